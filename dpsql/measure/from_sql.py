@@ -20,6 +20,8 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
 - Caps come first: at most r of a unit's rows in each group, ``row_number() OVER (PARTITION BY unit, group ORDER BY as
   above) <= r``, then the rows of at most g groups, ``dense_rank() OVER (PARTITION BY unit ORDER BY hash(unit, group),
   group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
+  Where they leave no more than k rows that a query counts (``dpsql.workload.compile.caps``) the truncation is left out:
+  it would take none of these, and others are added to nothing.
 - Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
   these are depends on the row and the batch alone.
 - Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
@@ -70,6 +72,7 @@ def rows_of(
     caps: Sequence[CapColumn] = (),
     counted: tree.Test | None = None,
     cell: tree.Value | None = None,
+    few: bool = False,
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -81,6 +84,7 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -119,7 +123,8 @@ def rows_of(
         first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
     elif cell is not None:
         rows, first = _first_of_cells(rows, held, names, first)
-    rows = _truncated(rows, names, first, source.limit)
+    if not few:
+        rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
 
 

@@ -21,6 +21,7 @@ from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
 from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
 from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.caps import leave_few
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Line
@@ -123,6 +124,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
     if source.each is not None:
         used = (*used, *(part for part in stored(source.each.computed) if part.source and part not in used))
         beside_axes = [read_once(source.each.computed, source.each.line, each_value(source.each).name)]
+    few = leave_few(layout)  # by the values that bounds are over, before they have names
     layout, once = named(layout)
     columns, keys = select_list(layout)
     rows: Relation = base_of(source, sources[source.table].name)
@@ -135,7 +137,13 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
         rows = rows_of(
-            source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters, cell=found
+            *(source, used, row_columns(whole)),
+            once=every,
+            cells=cells,
+            caps=caps,
+            counted=matters,
+            cell=found,
+            few=few,
         )
     elif once or beside:
         rows = values_of(once, rows, *beside)

@@ -14,9 +14,10 @@ from scipy import sparse
 from unit_rows import Ask, compiled_of, policy_of, scan, sources_of, tables_of
 
 from dpsql.errors import PolicyError
-from dpsql.measure import ConnectionEngine, from_sql, scan_sql
+from dpsql.measure import ConnectionEngine, from_sql, reading, scan_sql
 from dpsql.policy import Policy
 from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile import caps as caps_module
 from dpsql.workload.compile import units
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.sensitivity import sensitivity_of
@@ -156,6 +157,15 @@ def test_bounds_are_used(con: duckdb.DuckDBPyConnection) -> None:
     assert squared("both bounds") == 2 * 2
 
 
+def test_bounds_that_leave_few_rows_need_no_truncation(con: duckdb.DuckDBPyConnection) -> None:
+    """Eight groups of one row are eight rows, one group is one and two are two; others are cut."""
+    few = {name for name in BATCHES if any(caps_module.leave_few(layout) for layout in compiled(con, name).layouts)}
+    assert few == {"one day and all", "one ward alone", "both bounds"}
+    sources = sources_of(BATCHES["one day and all"][0])
+    ranked = {name: str(reading.scan_of(compiled(con, name).layouts[0], sources)).count("row_number") for name in few}
+    assert ranked == {"one day and all": 1, "one ward alone": 1, "both bounds": 2}
+
+
 @pytest.mark.parametrize("name", BATCHES)
 def test_rows_that_keep_to_the_bounds_all_count(con: duckdb.DuckDBPyConnection, name: str) -> None:
     held, batch = BATCHES[name][0], compiled(con, name)
@@ -177,8 +187,8 @@ def one_class_too_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def groups_of_a_class_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = units._regions_by_group
-    patch.setattr(units, "_regions_by_group", lambda *given: [(regions, 1) for regions, _ in real(*given)])
+    real = caps_module.regions_by_group
+    patch.setattr(caps_module, "regions_by_group", lambda *given: [(regions, 1) for regions, _ in real(*given)])
 
 
 def groups_not_ranked(patch: pytest.MonkeyPatch) -> None:
@@ -190,10 +200,15 @@ def groups_not_ranked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(from_sql, "_within", within)
 
 
+def no_truncation_after_caps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reading, "leave_few", lambda layout: True)
+
+
 MUTANTS = {
     "caps ignored by the scan": ("counts by day", caps_ignored_by_the_scan),
     "one class too few": ("counts by day", one_class_too_few),
     "groups of a class forgotten": ("one day and all", groups_of_a_class_forgotten),
+    "no truncation after caps": ("several rows a class", no_truncation_after_caps),
     "groups not ranked": ("units by ward", groups_not_ranked),
 }
 

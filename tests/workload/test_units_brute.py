@@ -17,7 +17,7 @@ import dpsql
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import units, unlisted
+from dpsql.workload.compile import caps, units, unlisted
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import wider_than_true
@@ -321,8 +321,8 @@ def _ungrouped(select: Any) -> Any:
 
 def region_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Several groups of a bound that the batch does not tell apart pass for one."""
-    real = units._regions_by_group
-    patch.setattr(units, "_regions_by_group", lambda *given: [(regions, 1) for regions, _ in real(*given)])
+    real = caps.regions_by_group
+    patch.setattr(caps, "regions_by_group", lambda *given: [(regions, 1) for regions, _ in real(*given)])
 
 
 def nobody_forgotten(patch: pytest.MonkeyPatch) -> None:

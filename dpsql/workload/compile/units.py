@@ -9,19 +9,18 @@ from itertools import accumulate
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from dpsql.arrays import Ints
 from dpsql.linalg import exact
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
+from dpsql.workload.compile.caps import MOST_STATES, classes_of, rows_of_classes, side_by_side
 from dpsql.workload.compile.layout import Layout, Tie
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 
-_MOST_STATES = 2_000_000  # regions of one axis x states behind it that are followed to cells
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 
 
@@ -128,7 +127,7 @@ def _meets(rows: Layout, other: Layout) -> Ints | None:
         mine = i < len(names) and (names[i] not in others or (j < len(others) and names[i] == others[j]))
         theirs = j < len(others) and (not mine or names[i] == others[j])
         regions = _regions(cells.axes[i] if mine else None, counted.axes[j] if theirs else None)
-        if regions is None or states.shape[1] * regions.shape[1] > _MOST_STATES:
+        if regions is None or states.shape[1] * regions.shape[1] > MOST_STATES:
             return None
         pairs = np.repeat(states, regions.shape[1], axis=1), np.tile(regions, states.shape[1])
         moved = [
@@ -155,7 +154,7 @@ def _regions(axis: Axis | None, other: Axis | None) -> Ints | None:
         mine = np.arange(0 if is_total(one) else -1, one.size)
         return np.stack([mine, mine * 0]) if other is None else np.stack([mine * 0, mine])
     if isinstance(axis, LineAxis) and isinstance(other, LineAxis):
-        return np.unique(np.stack(_side_by_side(axis, other)), axis=1)
+        return np.unique(np.stack(side_by_side(axis, other)), axis=1)
     if axis == other:
         mine = np.arange(0 if is_total(axis) else -1, axis.size)
         return np.stack([mine, mine])
@@ -198,14 +197,14 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     """Whether a bound keeps a unit from something that C lets it do."""
     if not listed or isinstance(layout.cells, Boxes):
         return True
-    classes = _classes(layout, cap)
+    classes = classes_of(layout, cap)
     if not classes:
         return False  # the rows may be of any groups
     if len(layout.source.caps) > 1 or _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is None:
         return True
     if layout.source.counts_units:
         return False
-    times = sorted(_rows_of_classes(layout, cap, classes))
+    times = sorted(rows_of_classes(layout, cap, classes))
     return sum(times) > layout.multiplicity and (times[0] < times[-1] or layout.multiplicity % times[0] > 0)
 
 
@@ -267,7 +266,7 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     of these but one: sums of so many full classes are at least as much, and are left where they are no better than no
     classes. Units are counted once a cell, so that a class is to be one cell, or of one row.
     """
-    classes = _classes(layout, cap)
+    classes = classes_of(layout, cap)
     most = min(len(classes), cap.groups or len(classes), layout.multiplicity)
     held = [sparse.csc_array(corners_of([layout.entry[:, cells]], size)) for cells, _ in classes]
     if layout.source.counts_units:
@@ -281,7 +280,7 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     else:
         if not classes or cap.rows is None:
             return None
-        times = _rows_of_classes(layout, cap, classes)
+        times = rows_of_classes(layout, cap, classes)
         most = min(most, _fullest(times, layout.multiplicity))
         if sum(k * k for k in sorted(times)[-most:]) > layout.multiplicity**2:
             return None
@@ -295,91 +294,10 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     return Part(columns, times[0] if alike else 1, most, None if label.size == len(held) else label)
 
 
-def _rows_of_classes(layout: Layout, cap: Cap, classes: Sequence[tuple[Ints, int]]) -> list[int]:
-    """How many rows of a unit count in each class."""
-    assert cap.rows is not None  # noqa: S101 - asked before
-    return [min(layout.multiplicity, cap.rows * min(groups, cap.groups or groups)) for _, groups in classes]
-
-
 def _fullest(times: Sequence[int], limit: int) -> int:
     """How many classes of ``times`` rows ``limit`` rows fill at most, one of them perhaps in part."""
     filled = [total for total in accumulate(sorted(times)) if total <= limit]
     return len(filled) + int(len(filled) < len(times) and (filled[-1] if filled else 0) < limit)
-
-
-def _classes(layout: Layout, cap: Cap) -> list[tuple[Ints, int]]:
-    """The counted cells of each class, and how many groups of the cap it holds; none where the batch does not read what
-    the cap is over.
-    """
-    cells = layout.cells
-    place = next((i for i, axis in enumerate(cells.axes) if _is_over(layout, axis, cap)), -1)
-    if place < 0 or not isinstance(cells, Cells):
-        return []
-    axis = cells.axes[place]
-    assert isinstance(axis, LineAxis)  # noqa: S101 - narrows the type for the checker
-    reached = _cells_of_regions(cells, place)
-    if reached is None:
-        return []
-    counted = (layout.entry >= 0).any(axis=0)
-    found = []
-    for regions, groups in _regions_by_group(axis, cap):
-        mine = np.flatnonzero(reached[regions].any(axis=0) & counted)
-        if mine.size:
-            found.append((mine, groups))
-    return found
-
-
-def _is_over(layout: Layout, axis: object, cap: Cap) -> bool:
-    """Whether an axis cuts the very column that the cap is over."""
-    if not isinstance(axis, LineAxis):
-        return False
-    value = layout.values.get(axis.column)
-    return axis.column == cap.column if value is None and cap.value is None else value == cap.value
-
-
-def _regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:
-    """The regions of the axis in sets that share no group of the cap, and how many groups each set holds."""
-    groups = cap.axis
-    mine, other = _side_by_side(axis, groups)
-    inside = mine >= 0
-    place = (mine[inside], axis.size + other[inside])
-    size = axis.size + groups.size
-    joined = sparse.coo_array((np.ones(place[0].size), place), shape=(size, size))
-    label = csgraph.connected_components(joined, directed=False)[1]
-    held = np.unique(label[mine[inside]])
-    return [(np.flatnonzero(label[: axis.size] == one), int((label[np.unique(place[1])] == one).sum())) for one in held]
-
-
-def _side_by_side(axis: LineAxis, other: LineAxis) -> tuple[Ints, Ints]:
-    """The regions of two axes over one column in each piece that both cut, and for NULL."""
-    cuts = sorted({*axis.cuts, *other.cuts})
-    mine, theirs = (np.append(one.pieces[_before(one, cuts)], one.null_region) for one in (axis, other))
-    return mine, theirs
-
-
-def _before(axis: LineAxis, cuts: Sequence[object]) -> Ints:
-    """For each piece of the finer ``cuts`` the piece of the axis that it lies in."""
-    own = set(axis.cuts)
-    return np.cumsum([0, *(cut in own for cut in cuts)])
-
-
-def _cells_of_regions(cells: Cells, place: int) -> np.ndarray | None:
-    """(regions x cells) which cells rows of each region of one axis can be in; None where that takes too long."""
-    before = np.array([0])
-    for table in cells.transitions[:place]:
-        before = np.unique(table[before])
-    states = [np.unique(table) for table in (cells.transitions[place][before].T)]
-    out = np.zeros((len(states), len(cells)), dtype=bool)
-    work = 0
-    for region, held in enumerate(states):
-        for table in cells.transitions[place + 1 :]:
-            work += held.size * table.shape[1]
-            if work > _MOST_STATES:
-                return None
-            held = np.unique(table[held])
-        found = cells.cell_of_state[held]
-        out[region, found[found >= 0]] = True
-    return out
 
 
 def _both_signs(corners: sparse.csc_array, entry: Ints) -> sparse.csc_array:

@@ -1,0 +1,114 @@
+"""Bounds of ``at_most`` over the cells of a batch: which groups of a bound they lie in, and what the bounds leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from dpsql.arrays import Ints
+from dpsql.workload.cells.cell_table import Cells
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.regions import LineAxis
+from dpsql.workload.expr.rows import Cap
+
+MOST_STATES = 2_000_000
+"""Regions of one axis x states behind it that are followed to cells."""
+
+
+def leave_few(layout: Layout) -> bool:
+    """Whether the bounds leave of no unit more than ``limit`` rows that count, so that no more need be cut.
+
+    Rows that count are in the groups of the bound that the counted cells lie in, at most ``rows`` in each. Later
+    bounds only take rows away.
+    """
+    if layout.source.distinct or layout.every is not None:
+        return False
+    for cap in layout.source.caps:
+        groups = sum(held for _, held in classes_of(layout, cap))
+        if cap.rows is not None and groups and cap.rows * min(groups, cap.groups or groups) <= layout.source.limit:
+            return True
+    return False
+
+
+def rows_of_classes(layout: Layout, cap: Cap, classes: Sequence[tuple[Ints, int]]) -> list[int]:
+    """How many rows of a unit count in each class."""
+    assert cap.rows is not None  # noqa: S101 - asked before
+    return [min(layout.multiplicity, cap.rows * min(groups, cap.groups or groups)) for _, groups in classes]
+
+
+def classes_of(layout: Layout, cap: Cap) -> list[tuple[Ints, int]]:
+    """The counted cells of each class, and how many groups of the cap it holds; none where the batch does not read what
+    the cap is over.
+    """
+    cells = layout.cells
+    place = next((i for i, axis in enumerate(cells.axes) if _is_over(layout, axis, cap)), -1)
+    if place < 0 or not isinstance(cells, Cells):
+        return []
+    axis = cells.axes[place]
+    assert isinstance(axis, LineAxis)  # noqa: S101 - narrows the type for the checker
+    reached = _cells_of_regions(cells, place)
+    if reached is None:
+        return []
+    counted = (layout.entry >= 0).any(axis=0)
+    found = []
+    for regions, groups in regions_by_group(axis, cap):
+        mine = np.flatnonzero(reached[regions].any(axis=0) & counted)
+        if mine.size:
+            found.append((mine, groups))
+    return found
+
+
+def _is_over(layout: Layout, axis: object, cap: Cap) -> bool:
+    """Whether an axis cuts the very column that the cap is over."""
+    if not isinstance(axis, LineAxis):
+        return False
+    value = layout.values.get(axis.column)
+    return axis.column == cap.column if value is None and cap.value is None else value == cap.value
+
+
+def regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:
+    """The regions of the axis in sets that share no group of the cap, and how many groups each set holds."""
+    groups = cap.axis
+    mine, other = side_by_side(axis, groups)
+    inside = mine >= 0
+    place = (mine[inside], axis.size + other[inside])
+    size = axis.size + groups.size
+    joined = sparse.coo_array((np.ones(place[0].size), place), shape=(size, size))
+    label = csgraph.connected_components(joined, directed=False)[1]
+    held = np.unique(label[mine[inside]])
+    return [(np.flatnonzero(label[: axis.size] == one), int((label[np.unique(place[1])] == one).sum())) for one in held]
+
+
+def side_by_side(axis: LineAxis, other: LineAxis) -> tuple[Ints, Ints]:
+    """The regions of two axes over one column in each piece that both cut, and for NULL."""
+    cuts = sorted({*axis.cuts, *other.cuts})
+    mine, theirs = (np.append(one.pieces[_before(one, cuts)], one.null_region) for one in (axis, other))
+    return mine, theirs
+
+
+def _before(axis: LineAxis, cuts: Sequence[object]) -> Ints:
+    """For each piece of the finer ``cuts`` the piece of the axis that it lies in."""
+    own = set(axis.cuts)
+    return np.cumsum([0, *(cut in own for cut in cuts)])
+
+
+def _cells_of_regions(cells: Cells, place: int) -> np.ndarray | None:
+    """(regions x cells) which cells rows of each region of one axis can be in; None where that takes too long."""
+    before = np.array([0])
+    for table in cells.transitions[:place]:
+        before = np.unique(table[before])
+    states = [np.unique(table) for table in (cells.transitions[place][before].T)]
+    out = np.zeros((len(states), len(cells)), dtype=bool)
+    work = 0
+    for region, held in enumerate(states):
+        for table in cells.transitions[place + 1 :]:
+            work += held.size * table.shape[1]
+            if work > MOST_STATES:
+                return None
+            held = np.unique(table[held])
+        found = cells.cell_of_state[held]
+        out[region, found[found >= 0]] = True
+    return out
