@@ -38,6 +38,8 @@ driver = {}
 fare = { lower = 0, upper = 60 }
 tip = { lower = 0, upper = 20, step = 0.5 }
 zone = { values = ["a", "b", "c"], nulls = false }
+income = { lower = 0, upper = 200000 }
+metres = { lower = 0.0, upper = 50000.0 }
 [tables.visits]
 unit = "pid"
 max_rows_per_unit = 4
@@ -48,7 +50,8 @@ ward = { values = ["a", "b", "c", "d"] }
 """
 ROWS = """
 CREATE TABLE trips AS SELECT i AS driver, (i * 37 % 59 * (i % 3) / 2)::INTEGER AS fare,
-    (i * 7 % 25 / 2)::DECIMAL(6, 1) AS tip, (['a', 'b', 'c'])[1 + (i % 11 > 4)::INT + (i % 400 = 7)::INT] AS zone
+    (i * 7 % 25 / 2)::DECIMAL(6, 1) AS tip, (['a', 'b', 'c'])[1 + (i % 11 > 4)::INT + (i % 400 = 7)::INT] AS zone,
+    (i * 7919 % 2003) * (i * 7919 % 2003) // 20 AS income, sqrt((i * 911 % 1999)::DOUBLE) * 900 AS metres
 FROM range(2000) r(i);
 CREATE TABLE visits AS SELECT i % 700 AS pid, i * 13 % 41 AS cost, (['a', 'b', 'c', 'd'])[1 + i * 5 % 4] AS ward
 FROM range(2000) r(i);
@@ -84,6 +87,11 @@ STATEMENTS = {
     "0.9 quantile": "SELECT QUANTILE_CONT(fare, 0.9) FROM trips",
     "0.9 quantile of few": "SELECT QUANTILE_CONT(fare, 0.9) FROM trips WHERE zone = 'c'",
     "QUANTILE_DISC": "SELECT QUANTILE_DISC(fare, 0.25) FROM trips",
+    "MEDIAN of many values, a quantile": "SELECT MEDIAN(income) FROM trips",
+    "0.9 quantile of many values": "SELECT QUANTILE_CONT(income, 0.9) FROM trips",
+    "0.1 quantile of many values": "SELECT QUANTILE_DISC(income, 0.1) FROM trips",
+    "0.75 quantile of many values of few": "SELECT QUANTILE_CONT(income, 0.75) FROM trips WHERE zone = 'c'",
+    "0.9 quantile of DOUBLE": "SELECT QUANTILE_CONT(metres, 0.9) FROM trips",
     "quantile of units": "SELECT QUANTILE_CONT(s, 0.75) FROM (SELECT pid, SUM(cost) AS s FROM visits GROUP BY pid)",
 }
 EXACT = {"AVG", "AVG of a ratio of a row", "ratio", "share", "COUNT(DISTINCT x)", "units of a condition",
@@ -138,12 +146,12 @@ def _released(
     root = np.linalg.qr(rows.T, mode="r").T  # fewer columns of the same inner products: the law of Gaussian noise
     done: list[tuple[np.ndarray, ...]] = []
     for part in np.array_split(estimates, max(1, releases * root.size // 2**23)):
-        each = np.repeat(root, len(part), axis=0)
         if isinstance(column, Ranked):
             ends = {"divisor": compiled.common_steps, "starts": column.starts, "discrete": column.discrete}
-            ranks = quantile(column.q, column.values, part, each, noise, **ends)  # type: ignore[arg-type]
+            ranks = quantile(column.q, column.values, part, root, noise, **ends)  # type: ignore[arg-type]
             done.append((ranks.value, ranks.stderr, ranks.low, ranks.high))
         else:
+            each = np.repeat(root, len(part), axis=0)
             bounds = column.bounds if isinstance(column, Derived) else None
             made = evaluate(small, part, each, noise, bounds=bounds, divisor=compiled.common_steps)
             done.append((made.value, made.stderr, made.low, made.high))

@@ -64,8 +64,8 @@ def quantile(
     values (d,): the domain, ascending. starts (d,): where values stand for all from ``starts[i]`` to ``values[i]``,
     the first of these; then the value is that of their middles, the interval reaches from the first to the last of
     them, and the standard error counts them as spread evenly. prefixes (g x d): estimates of F_1..F_d, all finite.
-    rows (d g x p): row i g + j is the reconstruction row of F_(i+1) of group j (or what ``rank_rows`` gives); the
-    measurement was scaled by ``divisor``.
+    rows (d g x p): row i g + j is the reconstruction row of F_(i+1) of group j (or what ``rank_rows`` gives), (d x p)
+    where they are those of every group; the measurement was scaled by ``divisor``.
 
     Value for 0 < q < 1: the prefix counts are made monotone by least squares (Barlow et al. 1972) and rounded to whole
     numbers of at least 0; the value is what DuckDB says of a table with those counts: between the order
@@ -161,7 +161,7 @@ def _check(q: float, domain: Floats, counts: Floats) -> None:
 
 def _stacked(rows: object, groups: int, d: int, divisor: int) -> Matrix:
     matrix = as_rows(rows)
-    if matrix.shape[0] != groups * d:
+    if matrix.shape[0] not in (groups * d, d):
         raise InterfaceError(f"{groups} groups of {d} prefix counts need {groups * d} rows, not {matrix.shape[0]}")
     if divisor <= 0:
         raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
@@ -177,9 +177,10 @@ def _quantile(
     alpha: float,
     discrete: bool = False,
 ) -> Quantiles:
-    g, d = counts.shape
+    n, d = counts.shape
+    g = matrix.shape[0] // d  # 1 where all groups have the same rows
     value, lower, upper, fraction = _value(q, ends, counts, standard_errors(matrix, noise).reshape(d, g).T, discrete)
-    none = np.zeros((g, 1))
+    none = np.zeros((n, 1))
     D = np.hstack([none, counts]) - q * counts[:, -1:]
     held = _less(_stack([_none(matrix, g), matrix]), q, matrix[-g:], d + 1)
     # Ranks are whole, but for what QUANTILE_CONT finds between two values.

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 from dpsql import workload
 from dpsql.linalg.inner import Dense, Product
 from dpsql.strategy.core import parts
-from dpsql.strategy.core.ascent import Full, Low
+from dpsql.strategy.core.ascent import Centred, Full, Low
 from dpsql.strategy.core.axes import Written, find_axes
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.published import decomposition, eigen_design
@@ -87,6 +88,11 @@ def test_slope_of_the_dual_is_half_of_q(rng):
     G, lam = root @ root.T, rng.random(6) + 0.1
     assert np.allclose(2 * slopes(lambda x: Full(G, x, False).t, lam), Full(G, lam, False).q, rtol=1e-6)
     assert Full(G, lam, False).t == pytest.approx(Low(Dense(root), lam).t)
+    centred = root - root.mean(axis=1, keepdims=True)
+    state, low = Centred(centred.T @ centred, lam, False), Low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
+    assert (state.t, state.upper()) == pytest.approx((low.t, low.upper()))
+    assert np.allclose(state.metric().sum(axis=1), 0)
+    assert np.diag(state.metric()).max() == pytest.approx(1)
 
 
 def test_slope_of_the_dual_over_axes(rng):

@@ -51,3 +51,32 @@ def test_past_the_limit_no_axis_is_searched(noise, kind, monkeypatch):
     monkeypatch.setattr(residual_matrices, "searched", lambda *_, **__: pytest.fail("searched"))
     late = ResidualMatrices(None, noise, 1e-3, -np.inf)
     assert isinstance(late._solve(centred_gram(9), 9), kind)
+
+
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_a_long_axis_is_searched_by_its_regions(mirrored, monkeypatch):
+    """The same optimum as by rows e_a - e_d, which is certified, from fewer and smaller decompositions."""
+    d = 24
+    gram = centred_gram(d)
+    if not mirrored:
+        rows = np.tril(np.ones((d, d)))[::2] @ (np.eye(d) - 1.0 / d)
+        gram = gram + 3 * rows.T @ rows
+    held = ResidualMatrices(None, "gaussian", 1e-3, None)
+    short, root = held._searched(gram, d, 1), _root(gram)
+    monkeypatch.setattr(residual_matrices, "_LONG", d - 1)
+    monkeypatch.setattr(residual_matrices, "searched", lambda *_, **__: pytest.fail("searched by rows"))
+    long = held._selected(gram, d)
+    assert not long.matrix.sum(axis=1).any()
+    errors = [part.norms[1] * float(part.squares(root).sum()) for part in (long, short)]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3)
+
+
+def test_what_is_found_too_roughly_is_not_taken(monkeypatch):
+    d = 12
+    monkeypatch.setattr(residual_matrices, "_LONG", d - 1)
+    worse = residual_matrices.Centred.metric
+    skew = np.diag(np.r_[2.0, np.ones(d - 2), 0.5])
+    C = np.eye(d) - 1.0 / d
+    monkeypatch.setattr(residual_matrices.Centred, "metric", lambda self: C @ skew @ worse(self) @ skew @ C)
+    held = ResidualMatrices(None, "gaussian", 1e-3, None)
+    assert held._of_long_axis(centred_gram(d), d) is None

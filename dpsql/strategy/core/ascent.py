@@ -1,6 +1,6 @@
 """Alternating maximisation of the dual of the least error, with Anderson mixing.
 
-Two states of the iteration: ``Full`` at full rank, where everything comes from one
+States of the iteration: ``Full`` at full rank and ``Centred`` at one less, where everything comes from one
 eigendecomposition of Lambda^1/2 G Lambda^1/2, and ``Low`` for U (r x N), U^T U = G. The mathematics
 is in ``dpsql.strategy.gaussian.optimal``.
 
@@ -199,6 +199,20 @@ class Full:
     def metric(self) -> Floats:
         w = 1.0 / (self._root * np.sqrt(self.q))
         return np.asarray(w[:, None] * self._spectrum.power(0.5) * w[None, :])
+
+
+class Centred(Full):
+    """The same for G 1 = 0 alone of all vectors: X 1 = 0 is kept, so that one number scales it to unit diagonal."""
+
+    def upper(self) -> float:
+        return self.t * float(self.q.max())
+
+    def metric(self) -> Floats:
+        w = 1.0 / self._root
+        X = w[:, None] * self._spectrum.power(0.5) * w[None, :]
+        X -= X.mean(axis=0)  # what rounding left of the null vector adds up over all rows
+        X -= X.mean(axis=1)[:, None]
+        return np.asarray(X / np.diag(X).max())
 
 
 class Low:

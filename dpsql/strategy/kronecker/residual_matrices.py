@@ -27,6 +27,7 @@ from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, Ro
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.choose.best import searched
+from dpsql.strategy.core.ascent import Centred, ascend
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.exchangeable import Classes, classes_of, solve_classes
 from dpsql.strategy.kronecker.centres import AxisCentres
@@ -46,6 +47,8 @@ _SINGULAR = 1e-12
 # worth it, since a search cut short may do worse than none), and of one by classes.
 _SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
 _CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
+_LONG = 256  # regions from which a Gaussian search takes the regions themselves, not rows over them
+_ALIKE = 1e-9  # of the largest entry: how far a Gram matrix may be from its mirror image, by rounding
 _SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the sums of classes
 
 
@@ -214,6 +217,10 @@ class ResidualMatrices:
             if d > _SEARCHED:
                 return found
             return _least((found, self._searched(gram, d, order)), gram)
+        if order and d > _LONG:
+            found = self._of_long_axis(gram, d)
+            if found is not None:
+                return found
         return self._searched(gram, d, order)
 
     def _searched(self, gram: Floats, d: int, order: int) -> Mixed:
@@ -255,9 +262,27 @@ class ResidualMatrices:
 
     def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
-        deadline = np.inf if self.deadline is None else self.deadline
-        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
-        # X = E^T M E with E = [I, -1] and M without the last row and column of X, since X 1 = 0.
+        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
+        return self._rounded(X, upper, gram)
+
+    def _of_long_axis(self, gram: Floats, d: int) -> Mixed | None:
+        """For Gaussian noise the same of many regions, by steps over the regions themselves.
+
+        Those of a domain's order are often the same from both ends, so that a step costs a quarter.
+        """
+        ridged = _ridged(gram)
+        mirror = bool(np.abs(ridged - ridged[::-1, ::-1]).max() <= _ALIKE * np.abs(ridged).max())
+        start, near = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3
+        state, _, _ = ascend(lambda lam: Centred(ridged, lam, mirror), start, near, self._until, 500)
+        return self._rounded(state.metric(), state.upper(), gram)
+
+    @property
+    def _until(self) -> float:
+        return np.inf if self.deadline is None else self.deadline
+
+    def _rounded(self, X: Floats, upper: float, gram: Floats) -> Mixed | None:
+        """A matrix in integers whose squares are X, X 1 = 0; None where it costs more than a third of the tolerance."""
+        # X = E^T M E with E = [I, -1] and M without the last row and column of X.
         root = cholesky(X[:-1, :-1])
         short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
         matrix = np.hstack([short, -short.sum(axis=1, keepdims=True)])
@@ -273,10 +298,15 @@ def _products(rows: Sequence[Floats], total: Floats | None) -> Floats:
     return np.asarray(stacked.T @ stacked + (0.0 if total is None else total))
 
 
-def _classes(gram: Floats) -> Classes | None:
-    """The classes of alike regions of a Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
+def _ridged(gram: Floats) -> Floats:
+    """A Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
     d = gram.shape[0]
-    return classes_of(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
+    return np.asarray(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
+
+
+def _classes(gram: Floats) -> Classes | None:
+    """The classes of alike regions of a Gram matrix with its ridge."""
+    return classes_of(_ridged(gram))
 
 
 def _least(choices: Sequence[Choice], gram: Floats) -> Choice:

@@ -273,7 +273,8 @@ class _Table:
         whole = float((means * means).sum())
         if len(left.axes) == 1 == len(right.axes):
             one, other = self._basis(left.axes[0], i), self._basis(right.axes[0], j)
-            P: Csr = sparse.csr_array(left.matrix.T @ right.matrix)
+            # csr either way, so that what follows asks for no form: only the product is taken in the quick one.
+            P: Csr = sparse.csr_array(quick(left.matrix).T @ quick(right.matrix))
             P = sparse.csr_array(sparse.diags_array(_by_region(one, self.classes[left.axes[0]])) @ P)
             P = sparse.csr_array(P @ sparse.diags_array(_by_region(other, self.classes[right.axes[0]])))
             if left.axes == right.axes:

@@ -25,11 +25,12 @@ import numpy as np
 
 from dpsql.arrays import Ints
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.blocks import AxisIntegers, Residual, digest_of
+from dpsql.linalg.blocks import AxisIntegers, Mixed, Residual, digest_of
 from dpsql.linalg.exact import by_words, room
 from dpsql.workload.expr.regions import IntArray
 
 _LEAST = 3  # bits of the data in a word, at least: more of them take fewer passes
+_LONG = 512  # regions from which the columns of a factor are not found one by one
 
 
 @dataclass(frozen=True)
@@ -175,12 +176,16 @@ class KroneckerIntegers:
 
 
 def _longest(part: AxisIntegers, order: int) -> float:
-    """The largest L1 or squared L2 norm of a column of a factor, from its product with the identity."""
-    if part.d > 512 and not hasattr(part, "matrix"):
+    """The largest L1 or squared L2 norm of a column of a factor, from its product with the identity; of a long matrix
+    from its entries, which that product takes seconds to find again.
+    """
+    if part.d <= _LONG:
+        columns = part.times(np.eye(part.d, dtype=np.int64), 0)
+    elif isinstance(part, Mixed):
+        columns = part.matrix
+    else:
         first = np.zeros((part.d, 2), dtype=np.int64)  # all columns of these kinds are alike
         first[0, 0] = first[-1, 1] = 1
         columns = part.times(first, 0)
-    else:
-        columns = part.times(np.eye(part.d, dtype=np.int64), 0)
     size = np.abs(columns.astype(np.float64))
     return float((size**order).sum(axis=0).max())
