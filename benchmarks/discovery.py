@@ -29,7 +29,8 @@ from scipy.special import ndtri
 import dpsql
 from dpsql.errors import DataError
 from dpsql.privacy.calibrate import gaussian_mu
-from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, OptimalSelection, Threshold, TwoRounds
+from dpsql.privacy.optimal_selection import OptimalSelection
+from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, Threshold, TwoRounds
 
 USERS, ITEMS = 100_000, 200_000
 

@@ -11,9 +11,10 @@ from dpsql.privacy.accountant import Request, charge_for
 from dpsql.privacy.amounts import GRID, show, to_units
 from dpsql.privacy.budget import Budget, mu_units
 from dpsql.privacy.charge import Charge, pure_cost
+from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.state import BudgetState
-from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, OptimalSelection, Threshold, TwoRounds
+from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, Threshold, TwoRounds
 from dpsql.privacy.universe import Universe
 
 PARTS = 32

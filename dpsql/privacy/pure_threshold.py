@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -36,8 +36,8 @@ from dpsql.errors import DataError
 from dpsql.privacy import draws
 from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.passing import Chance, GeometricThreshold, apart, passing
-from dpsql.privacy.threshold import LARGEST, Integers, Passed
+from dpsql.privacy.passing import GeometricThreshold, apart, passing, passing_by_luck
+from dpsql.privacy.threshold import LARGEST, Integers, NoisyThreshold, Passed
 from dpsql.privacy.universe import Universe
 
 STRAYS = 0.01
@@ -45,30 +45,20 @@ STRAYS = 0.01
 
 
 @dataclass(frozen=True)
-class PureThreshold:
+class PureThreshold(NoisyThreshold):
     """Discrete Laplace noise on the count of every text of ``universe``; shown from ``least`` on. See the module."""
 
     groups: int
     epsilon: Fraction
     universe: Universe
-
-    @property
-    def delta(self) -> None:
-        """No chance of failure."""
-
-    @property
-    def kind(self) -> str:
-        """The noise of its charge."""
-        return "laplace"
+    delta: None = field(default=None, init=False, repr=False)  # nothing fails
 
     @property
     def parameter(self) -> Fraction:
-        """What its charge pays for."""
         return self.epsilon
 
     @cached_property
     def noise(self) -> Noise:
-        """The law of the noise of one count."""
         return Noise.laplace(self.groups / self.epsilon)
 
     @cached_property
@@ -80,16 +70,6 @@ class PureThreshold:
         if found > LARGEST:
             raise DataError("the threshold would be larger than any table: ask for more epsilon or shorter texts")
         return found
-
-    @property
-    def half(self) -> int:
-        """The count from which a value is shown with a probability of at least one half."""
-        return self.least
-
-    @property
-    def stderr(self) -> float:
-        """The standard deviation of a noisy count."""
-        return math.sqrt(self.noise.variance)
 
     @cached_property
     def each(self) -> GeometricThreshold:
@@ -103,7 +83,6 @@ class PureThreshold:
 
     @property
     def spread(self) -> int:
-        """No noise is larger than this, but for a chance that floats round to 0."""
         return self.each.spread
 
     def log_tail(self, at: Floats) -> Floats:
@@ -115,17 +94,16 @@ class PureThreshold:
         return alone_from(self, os.urandom)
 
     def passed(self, counts: Integers, sizes: Integers) -> Passed:
-        """As of any threshold; of values that are not ``alone``."""
+        """As of any ``Threshold``; of values that are not ``alone``."""
         return passed_from(self, counts, sizes, os.urandom)
 
 
 def alone_from(law: PureThreshold, source: EntropySource) -> dict[str, int]:
     """``PureThreshold.alone`` with bytes from ``source``. FOR TESTS ONLY: private with ``os.urandom`` alone."""
-    word, size, scale = draws.words(source), law.universe.size, law.noise.parameter
-    many = Chance.of(scale, law.least).times(size, word)
-    numbers = apart(word, many, size, np.empty(0, dtype=np.int64))
-    beside = [draws.geometric(word, scale.numerator, scale.denominator) for _ in numbers]
-    return {law.universe.text(number): law.least + more for number, more in zip(numbers, beside, strict=True)}
+    word, size = draws.words(source), law.universe.size
+    noise = passing_by_luck(law.each, 0, size, word)
+    numbers = apart(word, len(noise), size, np.empty(0, dtype=np.int64))
+    return {law.universe.text(number): z for number, z in zip(numbers, noise, strict=True)}
 
 
 def passed_from(law: PureThreshold, counts: Integers, sizes: Integers, source: EntropySource) -> Passed:

@@ -16,8 +16,9 @@ mechanism is "p-approximately" as private as M (Bun and Steinke 2016, Def. 8.1).
 - ``GaussianThreshold``: M is mu-GDP, since its counts move by at most sqrt(k) in the L2 norm and have variance
   k / mu^2. A value that only u has is shown with probability 1 - Phi((least - 3/2) / sigma), so that
   p <= 1 - Phi((least - 3/2) / sigma)^k: largest for s = k, a unit alone in all its values.
-- ``OptimalSelection``: each count by itself is (epsilon/k, delta/k)-DP, noisy count included, and a unit moves k of
-  them. A mechanism that is (epsilon, delta)-DP is delta-approximately epsilon-DP (Kairouz, Oh and Viswanath 2015).
+- ``OptimalSelection`` (``dpsql.privacy.optimal_selection``): each count by itself is (epsilon/k, delta/k)-DP, noisy
+  count included, and a unit moves k of them. A mechanism that is (epsilon, delta)-DP is delta-approximately epsilon-DP
+  (Kairouz, Oh and Viswanath 2015).
 - ``TwoRounds``: a unit weighs less in each of its values the more of them it has (``WeightedThreshold``), and a second
   round does not count the values that the first has shown, so that a unit's weight goes to its others.
 
@@ -32,33 +33,103 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri
 
-from dpsql.errors import DataError, InternalError
+from dpsql.arrays import Floats
+from dpsql.errors import DataError
+from dpsql.privacy import draws
+from dpsql.privacy.chances import Chance, normals_beyond
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.shown_counts import Passing
+from dpsql.privacy.passing import Tailed, apart, passing_by_luck
 
 Integers: TypeAlias = NDArray[np.int64]
 Passed: TypeAlias = tuple[Integers, Integers, Integers]
 """Values that pass, among those of one count each: the class, the place in it, and the noisy count."""
-_WHOLE = 2**64  # probabilities of OptimalSelection are whole numbers over this
-_LEAST_EPSILON = Fraction(1, 10_000)  # of one value: below, the law has too many entries
 _HAIR = 1e-9  # what floats may be off, with room
 _CHUNK = 1 << 20  # draws at a time
+_MANY, _RARELY = 4096, math.log(1 / 16)  # values of one count, and their chance to pass, that are decided in bulk
 LARGEST = 2**40
 """A threshold past this is no threshold: no table has so many units."""
 
 
+class Threshold(ABC):
+    """What a discovery shows: the law, what its charge pays for, and from which counts on values appear."""
+
+    groups: int
+    delta: Fraction | None
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The noise of its charge."""
+
+    @property
+    @abstractmethod
+    def parameter(self) -> Fraction:
+        """What its charge pays for."""
+
+    @property
+    @abstractmethod
+    def least(self) -> int:
+        """Noisy counts from here on are shown."""
+
+    @property
+    def half(self) -> int:
+        """The count from which a value is shown with a probability of at least one half."""
+        return self.least
+
+    @property
+    def fewest(self) -> int:
+        """A value that no unit has is not shown."""
+        return 1
+
+    @property
+    @abstractmethod
+    def stderr(self) -> float:
+        """The standard deviation of a noisy count."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> int:
+        """No noise is larger than this, but for a chance that floats round to 0."""
+
+    @abstractmethod
+    def log_tail(self, at: Floats, /) -> Floats:
+        """log P(noise >= at), elementwise."""
+
+    @abstractmethod
+    def passed(self, counts: Integers, sizes: Integers, /) -> Passed:
+        """Of ``sizes`` values of each count, with noise: class, place in it and noisy count of those that pass."""
+
+
+class NoisyThreshold(Threshold):
+    """A threshold of counts with noise that is drawn for each."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Noise:
+        """The law of the noise of one count."""
+
+    @property
+    def kind(self) -> str:
+        return self.noise.kind
+
+    @property
+    def stderr(self) -> float:
+        return math.sqrt(self.noise.variance)
+
+
 @dataclass(frozen=True)
-class GaussianThreshold:
+class GaussianThreshold(NoisyThreshold):
     """Rounded Gaussian noise of variance groups / mu^2; a value is shown from ``least`` on. See the module."""
 
     groups: int
@@ -67,17 +138,10 @@ class GaussianThreshold:
 
     @cached_property
     def noise(self) -> Noise:
-        """The law of the noise of one count."""
         return Noise.gaussian(self.groups / self.mu_squared)
 
     @property
-    def kind(self) -> str:
-        """The noise of its charge."""
-        return "gaussian"
-
-    @property
     def parameter(self) -> Fraction:
-        """What its charge pays for."""
         return self.mu_squared
 
     @property
@@ -111,35 +175,25 @@ class GaussianThreshold:
         return found
 
     @property
-    def half(self) -> int:
-        """The count from which a value is shown with a probability of at least one half."""
-        return self.least
-
-    @property
-    def fewest(self) -> int:
-        """A value that no unit has is not shown."""
-        return 1
-
-    @property
-    def stderr(self) -> float:
-        """The standard deviation of a noisy count."""
-        return math.sqrt(self.noise.variance)
-
-    @property
     def spread(self) -> int:
-        """No noise is larger than this, but for a chance that floats round to 0."""
         return math.ceil(40 * self.sigma) + 1
 
     def sample(self, count: int) -> Integers:
         """``count`` independent draws from the operating system's entropy."""
         return self.noise.sample_many(count)
 
-    def passed(self, counts: Integers, sizes: Integers) -> Passed:
-        """As of any ``Threshold``."""
-        return _passed(self, counts, sizes)
+    def reaches(self, at: int) -> Chance:
+        """As of any ``Tailed``."""
+        return Chance.gaussian(self.noise.parameter, at)
 
-    def log_tail(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """log P(noise >= at), elementwise."""
+    def beyond(self, at: int, many: int, word: draws.Words) -> list[int]:
+        """As of any ``Tailed``."""
+        return normals_beyond(self.noise.parameter, at, many, word)
+
+    def passed(self, counts: Integers, sizes: Integers) -> Passed:
+        return passed(self, counts, sizes)
+
+    def log_tail(self, at: Floats) -> Floats:
         return np.asarray(log_ndtr((0.5 - at) / self.sigma))
 
 
@@ -217,165 +271,41 @@ class TwoRounds(GaussianThreshold):
         return -(-self.rounds[1].least // self.rounds[1].alone[-1][1])
 
 
-@dataclass(frozen=True)
-class OptimalSelection:
-    """The selection that shows most values of any (epsilon, delta)-DP one, for units in one group; counts included.
+class Drawn(Tailed, Protocol):
+    """Noise that can be drawn for each count, too."""
 
-    A value of count n is shown with probability p_n = min(r p_(n-1) + d, 1 - (1 - p_(n-1) - d) / r, 1), p_0 = 0
-    (Desfontaines, Voss, Gipson and Mandayam 2022, Thm 1), r = e^(epsilon / groups) and d = delta / groups. It is the
-    threshold of a noise law: P(noise = least - j) = p_j - p_(j-1). Here every p_n is a whole number over 2^64 and r a
-    rational below e^(epsilon / groups), so that a draw looks one random word up, and what the law must satisfy is
-    checked in whole numbers at construction: with w_j = p_j - p_(j-1), w_1 <= d, and the sums over j of
-    max(0, w_j - r w_(j-1)) and of max(0, w_j - r w_(j+1)) are at most d. These are the hockey-stick divergences of
-    n + noise from n - 1 + noise, both ways; what is shown is a function of it. Raises DataError.
-    """
-
-    groups: int
-    epsilon: Fraction
-    delta: Fraction
-    passing: tuple[int, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        each = self.epsilon / self.groups
-        allowed = math.floor(self.delta / self.groups * _WHOLE)
-        if not _LEAST_EPSILON <= each <= 20:
-            raise DataError("a selection needs an epsilon of 0.0001 to 20 for each group of a unit; ask for another")
-        ratio = Fraction(math.floor(math.exp(float(each) * (1.0 - 1e-15)) * (1.0 - 1e-14) * 2**48), 2**48)
-        step, passing = allowed, [0]
-        for _ in range(8):
-            if step < 1000:
-                break
-            passing = _passing(ratio, step)
-            over = _divergence(passing, ratio) - allowed
-            if over <= 0:
-                object.__setattr__(self, "passing", tuple(passing[1:]))
-                return
-            step -= math.ceil(over) + 16
-        raise DataError("delta is too small for a selection of this epsilon; ask for a delta of at least 1e-14")
-
-    @property
-    def kind(self) -> str:
-        """The noise of its charge."""
-        return "laplace"
-
-    @property
-    def parameter(self) -> Fraction:
-        """What its charge pays for."""
-        return self.epsilon
-
-    @cached_property
-    def _places(self) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-        """The words below which a draw is noise least - 1, least - 2, ..., and log p_1, log p_2, ..."""
-        words = np.array(self.passing[:-1], dtype=np.uint64)
-        return words, np.log(np.array([value / _WHOLE for value in self.passing]))
-
-    @cached_property
-    def least(self) -> int:
-        """The threshold: such that the noise has the mean 0, but for rounding."""
-        steps = np.diff(np.array([0, *self.passing], dtype=object))
-        mean = Fraction(sum(j * w for j, w in enumerate(steps.tolist(), 1)), _WHOLE)
-        return round(mean)
-
-    @cached_property
-    def half(self) -> int:
-        """The count from which a value is shown with a probability of at least one half."""
-        return 1 + next(j for j, value in enumerate(self.passing) if 2 * value >= _WHOLE)
-
-    @property
-    def fewest(self) -> int:
-        """A value that no unit has is not shown."""
-        return 1
-
-    @cached_property
-    def stderr(self) -> float:
-        """The standard deviation of a noisy count."""
-        steps = np.diff(np.array([0, *self.passing], dtype=object)).tolist()
-        squares = sum(w * (self.least - j) ** 2 for j, w in enumerate(steps, 1))
-        return math.sqrt(squares / _WHOLE)
-
-    @property
-    def spread(self) -> int:
-        """No noise is larger than this."""
-        return len(self.passing)
-
-    def sample(self, count: int) -> Integers:
-        """``count`` independent draws from the operating system's entropy: one 64-bit word each."""
-        drawn = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-        return self.least - 1 - np.searchsorted(self._places[0], drawn, side="right").astype(np.int64)
-
-    def passed(self, counts: Integers, sizes: Integers) -> Passed:
-        """As of any ``Threshold``."""
-        return _passed(self, counts, sizes)
-
-    def log_tail(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """log P(noise >= at), elementwise: log p_j with j = least - at."""
-        place = np.clip(self.least - np.asarray(at, dtype=np.int64), 0, len(self.passing))
-        return np.where(place > 0, self._places[1][np.maximum(place, 1) - 1], -np.inf)
-
-
-def _passing(ratio: Fraction, step: int) -> list[int]:
-    """p_0, p_1, ... over 2^64, up to the first that is 1; each rounded to the side of less."""
-    up, down = ratio.numerator, ratio.denominator
-    found = [0]
-    while found[-1] < _WHOLE:
-        last = found[-1]
-        rest = max(0, _WHOLE - last - step)
-        found.append(min(last * up // down + step, _WHOLE - -(-rest * down // up), _WHOLE))
-    return found
-
-
-def _divergence(passing: list[int], ratio: Fraction) -> Fraction:
-    """The larger of the two divergences that the law must hold, over 2^64 (see ``OptimalSelection``)."""
-    up, down = ratio.numerator, ratio.denominator
-    steps = [after - before for before, after in pairwise(passing)]
-    if min(steps) < 0:
-        raise InternalError("a probability of selection falls with the count")
-    beside = [0, *steps, 0]
-    sums = [
-        sum(max(0, down * here - up * other) for here, other in zip(steps, others, strict=True))
-        for others in (beside[:-2], beside[2:])
-    ]
-    return Fraction(max(*sums, down * steps[0]), down)
-
-
-class Threshold(Passing, Protocol):
-    """What a discovery shows: the law, what its charge pays for, and from which counts on values appear."""
-
-    @property
-    def groups(self) -> int: ...
-    @property
-    def delta(self) -> Fraction | None: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def parameter(self) -> Fraction: ...
-    @property
-    def half(self) -> int: ...
-    @property
-    def stderr(self) -> float: ...
-    def passed(self, counts: Integers, sizes: Integers, /) -> Passed:
-        """Of ``sizes`` values of each count, with noise: class, place in it and noisy count of those that pass."""
-        ...
-
-
-class _Sampled(Protocol):
-    @property
-    def least(self) -> int: ...
+    def log_tail(self, at: Floats, /) -> Floats: ...
     def sample(self, count: int, /) -> Integers: ...
 
 
-def _passed(law: _Sampled, counts: Integers, sizes: Integers) -> Passed:
-    """One draw for each value, a chunk of them at a time."""
-    found: list[Passed] = []
+def passed(law: Drawn, counts: Integers, sizes: Integers) -> Passed:
+    """As of any ``Threshold``, from the operating system's entropy.
+
+    One draw for each value, a chunk of them at a time; where many have one count and few of these can pass, by the law
+    of so many draws (``dpsql.privacy.passing``). Which way it is changes no law.
+    """
+    bulk = (sizes >= _MANY) & (law.log_tail((law.least - counts).astype(np.float64)) < _RARELY)
+    found = [*_each(law, counts, np.where(bulk, 0, sizes)), *_in_bulk(law, counts, sizes, np.flatnonzero(bulk))]
+    which, places, noisy = (np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in zip(*found, strict=True))
+    order = np.lexsort((places, which))
+    return which[order], places[order], noisy[order]
+
+
+def _each(law: Drawn, counts: Integers, sizes: Integers) -> Iterator[Passed]:
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
-    for first in range(0, total, _CHUNK):
+    for first in range(0, max(1, total), _CHUNK):
         at = np.arange(first, min(total, first + _CHUNK))
         which = np.searchsorted(ends, at, side="right")
         noisy = counts[which] + law.sample(len(at))
         kept = noisy >= law.least
         which, noisy = which[kept], noisy[kept]
-        found.append((which, at[kept] - (ends[which] - sizes[which]), noisy))
-    empty = np.empty(0, dtype=np.int64)
-    parts = [np.concatenate([part[i] for part in found]) if found else empty for i in range(3)]
-    return parts[0], parts[1], parts[2]
+        yield which, at[kept] - (ends[which] - sizes[which]), noisy
+
+
+def _in_bulk(law: Drawn, counts: Integers, sizes: Integers, classes: Integers) -> Iterator[Passed]:
+    word = draws.words(os.urandom)
+    for which in classes.tolist():
+        noisy = passing_by_luck(law, int(counts[which]), int(sizes[which]), word)
+        places = apart(word, len(noisy), int(sizes[which]), counts[:0])
+        yield np.full(len(noisy), which), np.array(places, dtype=np.int64), np.array(noisy, dtype=np.int64)

@@ -20,6 +20,7 @@ from dpsql.measure import discovery as room
 from dpsql.measure.discovery import DiscoveryJob
 from dpsql.privacy import threshold
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
 from dpsql.running.discovery import Discovery
@@ -74,7 +75,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(self: object, count: int) -> Integers:
         return np.zeros(count, dtype=np.int64)
 
-    for law in (GaussianThreshold, threshold.OptimalSelection):
+    for law in (GaussianThreshold, OptimalSelection):
         monkeypatch.setattr(law, "sample", none)
         monkeypatch.setattr(law, "least", 2)
 

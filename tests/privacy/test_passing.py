@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise, product
 
@@ -13,9 +12,11 @@ import pytest
 from scipy import stats
 
 from dpsql.errors import InternalError
-from dpsql.privacy import draws, passing
+from dpsql.privacy import chances as exact
+from dpsql.privacy import passing
+from dpsql.privacy.chances import Chance
 from dpsql.privacy.draws import EntropySource
-from dpsql.privacy.passing import Chance, GeometricThreshold, sample_passing
+from dpsql.privacy.passing import GeometricThreshold, sample_passing
 from dpsql.privacy.shown_counts import intervals
 
 LAW = GeometricThreshold(Fraction(3, 2), 3)
@@ -78,7 +79,7 @@ def test_two_cells_without_rows_pass_independently() -> None:
 def _all_pass(
     law: GeometricThreshold, count: int, cells: int, source: EntropySource, word: Callable[[], int]
 ) -> list[int]:
-    passed = cells if count >= law.least else Chance.of(law.scale, law.least - count).times(cells, word)
+    passed = cells if count >= law.least else Chance.laplace(law.scale, law.least - count).times(cells, word)
     return [law.least] * passed  # the noise forgotten
 
 
@@ -92,12 +93,16 @@ def _first(word: Callable[[], int], count: int, cells: int, taken: np.ndarray) -
 
 @pytest.mark.parametrize(
     ("name", "wrong", "told"),
-    [("passing", _all_pass, p_value), ("apart", _first, p_value), ("Chance.times", _mean, of_two)],
+    [
+        ("passing.passing", _all_pass, p_value),
+        ("passing.apart", _first, p_value),
+        ("chances.Chance.times", _mean, of_two),
+    ],
 )
 def test_mutants_of_the_sampler_are_told(
     name: str, wrong: object, told: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"dpsql.privacy.passing.{name}", wrong)
+    monkeypatch.setattr(f"dpsql.privacy.{name}", wrong)
     assert told() < 1e-9
 
 
@@ -115,55 +120,10 @@ def test_no_neighbour_is_told_by_more_than_epsilon() -> None:
     assert (np.abs(np.log(halved[0] / halved[1])) > float(epsilon) * 1.01).any()
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 50), Fraction(1), Fraction(123, 7), Fraction(10**5, 3)])
-@pytest.mark.parametrize("least", [1, 2, 17, 400])
-def test_probabilities_are_between_their_bounds(scale: Fraction, least: int) -> None:
-    with localcontext() as context:
-        context.prec = 400
-        step = -Decimal(scale.denominator) / Decimal(scale.numerator)
-        true = (least * step).exp() / (1 + step.exp())
-        chance = Chance.of(scale, least)
-        for bits in (64, 128, 640):
-            low, high = chance.bounds(bits)
-            assert low <= true * 2**bits <= high <= low + 2
-
-
-def test_numbers_of_trials_have_the_binomial_law() -> None:
-    """Every word of digits gives the number that the exact sums of the law give, or asks for more digits."""
-    p = Fraction(7, 23)
-    event = Chance(lambda bits: (p.numerator * 2**bits // 23, p.numerator * 2**bits // 23 + 1))
-    terms = [math.comb(6, k) * p**k * (1 - p) ** (6 - k) for k in range(7)]
-    sums = [sum(terms[: k + 1]) for k in range(7)]
-    words = [int(end * 2**64) + step for end in (0, *sums[:-1]) for step in range(-2, 3)]
-    for at in sorted(word for word in (*words, 2**64 - 1) if 0 <= word < 2**64):
-        first, last = (next(k for k, end in enumerate(sums) if u < end * 2**64) for u in (at, at + Fraction(999, 1000)))
-        found = event._decided(6, at, 64)
-        assert found == first if first == last and found is not None else found is None
-        assert (found is None) <= any(abs(at - int(end * 2**64)) < 2 for end in (0, *sums))
-    given = iter([int(sums[2] * 2**64), 0])
-    assert event.times(6, given.__next__) == 2  # the second word decides
-    assert event.times(0, given.__next__) == 0
-
-
-def test_any_number_of_trials_is_one_draw() -> None:
-    """2^400 trials of which two are expected to succeed; and a fifth of a thousand."""
-    word = draws.words(seeded(8))
-    rare = Chance.of(Fraction(1), 277)  # of 2^400 trials 2.04 pass
-    expected = 2**400 * math.exp(-277) / (1 + math.exp(-1))
-    found = np.bincount([min(rare.times(2**400, word), 7) for _ in range(300)], minlength=8)
-    law = stats.poisson.pmf(np.arange(8), expected)
-    law[7] = 1 - law[:7].sum()
-    assert stats.chi2.sf(((found - 300 * law) ** 2 / (300 * law)).sum(), 7) > 1e-4
-    often = Chance.of(Fraction(1), 1)
-    p = math.exp(-1) / (1 + math.exp(-1))
-    many = np.array([often.times(1000, word) for _ in range(100)])
-    assert abs(many.mean() - 1000 * p) < 4 * math.sqrt(1000 * p * (1 - p) / 100)
-    assert 0.5 < many.var() / (1000 * p * (1 - p)) < 1.7
-
-
 def test_no_cache_has_counts_after_a_draw() -> None:
     sample_passing(LAW, np.array([1, 2]), 50, np.array([3, 4]), seeded(1))
-    assert not [name for name, held in vars(passing).items() if hasattr(held, "cache_info")]
+    held = {**vars(passing), **vars(exact)}
+    assert [name for name, one in held.items() if hasattr(one, "cache_info")] == ["_pi"]  # which is public
 
 
 def test_a_hundred_million_cells_take_no_vector() -> None:

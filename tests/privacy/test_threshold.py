@@ -16,10 +16,11 @@ from scipy.stats import chi2, norm
 from seeded_source import SeededSource
 
 from dpsql.errors import DataError
-from dpsql.privacy import threshold
+from dpsql.privacy import draws, optimal_selection, threshold
 from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu
+from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.shown_counts import intervals
-from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold
+from dpsql.privacy.threshold import GaussianThreshold, Threshold
 
 SELECTIONS = [
     (1, "0.1", "1e-9"),
@@ -121,8 +122,8 @@ def test_mutants_of_a_selection_show(mutant: type[OptimalSelection], given: tupl
 
 
 def test_a_law_that_breaks_its_promise_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = threshold._passing
-    monkeypatch.setattr(threshold, "_passing", lambda ratio, step: real(ratio, 8 * step))
+    real = optimal_selection._passing
+    monkeypatch.setattr(optimal_selection, "_passing", lambda ratio, step: real(ratio, 8 * step))
     with pytest.raises(DataError, match="delta is too small"):
         selection(1, "1", "1e-6")
 
@@ -265,6 +266,61 @@ def test_draws_have_the_law(make: Callable[[], Threshold], monkeypatch: pytest.M
     for factor in (0.8, 1.25):
         wrong, limit = statistic(factor)
         assert wrong > limit
+
+
+def in_bulk(law: Threshold, *, lower: int = 0) -> float:
+    """How well what passes of many values of few counts agrees with noise on each; with all pairs of places, too."""
+    size, sigma = 20_000, law.stderr
+    counts = np.array(sorted({max(1, law.least - math.ceil(part * sigma)) for part in (2.6, 2.1, 1.7, -1)}))
+    which, places, noisy = law.passed(counts, np.full(len(counts), size))
+    assert (np.diff(which * size + places) > 0).all()
+    steps, total, free = np.ceil(np.arange(6) * sigma / 6), 0.0, 0
+    for at, count in enumerate(counts.tolist()):
+        seen, where = noisy[which == at], places[which == at]
+        above = np.exp(law.log_tail(np.append(law.least - lower + steps, np.inf)[:-1] - count))
+        chance = np.concatenate([[1 - above[0]], -np.diff(above), above[-1:]])
+        found = np.bincount(np.searchsorted(steps, seen - law.least, side="right"), minlength=len(chance))
+        found[0] = size - len(seen)
+        kept = size * chance > 5
+        total += float((((found - size * chance) ** 2)[kept] / (size * chance[kept])).sum())
+        thirds = np.bincount(where * 3 // size, minlength=3)  # where they are says nothing
+        total += float(((thirds - len(seen) / 3) ** 2 / max(1, len(seen) / 3)).sum())
+        free += int(kept.sum()) + 1
+    return float(chi2.sf(total, free))
+
+
+@pytest.mark.parametrize("make", LAWS[1:3])
+def test_values_of_one_count_pass_as_with_noise_on_each(
+    make: Callable[[], Threshold], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = make()
+    monkeypatch.setattr(os, "urandom", SeededSource(f"bulk {law.kind}"))
+    drawn: list[int] = []
+    real = threshold._each
+
+    def noted(law: threshold.Drawn, counts: np.ndarray, sizes: np.ndarray) -> Iterator[threshold.Passed]:
+        drawn.append(int(sizes.sum()))
+        return real(law, counts, sizes)
+
+    monkeypatch.setattr(threshold, "_each", noted)
+    assert in_bulk(law) > 1e-4
+    assert drawn[0] == 20_000  # the others had no draw each
+    assert in_bulk(law, lower=1) < 1e-6
+
+    def forgotten(self: Threshold, at: int, many: int, word: draws.Words) -> list[int]:
+        return [at] * many
+
+    def halved(self: Threshold, at: int, many: int, word: draws.Words) -> list[int]:
+        return [at + (z - at) // 2 for z in right(law, at, many, word)]
+
+    def first(word: draws.Words, count: int, cells: int, taken: np.ndarray) -> list[int]:
+        return list(range(count))
+
+    right = type(law).beyond
+    for name, wrong in (("beyond", forgotten), ("beyond", halved), ("apart", first)):
+        with monkeypatch.context() as mutant:
+            mutant.setattr(type(law) if name == "beyond" else threshold, name, wrong)
+            assert in_bulk(law) < 1e-6
 
 
 def test_the_two_kinds_are_compared_at_what_they_promise() -> None:
