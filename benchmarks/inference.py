@@ -88,11 +88,11 @@ OUTCOMES = {
 
 
 def frames(only: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The public data, by name, of names that begin with ``only``."""
+    """The public data, by name, as far as ``only`` (see ``main``) takes it."""
     import sklearn.datasets
     import statsmodels.datasets
 
-    for name in (name for name in OUTCOMES if name.startswith(only)):
+    for name in (name for name in OUTCOMES if name.startswith(only) or only.startswith(name)):
         if name in ("diabetes", "breast_cancer", "digits"):
             held = getattr(sklearn.datasets, f"load_{name}")()
             frame = pd.DataFrame(held.data, columns=[str(c).replace(" ", "_") for c in held.feature_names])
@@ -357,7 +357,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--releases", type=int, default=400)
     parser.add_argument("--null", type=int, default=4000, help="releases under the null hypothesis")
-    parser.add_argument("--only", default="", help="data sets that begin so")
+    parser.add_argument("--only", default="", help="data sets, or 'data set, outcome', that begin so")
     options = parser.parse_args()
     count, null = options.releases, options.null
     start = time.process_time()
@@ -368,6 +368,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, frame in frames(options.only):
             for outcome, columns in OUTCOMES[name].items():
+                if not f"{name}, {outcome}".startswith(options.only):
+                    continue
                 world = World(name, frame, outcome, columns, Path(folder))
                 seed = len(fits) * 10 + 1
                 fit = regressed(world, count, seed)

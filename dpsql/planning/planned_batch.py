@@ -211,17 +211,12 @@ class PlannedBatch:
         return self._by_result(self.widths)
 
     @functools.cached_property
-    def naive_stderr(self) -> ByResult[Floats | RangeErrors]:
-        """What each number's standard error would be, were every result column paid for apart.
+    def naive_errors(self) -> Floats | RangeErrors:
+        """What each number's standard error would be, were every result column paid for apart (of W's rows).
 
         The same charge split evenly over the result columns, each measured at its own sensitivity
         with the same kind of noise (epsilon / k for Laplace, mu^2 / k for Gaussian).
         """
-        return self._by_result(self.naive_errors)
-
-    @functools.cached_property
-    def naive_errors(self) -> Floats | RangeErrors:
-        """``naive_stderr`` of every number, in the order of W's rows."""
         return one_by_one(self.compiled, self.charge.noise, self.charge.unit_variance)
 
     @property

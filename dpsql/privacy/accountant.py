@@ -19,7 +19,10 @@ epsilon - epsilon_P, in both directions. A rho policy has one account with mu^2 
 under the same kind of filter (Feldman and Zrnic 2021), and a pure release is epsilon tanh(epsilon/2)-zCDP.
 
 What is *not* sound, and not done: testing delta against the running history, or crediting a pure
-epsilon release with mu = epsilon (it needs `calibrate.pure_as_mu`, which is larger).
+epsilon release with mu = epsilon. It needs mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), which is larger: 1.23 of
+epsilon 1. Its trade-off curve, at worst that of randomised response, is the polygon (0, 1), (p, p), (1, 0) with
+p = 1 / (1 + e^epsilon) (Wasserman and Zhou 2010), and that of mu-GDP, convex, lies below it from the mu on at which it
+passes through (p, p).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfcx, erfinv, ndtri_exp
+from scipy.special import erfcx
 
 from dpsql.errors import DataError
 
@@ -157,26 +157,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
             raise DataError(f"mu={mu!r} is too large for any finite epsilon; give a smaller one")
     last_false = _last_true(lambda epsilon: _log_delta_above(mu, epsilon) > target, 0.0, high)
     return math.nextafter(last_false, math.inf)
-
-
-def pure_as_mu(epsilon: float) -> float:
-    """Least mu for which every pure epsilon-DP mechanism is mu-GDP, rounded up.
-
-    mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), about epsilon sqrt(pi/2) for small epsilon:
-    *more* than epsilon. Proof: the trade-off curve of an epsilon-DP mechanism lies on or above
-    the polygon (0, 1), (p, p), (1, 0) with p = 1/(1 + e^epsilon) (Wasserman and Zhou 2010).
-    That of mu-GDP is convex with the same ends and at this mu passes through (p, p), so it lies
-    below both sides of the polygon. Randomised response attains the polygon, so no smaller mu
-    serves. Raises DataError.
-    """
-    _check(epsilon=epsilon)
-    if epsilon == 0.0:
-        return 0.0
-    if epsilon < 1.0:
-        mu = 2.0 * _ROOT2 * float(erfinv(math.tanh(epsilon / 2.0)))
-    else:
-        mu = -2.0 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
-    return mu * (1.0 + 1e-12)
 
 
 def pure_as_rho(epsilon: float) -> float:

@@ -6,7 +6,7 @@ law, and whatever is computed from a replicate varies as what is computed from t
 ``stacked`` makes the tables of a result in all replicates at once; ``reads`` finds what a query reads; ``lineage``
 tells the columns that noise reaches from those that it does not; ``partitioned`` runs a query over all replicates in
 one statement; ``matching`` finds the rows of the answer in its replicates; ``intervals`` reads spread and ends off
-them; ``travel`` puts these together.
+them, ``ranks`` those of ranks; ``travel`` puts these together.
 
 The same kind of generator draws synthetic rows, whose counts agree with those of a release: ``released_counts`` reads
 these back, ``row_values`` finds the regions of columns that they tell apart, ``row_fit`` the rows, ``row_model`` is one

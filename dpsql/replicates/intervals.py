@@ -11,9 +11,10 @@ Let f(x_hat) be an answer, f* its replicates f(x_hat + R z*), and z the noise th
   with z_0 = Phi^-1(P(f* < f(x_hat)) + P(f* = f(x_hat)) / 2); and the basic one, 2 f(x_hat) less the percentiles. All
   three agree where f is nearly linear. Where it has a kink or a maximum none of them covers by itself: percentiles of a
   maximum add the bias of noise a second time, the basic interval of a number that is cut off at 0 is short on one side.
-  The hull covers 95 % of maxima and ranks but where true numbers tie within about a quarter of their errors (91 %
-  there, 79 to 87 % for six exact ties; ours, by simulation). Whole numbers, such as ranks, go without the basic
-  interval and get ends that replicates took.
+  The hull covers 95 % of maxima but where true numbers tie within about a quarter of their errors (91 % there, 87 %
+  for six exact ties; ours, by simulation). Whole numbers go without the basic interval and get ends that replicates
+  took; those that are ranks get the ends of ``ranks``, too, as percentiles cover 76 % of them for six exact ties and
+  42 % for 24.
 - Where the sign of a divisor is not sure at level alpha, or the answer itself is infinite, the ends are -inf and inf:
   any value is possible.
 

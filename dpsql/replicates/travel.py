@@ -35,6 +35,7 @@ from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
 from .merging import merged
 from .partitioned import Query, Ran, is_number, parsed
+from .ranks import with_ranks
 from .reads import by_period, check_query, release_of
 from .stacked import Stacked, results_of
 from .synthetic_rows import made_from
@@ -325,6 +326,9 @@ class _Asked:
         if drawn is not None and ran.times <= len(drawn.white):
             drawn = replace(drawn, white=drawn.white[: ran.times - 1])
         found = spread_of(first, moved[1:], there[1:], divisors, drawn, alpha, whole=whole)
+        if whole:
+            keys = [values for values, noisy in zip(rows.answer, ran.noisy, strict=False) if not noisy]
+            found = with_ranks(found, moved, keys, alpha)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval
             low, high = np.fmin(low, answer), np.fmax(high, answer)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import pytest
 
-from dpsql.privacy.calibrate import gaussian_mu, pure_as_mu
+from dpsql.privacy.calibrate import gaussian_mu
 from dpsql.surfaces.promise import promise, right_guesses, unit_noun
 
 PATIENTS = "all rows of one patient_id in visits (at most 5 count)"
@@ -33,7 +34,8 @@ def test_right_guesses_are_exact(epsilon: float) -> None:
     assert right_guesses(epsilon, None) == pytest.approx(math.exp(epsilon) / (1 + math.exp(epsilon)))
     mu = gaussian_mu(epsilon, 1e-9)
     assert right_guesses(epsilon, mu**2) == pytest.approx(0.5 * math.erfc(-mu / 2 / math.sqrt(2)))
-    assert right_guesses(None, pure_as_mu(epsilon) ** 2) == pytest.approx(right_guesses(epsilon, None), rel=1e-6)
+    as_sure = 2 * NormalDist().inv_cdf(math.exp(epsilon) / (1 + math.exp(epsilon)))
+    assert right_guesses(None, as_sure**2) == pytest.approx(right_guesses(epsilon, None), rel=1e-6)
     assert right_guesses(None, None) is None
 
 
