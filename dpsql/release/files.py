@@ -14,7 +14,7 @@ import duckdb
 from dpsql.errors import OperationalError
 from dpsql.quoting import distinct_names, identifier, string
 
-from .reading import CATALOG
+from .instances import CATALOG
 from .result import Result
 from .store import ReleaseStore
 from .writing import write_table

@@ -16,6 +16,7 @@ import duckdb
 
 from dpsql.errors import OperationalError, SQLError, nearest
 from dpsql.quoting import identifier, string
+from dpsql.release.instances import CATALOG, ISOLATED
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from dpsql.release.names import is_unnamed, which
 from dpsql.release.result import Result
@@ -54,22 +55,11 @@ def is_asked(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", text.replace('"', ""), re.IGNORECASE) is not None
 
 
-CATALOG = "dpsql_releases"
 REBUILD = "run 'dpsql releases rebuild'"
 
-# Nothing outside the file: no extensions, no Python variables as tables. External access
-# goes off after the one ATTACH, the configuration is locked last.
-ISOLATED: dict[str, str | bool | int | float | list[str]] = {
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "allow_persistent_secrets": "false",
-    "python_enable_replacements": "false",
-    "python_scan_all_frames": "false",
-    "temp_directory": "",
-}
 # What a question over the releases may take; there is no spilling, so memory is the bound of its work.
 _READING: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
+# After the one ATTACH; the configuration is locked last.
 LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
 _READS = frozenset(["SELECT", "FROM", "WITH", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"])
 _SPACE = re.compile(r"(?:\s|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -99,7 +89,12 @@ def _opened(path: Path) -> duckdb.DuckDBPyConnection:
     except duckdb.Error as error:
         failure = first_line(error)
     connection.close()
-    raise OperationalError(
+    raise unreadable(path, failure)
+
+
+def unreadable(path: Path, failure: str) -> OperationalError:
+    """Why the file at ``path`` could not be read."""
+    return OperationalError(
         f"cannot read the releases in {str(path)!r}: {failure}; close the program that writes it, or {REBUILD}"
     )
 

@@ -25,13 +25,11 @@ from dpsql.arrays import Row
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.quoting import identifier, string
 
+from .instances import CATALOG, attached
 from .limits import QUERY_SECONDS, Question, answer_within
 from .lock import exclusive
 from .names import RESERVED
 from .reading import (
-    CATALOG,
-    ISOLATED,
-    LOCKED,
     REBUILD,
     Parameters,
     Signature,
@@ -40,6 +38,7 @@ from .reading import (
     first_line,
     isolated,
     state_of,
+    unreadable,
 )
 from .record import ReleaseRecord
 from .result import Result
@@ -48,10 +47,6 @@ from .writing import point_views, series_of, write_records
 _LISTING = "SELECT release_id, released_at, names FROM dp.releases ORDER BY 1"
 _SHOWN = re.compile(r"FROM (?:dpsql_releases\.)?r([1-9][0-9]*)\.")
 _WAIT = 10.0  # seconds that a writer waits for another one
-
-# Small blocks: sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s.
-_WRITING: dict[str, str | bool | int | float | list[str]] = {"default_block_size": "16384", "threads": "1"}
-_UNOPTIMIZED = "PRAGMA disable_optimizer; "  # there is nothing to gain on inserts of literals
 
 
 class ReleaseStore:
@@ -199,7 +194,7 @@ class ReleaseStore:
         self, text: str, parameters: Parameters, question: Question, own: Mapping[str, Mapping[str, int]]
     ) -> Result:
         """``sql`` in an instance that this thread opens and closes."""
-        with self._reading() as connection:
+        with isolated(self.path) as connection:
             return ask(connection, text, parameters, question, own)
 
     def attach_to(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -265,8 +260,19 @@ class ReleaseStore:
         with self._reading() as connection:
             return connection.execute(query).fetchall()
 
-    def _reading(self) -> contextlib.AbstractContextManager[duckdb.DuckDBPyConnection]:
-        return isolated(self.path)
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The file, for what dpsql itself asks of it. Raises OperationalError where it cannot be read."""
+        failure = ""
+        with contextlib.ExitStack() as held:
+            try:
+                connection = held.enter_context(attached(self.path))
+            except duckdb.Error as error:
+                failure = first_line(error)
+            if not failure:
+                yield connection
+        if failure:
+            raise unreadable(self.path, failure)
 
     @contextlib.contextmanager
     def _replacement(
@@ -283,13 +289,9 @@ class ReleaseStore:
 
         @contextlib.contextmanager
         def opened() -> Iterator[duckdb.DuckDBPyConnection]:
-            connection = duckdb.connect(str(draft), config=ISOLATED | _WRITING)
-            try:
-                connection.execute(_UNOPTIMIZED + LOCKED)
+            with attached(draft, writing=True) as connection:
                 yield connection
                 listing[:] = connection.execute(_LISTING).fetchall()
-            finally:
-                connection.close()
 
         failure = ""
         try:

@@ -14,8 +14,9 @@ from dpsql.arrays import Row
 from dpsql.errors import DataError, NoResultError, SQLError, listed
 
 from .files import write_result, write_results
+from .instances import ISOLATED
 from .limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
-from .reading import ISOLATED, LOCKED, check_text, first_line
+from .reading import LOCKED, check_text, first_line
 from .result import Result
 from .writing import write_table
 

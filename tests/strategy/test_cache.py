@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpsql.strategy import select
 from dpsql.strategy.cached import cache
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.workload import Workload
+from dpsql.workload.families.contributions import Contributions, Part, Tied
 
 CORNERS = np.kron(np.eye(6, dtype=int), [[1, 1], [1, -1]])
 WORKLOADS = {
@@ -501,3 +503,18 @@ def test_two_processes_find_the_same_strategy():
         found.append(done.stdout)
     assert found[0] == found[1]
     assert found[0].count("\n") == 2
+
+
+def test_what_a_unit_can_change_is_in_the_key():
+    cells = sparse.csc_array(sparse.eye_array(6, dtype=np.int64))
+    groups = np.array([0, 0, 1, 1, 2, 2])
+    units = [
+        None,
+        *(Contributions(((Part(cells, *limits),),), 6) for limits in ((1, 1), (1, 2), (2, 1))),
+        Contributions(((Part(cells, 1, 2, groups),),), 6),
+        Contributions(((Part(cells, 1, 2), Part(cells, 1, 1)),), 6, {0: Tied(cells, cells, groups, 2)}),
+    ]
+    plain = workload.identity(6)
+    keys = [cache.key_of(replace(plain, units=held), "gaussian", "auto", 1e-3, 1.0) for held in units]
+    assert None not in keys
+    assert len(set(keys)) == len(units)

@@ -59,6 +59,7 @@ from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.frame import Frame
 from dpsql.strategy.core.integer import full_rank
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.workload.families.contributions import Contributions
 from dpsql.workload.families.matrix import Workload
 
 log = logging.getLogger("dpsql")
@@ -186,9 +187,24 @@ def _feed_workload(digest: hashlib._Hash, W: Workload) -> None:
         _feed(digest, "groups", W.groups.astype(np.int64))
     if W.exact is not None:
         _feed(digest, "exact", W.exact)
+    if W.units is not None:
+        _feed_units(digest, W.units)
     digest.update(f"factors {len(W.factors)} ".encode())
     for factor in W.factors:
         _feed_workload(digest, factor)
+
+
+def _feed_units(digest: hashlib._Hash, C: Contributions) -> None:
+    digest.update(f"units {C.size} {[len(parts) for parts in C.units]} {sorted(C.tied)} ".encode())
+    for part in (part for parts in C.units for part in parts):
+        digest.update(f"part {part.times} {part.most} ".encode())
+        _feed_matrix(digest, "corners", part.corners)
+        _feed(digest, "label", part.labels.astype(np.int64))
+    for _, tied in sorted(C.tied.items()):
+        digest.update(f"tied {tied.most} ".encode())
+        _feed_matrix(digest, "first", tied.first)
+        _feed_matrix(digest, "more", tied.more)
+        _feed(digest, "label", tied.label.astype(np.int64))
 
 
 def _feed_matrix(digest: hashlib._Hash, tag: str, matrix: Matrix) -> None:

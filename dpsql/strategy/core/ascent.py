@@ -165,16 +165,15 @@ def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
     """Anderson mixing: the affine combination of past steps whose weighted residual is least."""
     f, g = past_f[-1], past_g[-1]
     root = np.exp(0.5 * f)
-    dF = np.stack([f - a for a in past_f[:-1]], axis=1)
-    dG = np.stack([g - a for a in past_g[:-1]], axis=1)
-    # Columns of unit length and a small ridge keep the few coefficients tame.
-    A = dG * root[:, None]
-    length = np.linalg.norm(A, axis=0) + 1e-300
-    A = A / length
-    k = A.shape[1]
-    coef = np.linalg.solve(A.T @ A + 1e-10 * np.eye(k), A.T @ (g * root)) / length
-    step = g - (dF + dG) @ coef
-    return np.asarray(f + np.clip(step, -_CLIP, _CLIP))
+    dG = g - np.array(past_g[:-1])
+    # Rows of unit length and a small ridge keep the few coefficients tame.
+    A = dG * root
+    length = np.sqrt(np.einsum("ij,ij->i", A, A)) + 1e-300
+    A /= length[:, None]
+    coef = np.linalg.solve(A @ A.T + 1e-10 * np.eye(length.size), A @ (g * root)) / length
+    dG += f
+    dG -= np.array(past_f[:-1])
+    return np.asarray(f + np.clip(g - coef @ dG, -_CLIP, _CLIP))
 
 
 class Full:
