@@ -121,7 +121,13 @@ def contributions(database: duckdb.DuckDBPyConnection) -> Compiling:
     return found
 
 
-@pytest.mark.parametrize("sql", BATCHES)
+# Products of two columns by the dozen: the variance and the sum of a product above stay beside the tests of every day.
+PRODUCTS = ("SELECT CORR", "SELECT dp_regression")
+
+
+@pytest.mark.parametrize(
+    "sql", [pytest.param(sql, marks=[pytest.mark.long] if sql.startswith(PRODUCTS) else []) for sql in BATCHES]
+)
 def test_no_neighbour_exceeds_the_claim(
     database: duckdb.DuckDBPyConnection, contributions: Compiling, sql: str
 ) -> None:

@@ -139,14 +139,14 @@ def test_of_many_who_ask_for_the_last_of_it_as_many_are_granted_as_fit(ledger: L
 
 
 @pytest.mark.long
-def test_fifty_accounts_race_for_the_last_charges_a_hundred_times(tmp_path: Path) -> None:
+def test_fifty_accounts_race_for_the_last_charges_again_and_again(tmp_path: Path) -> None:
     whole = Budget.of("0.3")
     names = [f"a{number}" for number in range(50)]
     made = Ledger.create(tmp_path / "l.ledger", "d-1", whole)
     for name in names:
         made.declare_analyst(lambda _, name=name: Analyst(name, Budget.of("0.1")))
     (charge,) = [charge for charge in charge_for(Request.of("0.1"), whole) if charge.noise == "laplace"]
-    for run in range(100):
+    for run in range(30):
         path = Path(shutil.copy(tmp_path / "l.ledger", tmp_path / f"{run}.ledger"))
         start, granted = threading.Barrier(len(names)), []
 

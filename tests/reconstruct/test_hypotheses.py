@@ -66,7 +66,7 @@ def test_without_noise_independence_is_pearsons() -> None:
     assert Independence(LEAVES[:6], 2, "chisq").degrees == 2
 
 
-@pytest.mark.parametrize("deviation", [1.0, 10.0, 40.0])
+@pytest.mark.parametrize("deviation", [1.0, pytest.param(10.0, marks=pytest.mark.long), 40.0])
 def test_a_table_without_dependence_rejects_one_in_twenty(deviation: float) -> None:
     generator = np.random.default_rng(4)
     cells = np.outer([0.2, 0.5, 0.3], [0.15, 0.25, 0.3, 0.3]).ravel()
@@ -112,7 +112,7 @@ def test_gini_is_the_mean_distance_over_twice_the_mean() -> None:
     assert abs(found.value.mean() - expected) < 5 * found.value.std() / times**0.5
 
 
-@pytest.mark.parametrize("deviation", [2.0, 8.0, 30.0])
+@pytest.mark.parametrize("deviation", [2.0, pytest.param(8.0, marks=pytest.mark.long), 30.0])
 def test_laplace_noise_rejects_one_in_twenty_too(deviation: float) -> None:
     noise = pure_noise(1, Fraction(1, 1000))
     generator = np.random.default_rng(9)

@@ -181,10 +181,10 @@ def test_files_of_the_server_are_not_told(tmp_path: Path) -> None:
 
 def test_accounts_that_race_for_the_last_of_it(tmp_path: Path) -> None:
     database(tmp_path)
-    (tmp_path / "visits.toml").write_text(POLICY.replace("= 400.0", "= 4.0").replace("= 200.0", "= 0.4"))
+    (tmp_path / "visits.toml").write_text(POLICY.replace("= 400.0", "= 4.0").replace("= 200.0", "= 0.2"))
     con = dpsql.connect(tmp_path / "visits.duckdb", policy=tmp_path / "visits.toml")
     held = Accounts.of(con.policy, con.ledger_path, None)
-    names = [f"a{number}" for number in range(8)]
+    names = [f"a{number}" for number in range(4)]
     for name in names:
         held.add(name, Wish(epsilon="0.4", pure_epsilon="0.1"), "password of all")
     service = Service(con, accounts=held)
@@ -209,9 +209,9 @@ def test_accounts_that_race_for_the_last_of_it(tmp_path: Path) -> None:
             thread.join()
         spent = con.budget.account("pure")
         assert spent is not None
-        assert spent.spent_units == spent.total_units == 4 * 10**11
+        assert spent.spent_units == spent.total_units == 2 * 10**11
         assert all(state.accounts[0].spent_units in (0, 10**11) for _, state in held.listed())
-    assert sorted(said) == ["answered"] * 4 + ["refused"] * 12
+    assert sorted(said) == ["answered"] * 2 + ["refused"] * 6
 
 
 @pytest.mark.long
@@ -223,7 +223,7 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path) -> None:
     Accounts.of(con.policy, con.ledger_path, None).add("ann", Wish(epsilon=300, pure_epsilon=150), "password of ann")
     command = [sys.executable, "-m", "dpsql", "serve", str(policy), "--database", str(data), "--port", "0", "--json"]
     draw, answered, number, restarts = np.random.default_rng(7), 0, 0, []
-    for _ in range(25):
+    for _ in range(6):
         begun = time.monotonic()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
             assert process.stdout is not None
@@ -231,7 +231,7 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path) -> None:
             while not said.endswith("}\n"):
                 said += process.stdout.readline()
             restarts.append(time.monotonic() - begun)
-            timer = threading.Timer(float(draw.uniform(0.0, 1.5)), process.send_signal, (signal.SIGKILL,))
+            timer = threading.Timer(float(draw.uniform(0.0, 3.0)), process.send_signal, (signal.SIGKILL,))
             timer.start()
             try:
                 with Client(json.loads(said)["port"], "ann", "password of ann") as ann:
@@ -247,6 +247,6 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path) -> None:
             timer.join()
         charges = dpsql.connect(data, policy=policy).budget.charges
         assert answered <= len([entry for entry in charges if entry.charge.units]) <= number
-    assert answered > 5
+    assert answered > 1
     assert con._books.ledger().verify() > answered
     print(f"{answered} answers, longest start {max(restarts):.1f} s")

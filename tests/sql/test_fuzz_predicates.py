@@ -198,10 +198,10 @@ def _compare(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> None
 def test_conditions_over_one_column(database: duckdb.DuckDBPyConnection, name: str) -> None:
     rng = random.Random(f"one {name}")
     columns = [name]
-    _compare(database, [condition(columns, rng, 2) for _ in range(120)])
+    _compare(database, [condition(columns, rng, 2) for _ in range(70)])
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=pytest.mark.long) for n in range(5, 12))])
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 8))])
 def test_conditions_over_three_columns(database: duckdb.DuckDBPyConnection, seed: int) -> None:
     rng = random.Random(f"three {seed}")
     columns = rng.sample([n for n in TYPES if n != "txt"], 3)
@@ -277,7 +277,7 @@ def test_doubles_beside_exact_columns() -> None:
     tables = tables_of(policy, engine_of(con))
     for name in "abhdw":
         for constant in constants:
-            for form in forms:
+            for form in rng.sample(forms, 5):
                 condition = form.format(name, constant, rng.choice(constants))
                 try:
                     understood(f"SELECT COUNT(*) FROM t WHERE {condition}", policy, tables)
@@ -290,5 +290,5 @@ def test_doubles_beside_exact_columns() -> None:
         wanted = con.execute(f"SELECT {listed} FROM t").fetchone()
         found = exact("; ".join(f"SELECT COUNT(*) FROM t WHERE {c}" for c in conditions), policy, con)
         assert [(c, w) for c, w, f in zip(conditions, wanted, found.answers, strict=True) if w != f] == []
-    assert sum(map(len, answered.values())) > 300
-    assert refused > 100
+    assert sum(map(len, answered.values())) > 150
+    assert refused > 50
