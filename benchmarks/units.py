@@ -456,21 +456,58 @@ def balanced(best: Sequence[float]) -> dict[Column, float]:
     return {column: unit / (error * column.numbers**0.5) for column, error in zip(SIX, best, strict=True)}
 
 
-def least_relative(budget: Mapping[str, float], best: Sequence[float]) -> float:
-    """What no Gaussian mechanism goes below: the root mean square ratio to ``best`` over all but persons by state.
+def partitions(total: int, largest: int) -> Iterator[tuple[int, ...]]:
+    """The ways to write ``total`` as a sum of parts of at most ``largest``, in falling order."""
+    if total == 0:
+        yield ()
+    for first in range(min(total, largest), 0, -1):
+        for rest in partitions(total - first, first):
+            yield (first, *rest)
 
-    Of these five a unit changes what it changes of the visits, so that the certificate is of exactly its contributions.
+
+def least_relative(best: Sequence[float]) -> float:
+    """What no Gaussian mechanism goes below: the root mean square ratio of the six to ``best``, by the dual.
+
+    A person has a visit in some of the months, each in one state; up to exchanges of months and of states only the
+    number of visits in each state counts. Persons by month, and by state and month, are the visits. By symmetry M is a
+    2 x 2 matrix (visits, persons by state) on totals and another on contrasts between states, and a number on contrasts
+    between months and on those of both.
     """
-    weights = balanced(best)
-    asked = [column for column in SIX if column.keys != ("state",) or not column.distinct]
-    with connected(visits_policy(), budget) as con:
-        plan = con.plan(";\n".join(column.sql(weights[column]) for column in asked), objective="total", **budget)
-    total = sum(
-        weights[column] ** 2 * float(np.sum(np.square(e)))
-        for e, column in zip(plan.stderr.values(), asked, strict=True)
+    months, states = len(MONTHS), len(STATES)
+    by_state, persons, by_month, also_month, by_both, also_both = (
+        1.0 / (column.numbers * error**2) for column, error in zip(SIX, best, strict=True)
     )
-    unit = best[-1] ** 2 * SIX[-1].numbers
-    return math.sqrt(total / (1 + (plan.gap or 0.0)) / unit / len(asked))
+    by_month, by_both = by_month + also_month, by_both + also_both
+    asked = np.diag([by_state * months + by_month * states + by_both, persons])
+    across_states, across_months = np.diag([by_state * months + by_both, persons]), by_month * states + by_both
+    parts: list[list[Any]] = [[], [], [], []]
+    for spread in (one for rows in range(1, months + 1) for one in partitions(rows, months)):
+        rows, used = sum(spread), len(spread)
+        mean = np.array([rows / math.sqrt(months * states), used / math.sqrt(states)])
+        cross = rows / math.sqrt(months)
+        inside = np.array([[sum(n * n for n in spread) / months, cross], [cross, used]])
+        whole = np.outer(mean, mean)
+        month = rows / states - whole[0, 0]
+        between = inside - whole
+        rest = rows - whole[0, 0] - between[0, 0] - month
+        for held, part in zip(parts, (whole, between, [[month]], [[rest]]), strict=True):
+            held.append(np.array(part))
+    grams = (asked, across_states, np.array([[across_months]]), np.array([[by_both]]))
+    times = (1, states - 1, months - 1, (months - 1) * (states - 1))
+    scaled = [np.sqrt(g) @ (np.array(held) / k) @ np.sqrt(g) for g, held, k in zip(grams, parts, times, strict=True)]
+    lam = np.full(len(parts[0]), 1.0 / len(parts[0]))
+    for _ in range(100_000):
+        t, q = 0.0, np.zeros(lam.size)
+        for part, k in zip(scaled, times, strict=True):
+            s, V = np.linalg.eigh(np.tensordot(lam, part, axes=1))
+            root = np.sqrt(np.maximum(s, 1e-300))
+            t += k * float(root.sum())
+            q += k * np.einsum("kij,ij->k", part, (V / root) @ V.T)
+        if q.max() <= t * (1 + 1e-4):
+            return t / math.sqrt(len(SIX))
+        lam *= (q / t) ** 2
+        lam /= lam.sum()
+    raise SystemExit("the dual did not converge")
 
 
 def peers_table(report: Report, given: argparse.Namespace) -> None:
@@ -503,8 +540,9 @@ def peers_table(report: Report, given: argparse.Namespace) -> None:
             relative = f"{one.relative(best):.2f}" if others else "-"
             rows.append([one.name, *cells, f"{one.whole():,.1f}", relative, one.releases, f"{one.seconds:.2f}"])
         if others and "rho" in budget:
-            least = least_relative(budget, best)
-            notes.append(f"Without persons by state no Gaussian mechanism comes below {least:.2f} of the best peer's.")
+            # At rho 0.5 a unit's noise has the variance 1.
+            least = least_relative(best)
+            notes.append(f"No Gaussian mechanism comes below {least:.3f} of the best peer's, as a mean of the six.")
         head = ["known / measured standard error", *(column.title for column in SIX)]
         head += ["all numbers", "of the best peer's, mean of six", "releases", "seconds"]
         report.table(f"Visits and persons, {title}", head, rows, "\n".join(notes))
