@@ -27,6 +27,8 @@ import numpy as np
 from scipy.special import ndtri
 
 import dpsql
+from dpsql.replicates.intervals import spread_of
+from dpsql.replicates.ranks import with_ranks
 
 PLANS, STATES, YEARS = ["free", "p25", "p50", "p95", "ind", "none"], ["CA", "NJ", "NY", "OH", "WA"], range(2013, 2017)
 ROWS = 20_000
@@ -235,6 +237,31 @@ def ruled(releases: int, replicates: int = 999) -> None:
             print(f"apart {apart:4.2f}, m = {m:2}: {', '.join(said)}", flush=True)
 
 
+def ranked(times: int, replicates: int = 999) -> None:
+    """The ends of ranks by themselves, over standard normal noise: coverage and width, by percentiles and as shown.
+
+    Of 60 numbers a quarter of the times.
+    """
+    rng = np.random.default_rng(1)
+    print(f"\nranks of m numbers, {times} times each, intervals at 95 %: covered (width), by percentiles and as shown")
+    for apart in (0.0, 0.25, 1.0, 3.0):
+        for m in (2, 6, 24, 60) if apart < 1 else (2, 6, 24):
+            held: list[list[tuple[float, float]]] = [[], []]
+            for _ in range(times if m < 60 else -(-times // 4)):
+                true = apart * np.arange(m)
+                x = true + rng.standard_normal(m)
+                moved = np.concatenate([x[None], x + rng.standard_normal((replicates, m))])
+                ranks = 1.0 + np.argsort(np.argsort(-moved, axis=1), axis=1)
+                wanted = 1 + (true[None, :] > true[:, None]).sum(axis=1)
+                there = np.ones((replicates, m), dtype=bool)
+                plain = spread_of(ranks[0], ranks[1:], there, (), None, 0.05, whole=True)
+                for mine, found in zip(held, (plain, with_ranks(plain, ranks, [], 0.05)), strict=True):
+                    covered = (found.low <= wanted) & (wanted <= found.high)
+                    mine.append((float(covered.mean()), float((found.high - found.low).mean())))
+            (a, b), (c, d) = (np.mean(mine, axis=0) for mine in held)
+            print(f"apart {apart:4.2f}, m = {m:2}: {a:.1%} ({b:.1f}), {c:.1%} ({d:.1f})", flush=True)
+
+
 class Tally:
     """What came out, by kind."""
 
@@ -313,7 +340,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="seed of the first table")
     parser.add_argument("--picked", type=int, default=0, help="releases for each setting of picked rows, alone")
     parser.add_argument("--rule", type=int, default=0, help="times each of the rule for picked rows, alone")
+    parser.add_argument("--ranks", type=int, default=0, help="times each of ranks of numbers that lie near, alone")
     options = parser.parse_args()
+    if options.ranks:
+        return ranked(options.ranks)
     if options.rule:
         return ruled(options.rule)
     if options.picked:

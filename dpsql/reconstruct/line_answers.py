@@ -148,9 +148,9 @@ class LineAnswers:
     matrix: Floats = field(repr=False)
     family: str
 
-    def estimate(self, y: Sequence[int], divisor: int) -> Floats:
+    def estimate(self, y: Sequence[int] | Floats, divisor: int) -> Floats:
         """Prefix sums (r, n + 1) over the line of every number of the small batch; for prefixes (r n,), one by one."""
-        held = np.array([float(value) for value in y]).reshape(-1, self.line.rows)
+        held = np.asarray(y, dtype=np.float64).reshape(-1, self.line.rows)
         sums = np.stack([self.line.prefix_sums(part) for part in held])
         found = self.matrix @ sums / divisor
         return found if self.family == "ranges" else np.asarray(found[:, 1:].ravel())

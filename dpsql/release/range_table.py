@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
 
-from dpsql.arrays import Array, Json, Row
+from dpsql.arrays import Array, Ints, Json, Row
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 from dpsql.quoting import identifier
 
@@ -49,7 +49,8 @@ class RangeTable:
     ``shown`` are its columns: name, DuckDB type and part. ``values``: the first place of a run of whole numbers or days
     and how many, or the values themselves. ``keys``: (values of the g groups, whether each is OTHER) for each other
     key. ``lengths`` (n + 1,): the spread of a range by its length; or ``blocks``: sizes and factors
-    (``dpsql.linalg.line_spread``). Raises IntegrityError for a name of a column that is there twice.
+    (``dpsql.linalg.line_spread``). ``places``: of replicates, which of the n + 1 sums there are, where not all; no
+    release has such. Raises IntegrityError for a name of a column that is there twice.
     """
 
     name: str
@@ -62,6 +63,7 @@ class RangeTable:
     lengths: Numbers | None = field(default=None, repr=False)
     blocks: tuple[tuple[int, float], ...] = ()
     run: bool = True
+    places: Ints | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_result(self.name, self.named)
@@ -70,7 +72,7 @@ class RangeTable:
             if column.lower() in taken:
                 raise IntegrityError(f"the result {self.name!r} has two columns {column!r}; name one of them with AS")
             taken.add(column.lower())
-        if any(len(number.sums) != self.groups * (self.n + 1) for number in self.numbers):
+        if any(len(number.sums) != self.groups * len(self.points) for number in self.numbers):
             raise DataError(f"the sums of {self.name!r} are not those of its values and groups")
 
     @property
@@ -78,9 +80,22 @@ class RangeTable:
         return int(self.values[1]) if self.run else len(self.values)
 
     @property
+    def points(self) -> Ints:
+        """The places of the prefix sums of a group."""
+        return np.arange(self.n + 1, dtype=np.int64) if self.places is None else self.places
+
+    @property
     def kept(self) -> tuple[str, str]:
         """The names of the tables under the view: prefix sums, and spreads by length."""
         return f"{self.name}#points", f"{self.name}#lengths"
+
+    def at(self, places: Ints) -> RangeTable:
+        """The same with the prefix sums at some places alone."""
+        numbers = tuple(
+            replace(number, sums=Numbers(number.sums.data.reshape(-1, self.n + 1)[:, places].ravel()))
+            for number in self.numbers
+        )
+        return replace(self, numbers=numbers, places=places)
 
     @property
     def groups(self) -> int:
@@ -244,9 +259,9 @@ class RangeRows(Sequence[Row]):
 def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schema: str) -> None:
     """Create the tables of prefix sums and spreads, and the view of all ranges over them."""
     points, lengths = (f"{schema}.{identifier(name)}" for name in table.kept)
-    n, g = table.n, table.groups
-    at = np.tile(np.arange(n + 1, dtype=np.int64), g)
-    arrays: dict[str, Array] = {"place": at, "grp": np.repeat(np.arange(g, dtype=np.int64), n + 1)}
+    n, g, places = table.n, table.groups, table.points
+    each = len(places)
+    arrays: dict[str, Array] = {"place": np.tile(places, g), "grp": np.repeat(np.arange(g, dtype=np.int64), each)}
     lists: list[Sequence[object]] = []
     selected = ["CAST(place AS BIGINT) AS place", "CAST(grp AS INTEGER) AS grp"]
     for column, place, there in (("low", "place", f"place < {n}"), ("high", "place - 1", "place > 0")):
@@ -254,7 +269,7 @@ def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schem
     for number, (values, others) in enumerate(table.keys):
         key_kind = next((k for _, k, part in table.shown if part == ("key", number)), "VARCHAR")
         if key_kind == "BIGINT" and all(type(value) is int for value in values):
-            arrays[f"k{number}"] = np.repeat(np.array(values, dtype=np.int64), n + 1)
+            arrays[f"k{number}"] = np.repeat(np.array(values, dtype=np.int64), each)
             selected.append(f"k{number}")
         else:
             lists.append([None if value is None else str(value) for value in values])
@@ -265,7 +280,7 @@ def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schem
         selected.append(f"{other} AS o{number}")
     for number, held in enumerate(table.numbers):
         arrays[f"c{number}"] = held.sums.data
-        arrays[f"e{number}"] = np.repeat(np.array(held.scale), n + 1)
+        arrays[f"e{number}"] = np.repeat(np.array(held.scale), each)
         selected += [f"c{number}", f"e{number}"]
     _insert(connection, points, arrays, selected, lists)
     joined = f"FROM {points} lo JOIN {points} hi ON hi.place > lo.place"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.earlier import Combination
 from dpsql.errors import DataError, NotSupportedError
 from dpsql.privacy.entries import Entry
@@ -51,10 +51,10 @@ class Law:
         empty = sp.csr_array((len(held.y), 0))
         return {self.seeds[0]: Observed(empty, held.compiled.common_steps, held.y, held.noise)}
 
-    def values(self, count: int, *, sample: bool = False) -> Floats:
+    def values(self, count: int, *, sample: bool = False, places: Ints | None = None) -> Floats:
         """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*; of other samples where ``sample``.
 
-        Of ranges of a line (1 + count x r x (n + 1)). Raises DataError where these are too many.
+        Of ranges of a line (1 + count x r x (n + 1)), or of the sums at ``places``. Raises DataError for too many.
         """
         held = self.combination
         size = max(held.values.size, *(len(one.y) for one in self.measured.values()))
@@ -63,7 +63,8 @@ class Law:
                 f"{count:,} replicates of {size:,} rows are too many, at most {MOST_NUMBERS:,} rows fit; ask for "
                 "fewer, or release a coarser result"
             )
-        found = np.tile(held.values, (1 + count, *[1] * held.values.ndim))
+        shown = held.values if places is None else held.values[:, places]
+        found = np.tile(shown, (1 + count, *[1] * shown.ndim))
         if isinstance(held, Combination):
             answers = held.answers
             for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
@@ -72,7 +73,7 @@ class Law:
             for row, moves in zip(
                 found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True
             ):
-                row += moves
+                row += moves if places is None else moves[:, places]
         if sample:
             found[1:] += sampled(held, self.seeds[0], count)
         return found

@@ -71,6 +71,23 @@ def _understood(
     tree: exp.Expr, read: Sequence[tuple[exp.Table, Columns]]
 ) -> tuple[_Relation, list[tuple[str, ...]]] | None:
     """The relation that a query is, and the divisors of its columns; None where it is not understood."""
+    try:
+        whole, held = qualified(tree, read)
+        if whole.find(exp.Pivot, exp.Columns) is not None:
+            return None
+        relation = _relation(whole, _Scope({}, held))
+    except (SqlglotError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    if relation is None:
+        return None
+    return relation, _divisors(whole, tree, held)
+
+
+def qualified(tree: exp.Expr, read: Sequence[tuple[exp.Table, Columns]]) -> tuple[exp.Expr, dict[str, _Relation]]:
+    """The query with the table of each of its columns named, ``read[i]`` as dpsql_read_i, and what these are.
+
+    Raises errors of sqlglot and of Python for what it does not understand.
+    """
     from sqlglot.optimizer.qualify import qualify  # takes long to import, and few connections need it
 
     places = [next(at for at, node in enumerate(tree.walk()) if node is table) for table, _ in read]
@@ -87,16 +104,8 @@ def _understood(
         node.set("catalog", None)
         schema[name] = {column.lower(): "double" for column, _ in columns}
         held[name] = _Relation(columns)
-    try:
-        whole = qualify(copy, schema=schema, dialect="duckdb", validate_qualify_columns=False, quote_identifiers=False)
-        if whole.find(exp.Pivot, exp.Columns) is not None:
-            return None
-        relation = _relation(whole, _Scope({}, held))
-    except (SqlglotError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
-        return None
-    if relation is None:
-        return None
-    return relation, _divisors(whole, tree, held)
+    whole = qualify(copy, schema=schema, dialect="duckdb", validate_qualify_columns=False, quote_identifiers=False)
+    return whole, held
 
 
 def _relation(node: exp.Expr, scope: _Scope) -> _Relation | None:

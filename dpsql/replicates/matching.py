@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,11 @@ class Rows:
     contenders: int
 
 
-def unselected(tree: exp.Expr) -> exp.Expr | None:
+def unselected(tree: exp.Expr, clean: Collection[str]) -> exp.Expr | None:
     """The query without what only leaves rows out, so that replicates have all numbers of a row that the answer shows.
 
-    None where nothing does. WHERE stays where it decides what aggregates and windows see.
+    None where nothing does. WHERE stays where it decides what aggregates and windows see; of its conditions those that
+    name ``clean`` columns alone, of no noise in any table, where the query reads nothing but tables.
     """
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") is not None:
         return None
@@ -48,6 +49,11 @@ def unselected(tree: exp.Expr) -> exp.Expr | None:
     held = [clause for clause in clauses if tree.args.get(clause) is not None]
     for clause in held:
         copy.set(clause, None)
+    if "where" in held and tree.find(exp.Subquery, exp.CTE) is None:
+        whole = tree.args["where"].this
+        for part in whole.flatten() if isinstance(whole, exp.And) else [whole]:
+            if part.find(exp.Query) is None and all(one.name.lower() in clean for one in part.find_all(exp.Column)):
+                copy.where(part.copy(), copy=False)
     return copy if held else None
 
 

@@ -116,6 +116,12 @@ class Query:
         """Replicates, the release itself among them."""
         return next(iter(self.tables.values())).times
 
+    @property
+    def clean(self) -> frozenset[str]:
+        """The names of columns that noise reaches in none of the tables, in lower case."""
+        columns = [column for table in self.tables.values() for column in table.noisy]
+        return frozenset(n.lower() for n, _ in columns) - {n.lower() for n, noisy in columns if noisy}
+
     def stack(self, sandbox: Sandbox) -> None:
         """Write the tables."""
         for number, table in enumerate(self.tables.values()):

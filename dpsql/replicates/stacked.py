@@ -18,15 +18,15 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import NotSupportedError, SQLError
-from dpsql.reconstruct import evaluate
+from dpsql.reconstruct import RangeErrors, evaluate
 from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
 from dpsql.running.minimum import Mask, hidden
-from dpsql.running.result_tables import Estimates, Planned, range_tables
+from dpsql.running.result_tables import Estimates, Planned
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, gathered
@@ -36,6 +36,7 @@ from dpsql.workload.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
 
 from .law import Law
 from .lineage import Columns
+from .narrowed import columns_of
 from .partitioned import REPLICATE, Query, Table, parsed, table_of
 
 _EPOCH = dt.date(1970, 1, 1)
@@ -59,15 +60,18 @@ class Stacked:
         return Table(self.columns, self.noisy, self.ranges)
 
 
-def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
+def results_of(
+    law: Law, count: int, seconds: float, *, sample: bool = False, places: Ints | None = None
+) -> dict[str, Stacked]:
     """All results of a release in ``count`` replicates, by name; ``sample``: of other samples of rows, too.
 
-    NotSupportedError where one cannot be made again.
+    ``places``: of all ranges of a line, those that begin and stop at these alone. NotSupportedError where one cannot
+    be made again.
     """
-    estimates = law.values(count, sample=sample)
+    estimates = law.values(count, sample=sample, places=places)
     planned, compiled = cast("Planned", law.combination), law.combination.compiled
     if isinstance(compiled, Lined) and compiled.key.family == "ranges":
-        return _of_ranges(law, planned, compiled, estimates)
+        return _of_ranges(law, planned, compiled, estimates, places)
     cores = iter(planned.cores)
     made: dict[str, Stacked] = {}
     for answer in planned.queries:
@@ -83,32 +87,31 @@ def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) ->
     return shown
 
 
-def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats) -> dict[str, Stacked]:
+def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats, places: Ints | None) -> dict[str, Stacked]:
     """Results of all ranges: replicates are the groups of one more key, so that one view has the ranges of them all."""
     times, made = len(sums), {}
-    moved = [range_tables(planned, compiled, each) for each in sums[1:]]
-    for table, *others in zip(law.record.tables, *moved, strict=True):
-        assert isinstance(table, RangeTable)  # noqa: S101 - as the batch is
-        numbers = tuple(
-            replace(
-                number,
-                sums=Numbers(np.concatenate([one.numbers[at].sums.data for one in (table, *others)])),
-                scale=number.scale * times,
-            )
-            for at, number in enumerate(table.numbers)
-        )
+    assert isinstance(planned.errors, RangeErrors)  # noqa: S101 - as the batch is
+    each = planned.errors.count
+    for released, (core, slices) in zip(law.record.tables, planned.cores, strict=True):
+        assert isinstance(released, RangeTable)  # noqa: S101 - as the batch is
+        table = released if places is None else released.at(places)
+        parts = [slices[column.output] for column in core.columns if isinstance(column, Measured)]
+        numbers = []
+        for number, part in zip(table.numbers, parts, strict=True):
+            moved = sums[1:, part.start // each : part.stop // each].ravel()
+            both = Numbers(np.concatenate([number.sums.data, moved]))
+            numbers.append(replace(number, sums=both, scale=number.scale * times))
         which = tuple(np.repeat(np.arange(times), table.groups).tolist())
         keys = [(values * times, is_other * times) for values, is_other in table.keys]
         held = replace(
             table,
             shown=((REPLICATE, "BIGINT", ("key", len(keys))), *table.shown),
-            numbers=numbers,
+            numbers=tuple(numbers),
             keys=(*keys, (which, (False,) * len(which))),
         )
-        noisy = [(name, part in ("value", "low", "high")) for name, _, (part, _) in table.shown]
         beside = frozenset(name for name, _, (part, _) in table.shown if f"_{part}" in ERRORS)
         columns: list[tuple[str, str, Any]] = [(name, kind, ()) for name, kind, _ in held.shown]
-        made[table.name] = Stacked(columns, noisy, beside, held)
+        made[table.name] = Stacked(columns, columns_of(table), beside, held)
     return made
 
 

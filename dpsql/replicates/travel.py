@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, NotSupportedError, SQLError
 from dpsql.quoting import free_name
 from dpsql.reconstruct.combined import Observed
-from dpsql.release import ReleaseStore, ReleaseTable, Result
+from dpsql.release import RangeTable, ReleaseStore, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
 from dpsql.release.columns import Coded, Numbers
@@ -34,6 +34,7 @@ from .intervals import Drawn, replicates_for, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
 from .merging import merged
+from .narrowed import places_read, released_columns
 from .partitioned import Query, Ran, is_number, parsed
 from .ranks import with_ranks
 from .reads import by_period, check_query, release_of
@@ -65,7 +66,7 @@ class Replicates:
     store: ReleaseStore
     past: Earlier
     laws: Laws = field(init=False)
-    _made: dict[tuple[int, int, bool], dict[str, Stacked]] = field(default_factory=dict)
+    _made: dict[tuple[int, int, bool, bytes], dict[str, Stacked]] = field(default_factory=dict)
     _drawn: dict[tuple[int, ...], Drawn] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -166,8 +167,10 @@ class Replicates:
                 )
             count = _count(laws, alpha)
             for release, name in sorted(named):
-                _check_size(laws[release], count)
-                results = self._results(laws[release], count, seconds or QUERY_SECONDS, sample=sample)
+                places = self._places(laws, (release, name), tree, list(zip(nodes, read, strict=True)), count)
+                if places is None:
+                    _check_size(laws[release], count)
+                results = self._results(laws[release], count, seconds or QUERY_SECONDS, sample=sample, places=places)
                 tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
             drawn = None if sample else self._noise(laws, count)
 
@@ -183,12 +186,35 @@ class Replicates:
             failure = first_line(error)
         raise SQLError(f"errors=True cannot work these out ({failure}); leave errors out")
 
-    def _results(self, law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
-        key = (law.record.release_id, count, sample)
+    def _places(
+        self,
+        laws: Mapping[int, Law],
+        which: tuple[int, str],
+        tree: exp.Expr,
+        read: Sequence[tuple[exp.Table, tuple[int, str] | None]],
+        count: int,
+    ) -> Ints | None:
+        """Of all ranges of a line that are too many in all replicates, the places of those that a query reads."""
+        tables = {}
+        for release, name in (place for _, place in read if place is not None):
+            first = self.laws.first_name(release, name).lower()
+            held = laws[release].record.tables
+            tables[release, name] = next(table for table in held if table.name.lower() == first)
+        table = tables[which]
+        if not isinstance(table, RangeTable) or (count + 1) * table.groups * (table.n + 1) <= MOST_CELLS:
+            return None
+        columns = [(node, released_columns(tables[place])) for node, place in read if place is not None]
+        own = [number for number, (_, place) in enumerate(read) if place == which]
+        return places_read(tree, columns, own, table, MOST_CELLS // (2 * (count + 1) * table.groups))
+
+    def _results(
+        self, law: Law, count: int, seconds: float, *, sample: bool = False, places: Ints | None = None
+    ) -> dict[str, Stacked]:
+        key = (law.record.release_id, count, sample, b"" if places is None else places.tobytes())
         if key not in self._made:
             while len(self._made) >= _KEPT:
                 self._made.pop(next(iter(self._made)))
-            self._made[key] = results_of(law, count, seconds, sample=sample)
+            self._made[key] = results_of(law, count, seconds, sample=sample, places=places)
         return self._made[key]
 
     def _noise(self, laws: Mapping[int, Law], count: int) -> Drawn | None:
@@ -228,8 +254,8 @@ def _check_size(law: Law, count: int) -> None:
     rows = _rows(law)
     if (count + 1) * rows > MOST_CELLS:
         raise DataError(
-            f"{count:,} replicates of {rows:,} rows are too many, at most {MOST_CELLS:,} rows fit; ask for fewer, or "
-            "release a coarser result"
+            f"{count:,} replicates of {rows:,} rows are too many, at most {MOST_CELLS:,} rows fit; ask for fewer (of "
+            "all ranges of a line, name the ends in WHERE), or release a coarser result"
         )
 
 
@@ -364,7 +390,7 @@ def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
             ran = query.run(sandbox, "dpsql_all", end, places=True, ordered=True)
             rows = matched(sandbox, ran, bare, "dpsql_all")
         assert rows is not None  # noqa: S101 - rows in order are matched by their places
-        free = unselected(query.tree) if ran.lineage.rows else None
+        free = unselected(query.tree, query.clean) if ran.lineage.rows else None
         if free is not None:
             kept = Query(free, query.tables, query.named).run(sandbox, "dpsql_free", end, places=True)
             same = kept.noisy == ran.noisy and kept.times == ran.times

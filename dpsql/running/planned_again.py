@@ -73,6 +73,9 @@ class PlannedAgain:
     def moved(self, noise: Iterator[Floats]) -> Iterator[Floats]:
         """R z / L of each z (p,): how noise moves the estimates. Cost of one product, or one transform, each."""
         common = self.compiled.common_steps
+        if isinstance(self.answers, LineAnswers):
+            yield from (self.answers.estimate(z, common) for z in noise)
+            return
         if not isinstance(self.answers, MatrixAnswers):
             yield from (self.answers.estimate([int(value) for value in z], common) for z in noise)
             return

@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from dpsql.privacy.noise import Noise
 from dpsql.replicates import law as laws
+from dpsql.replicates import travel
 from dpsql.workload.cells import tell_apart
 from dpsql.workload.compile import choice
 
@@ -128,3 +129,34 @@ def test_the_spread_is_the_standard_error_and_mutants_fall(case, noise, tmp_path
         con._replicates._made.clear()
         assert not agree(*spreads(con, rel))
     assert len(con.budget.charges) == 1
+
+
+NARROWED = [
+    "SELECT a.n / b.n AS r FROM m a, m b WHERE a.k_from = 10 AND a.k_to = 300 AND b.k_from = 0 AND 639 = b.k_to",
+    "SELECT l.k_to, l.n - r.n AS gap FROM m l JOIN m r ON l.k_to = r.k_to AND r.k_from = 5 WHERE l.k_from = 3 "
+    "AND l.k_to IN (20, 30) AND r.k_to < 40 AND l.n > -1e6",
+    "WITH few AS (SELECT k_from, n AS many FROM m WHERE k_from % 100 = 7 AND k_to = k_from + 50) "
+    "SELECT MAX(many) AS most FROM few",
+    "SELECT SUM(n) AS s FROM m WHERE k_from = 700",
+]
+WHOLE = [
+    "SELECT n FROM m ORDER BY k_from, k_to LIMIT 2",
+    "SELECT a.n - b.n AS gap FROM m a LEFT JOIN m b ON b.k_from = 9 AND b.k_to = 9 WHERE a.k_from = 8 AND a.k_to = 8",
+    "SELECT n FROM m WHERE k_from = 1 AND k_to = 1 OR n > 1e9",
+    "SELECT SUM(n) AS s FROM m WHERE k_from < 40",
+]
+
+
+@pytest.mark.long
+def test_of_a_line_that_is_too_long_the_ranges_that_a_query_names_are_enough(tmp_path, monkeypatch):
+    """They have the errors that they have among all; a query that does not name them is refused."""
+    con = connect(tmp_path)
+    con.run(LINE, epsilon=2, delta=1e-9)
+    whole = [con.sql(query, errors=True) for query in NARROWED]
+    monkeypatch.setattr(travel, "MOST_CELLS", 100_000)
+    monkeypatch.setattr(travel, "_USUAL", 999)
+    for query, wanted in zip(NARROWED, whole, strict=True):
+        assert con.sql(query, errors=True) == wanted
+    for query in WHOLE:
+        with pytest.raises(dpsql.DataError, match="name the ends in WHERE"):
+            con.sql(query, errors=True)

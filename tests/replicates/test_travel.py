@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from helpers import repeatable_noise
@@ -9,10 +11,14 @@ from replicate_world import BATCH, OTHER, POLICY, connect
 
 import dpsql
 from dpsql.driver.cursor import Cursor
+from dpsql.privacy.noise import pure_noise
+from dpsql.reconstruct.combined import Observed
 from dpsql.reconstruct.fieller import fieller
+from dpsql.reconstruct.intervals import log_concave_quantile
 from dpsql.reconstruct.linear_errors import LinearErrors
 from dpsql.replicates import travel
-from dpsql.replicates.intervals import spread_of
+from dpsql.replicates.intervals import Drawn, spread_of
+from dpsql.replicates.noise import replicates
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +257,20 @@ def test_nothing_is_spent_and_no_batch_is_measured(con):
     before = con.budget.charges
     con.sql("SELECT g, n / s AS r FROM by_g", errors=True)
     assert con.budget.charges == before
+
+
+def test_noise_in_blocks_has_ends_that_cover_as_often_as_they_say():
+    """The bound of log-concave laws is far for one coordinate of a large block; its replicates are not."""
+    noise, rows = pure_noise(1000, Fraction(1), (6,)), np.eye(6)[:1]
+    drawn = replicates(noise, 4, 4200, 6)
+    sigma = float(np.sqrt(noise.variances[0]))
+    observed = (Observed(np.eye(6), 1, (0,) * 6, noise),)
+    held = []
+    for start in range(0, 4200, 42):
+        z, white = drawn[start], drawn[start + 1 : start + 42] / sigma
+        kept = Drawn(observed, white)
+        errors = spread_of(z[:1], z[:1] + white @ rows.T * sigma, np.ones((41, 1), bool), (), kept, 0.2, whole=False)
+        held.append((errors.low[0] <= 0 <= errors.high[0], (errors.high[0] - errors.low[0]) / 2 / sigma))
+    covered, width = np.mean(held, axis=0)
+    assert 0.7 < covered < 0.9
+    assert width < 0.97 * log_concave_quantile(0.2)
