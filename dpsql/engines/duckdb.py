@@ -5,9 +5,9 @@ schema is read or the scan runs: a held attach would block other writers. That i
 nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
 into a directory of its own that only the user can read and that goes when the work is done, and
 its settings are locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
-read-only transaction, with three-part names and ``system.main`` functions, which no macro or
-temporary view of the user can shadow; its settings are left alone, so a large scan may spill
-where that connection does.
+read-only transaction, with three-part names, and with ``system.main`` as the one place where functions and operators
+are looked for, so that no macro or temporary view of the user can shadow them; the settings of the connection are left
+alone, so a large scan may spill where it does.
 
 Preconditions of files: neighbours are the rows as read. In a CSV a quote that is never closed
 swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``engines/parquet.py``).
@@ -36,22 +36,6 @@ from dpsql.workload.expr.scan import Select, Table
 from dpsql.workload.expr.value_sql import select_text
 
 SUPPORTED = ((1, 5), (3, 0))
-# Functions of generated scans; a user's macro of one of these names is refused.
-USED_FUNCTIONS = (
-    "+", "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
-    "list_position", "hash", "row_number", "dense_rank", "min", "count", "signbit",
-    # Those of values (dpsql.workload.expr.values), which the front end admits.
-    "//", "%", "||", "abs", "sign", "floor", "ceil", "trunc", "greatest", "least", "replace", "date_trunc", "date_diff",
-    "year", "isoyear", "decade", "century", "millennium", "quarter", "month", "week", "yearweek", "day", "dayofyear",
-    "dayofweek", "isodow", "hour", "minute", "second", "epoch_us", "make_timestamp", "to_months", "to_microseconds",
-    "lower", "upper", "length", "strpos", "substring", "left", "right", "trim", "ltrim", "rtrim", "concat",
-    "starts_with", "ends_with", "contains", "strlen", "regexp_full_match",
-    "regexp_matches", "regexp_extract", "regexp_replace", "try_strptime", "make_date",
-    "strftime", "monthname", "dayname", "last_day", "time_bucket", "date_sub", "timezone", "lpad", "rpad",
-    "sqrt", "cbrt", "exp", "ln", "log", "log2", "log10", "pow", "isinf",
-)  # fmt: skip
-
-
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
 Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
@@ -191,17 +175,18 @@ class ConnectionEngine:
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
         check_version()
-        closed = False
+        closed, row = False, None
         try:
             cursor = self.connection.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
+            row = cursor.execute("SELECT system.main.current_database()").fetchone()
+            # Functions and operators are looked for there alone, so that no macro of the user is called.
+            cursor.execute("SET search_path = 'system.main'")
         except duckdb.Error:
             closed = True
         if closed:
             raise OperationalError("the DuckDB connection is closed or busy; pass an open connection")
         try:
-            row = cursor.execute("SELECT system.main.current_database()").fetchone()
-            _refuse_macros(cursor)
             yield cursor, str(row[0]) if row else ""
         finally:
             ended_soon(lambda: _rolled_back(cursor))
@@ -256,18 +241,6 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     for name, value in (("TimeZone", "UTC"), ("Calendar", "gregorian")):
         with contextlib.suppress(duckdb.CatalogException):  # what DuckDB says of a setting that it does not know
             connection.execute(f"SET {name} = {string(value)}")
-
-
-def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
-    names = ", ".join(string(name) for name in USED_FUNCTIONS)
-    row = cursor.execute(
-        "SELECT function_name FROM system.main.duckdb_functions() "  # noqa: S608
-        f"WHERE NOT internal AND system.main.lower(function_name) IN ({names}) ORDER BY function_name LIMIT 1"
-    ).fetchone()
-    if row is not None:
-        raise OperationalError(
-            f"the database defines a macro named {row[0]}, which a scan would call instead of DuckDB's own; drop it"
-        )
 
 
 def runs_over_nulls(asked: Scan, schemas: Schemas) -> bool:

@@ -351,13 +351,6 @@ def _connection_closed(s: Scene) -> None:
     con.plan(COUNT, epsilon=1)
 
 
-def _macro(s: Scene) -> None:
-    shutil.copy(s.folder / "clinic.duckdb", s.folder / "open.duckdb")
-    with duckdb.connect(str(s.folder / "open.duckdb")) as db:
-        db.execute("CREATE MACRO count_star() AS 5")
-        dpsql.connect(db, policy=s.folder / "clinic.toml", ledger=s.folder / "x.ledger").run(COUNT, **BUDGET)
-
-
 def _no_source(s: Scene) -> None:
     held = s.folder / "files.toml"
     held.write_text(
@@ -809,7 +802,6 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "written elsewhere": _written_elsewhere,
     "written here": _written_here,
     "connection of DuckDB closed": _connection_closed,
-    "a macro": _macro,
     "no source": _no_source,
     "no policy": _no_policy,
     "releases of another ledger": _releases_of_another,

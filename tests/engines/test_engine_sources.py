@@ -262,19 +262,3 @@ def test_no_place_to_spill_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(OperationalError, match="set TMPDIR"):
         FileEngine(None).schemas([TableSource("t", path)])
-
-
-@pytest.mark.parametrize("macro", ["SUM(a) AS 7", '"Count_Star"() AS 5'])
-def test_macros_are_found_in_any_case(macro: str) -> None:
-    con = duckdb.connect()
-    con.execute("CREATE TABLE t (a INTEGER)")
-    con.execute(f"CREATE MACRO {macro}")
-    with pytest.raises(OperationalError, match="defines a macro"):
-        engine_module.ConnectionEngine(con).schemas([TableSource("t")])
-
-
-def test_a_macro_that_no_scan_calls_is_in_nobodys_way() -> None:
-    con = duckdb.connect()
-    con.execute("CREATE TABLE T (a INTEGER)")
-    con.execute("CREATE MACRO md5(a) AS 'x'; CREATE MACRO coalesce_all(a) AS 1; CREATE MACRO list_sort(a) AS 1")
-    assert engine_module.ConnectionEngine(con).schemas([TableSource("t")]) == {"t": {"a": "INTEGER"}}

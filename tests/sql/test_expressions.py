@@ -13,7 +13,6 @@ import pytest
 from expression_language import KINDS, parsed, rows, scope_of, table_with
 from sqlglot import exp
 
-from dpsql.engines.duckdb import USED_FUNCTIONS
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_of
 from dpsql.sql.values.admitted import check_admitted
@@ -25,7 +24,7 @@ from dpsql.sql.values.typed import Typed
 from dpsql.workload.expr.scan import Table
 from dpsql.workload.expr.total import BASE, read_once
 from dpsql.workload.expr.value_sql import relation_text, render
-from dpsql.workload.expr.values import Call, Name, walk
+from dpsql.workload.expr.values import Name
 
 TABLE = table_with()
 
@@ -79,7 +78,6 @@ def _check(expression: str) -> bool:
     except SQLError:
         return False
     check_admitted(node)
-    assert {part.function for part in walk(typed.value) if isinstance(part, Call)} <= set(USED_FUNCTIONS)
     mine = _value(typed)
     con, far = rows()
     try:
@@ -363,17 +361,6 @@ def test_deep_trees_are_refused() -> None:
         node = exp.Abs(this=node)
     with pytest.raises(SQLError, match="nests deeper"):
         value_of(node, scope_of(TABLE))
-
-
-def test_no_function_of_a_scan_is_a_macro() -> None:
-    """A macro of DuckDB's calls others by names that a user's macro may take, and writes its operands several times."""
-    listed = ", ".join(f"'{name}'" for name in USED_FUNCTIONS)
-    macros = "SELECT function_name FROM duckdb_functions() WHERE function_type = 'macro'"
-    assert duckdb.sql(f"{macros} AND function_name IN ({listed})").fetchall() == []
-
-
-def test_one_list_of_functions() -> None:
-    assert len(set(USED_FUNCTIONS)) == len(USED_FUNCTIONS)
 
 
 def test_equal_values_are_one_column_and_names_are_unique() -> None:
