@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from dpsql.errors import Error, PolicyError, SQLError, one_line
+from dpsql.surfaces.flags import check, in_flags
 from dpsql.surfaces.grammar import ACTIONS, Action, parser
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Wrong usage raises SystemExit(2) after argparse has explained it, and --help SystemExit(0).
     """
     options = parser().parse_args(argv)
+    check(options)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that lacks a character, such as the plus-minus sign, gets its code instead of a crash.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -53,6 +55,7 @@ def _run(options: argparse.Namespace) -> int:
         said = [str(error)]
         if isinstance(error, PolicyError) and len(error.errors) > 1:
             said = [f"the policy has {len(error.errors)} errors:", *error.errors]
+        said = [in_flags(words, of_sql=isinstance(error, SQLError)) for words in said]
         print(f"dpsql: {output.marked('error:', sys.stderr)} " + "\n  ".join(map(one_line, said)), file=sys.stderr)
         for note in getattr(error, "__notes__", ()):  # the place in the user's text, underlined
             print(note, file=sys.stderr)
