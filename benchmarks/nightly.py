@@ -23,28 +23,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+from daily import FIRST, policy
 
 import dpsql
 from dpsql.release.payload import pack, unpack
 
-POLICY = """
-dataset = "nightly-1"
-[budget]
-epsilon = 1.0
-[tables.visits]
-source = "visits/"
-unit = "row"
-periods = { column = "day", every = "1 day", first = 2020-01-01 }
-[tables.visits.columns]
-day = {}
-ward = { values = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"], nulls = false }
+POLICY = policy(
+    "nightly-1",
+    """ward = { values = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"], nulls = false }
 age = { lower = 0, upper = 99 }
-cost = { lower = 0.0, upper = 500.0, step = 0.01 }
-"""
+cost = { lower = 0.0, upper = 500.0, step = 0.01 }""",
+)
 BATCH = """CREATE VIEW by_ward AS SELECT ward, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY ward;
 CREATE VIEW by_age AS SELECT age, COUNT(*) AS n FROM visits GROUP BY age"""
 PLAIN = "SELECT ward, age, count(*), sum(cost) FROM read_parquet('{}') {} GROUP BY ward, age"
-FIRST = dt.date(2020, 1, 1)
 NIGHTS = 3
 
 

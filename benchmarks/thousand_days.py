@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from daily import FIRST, policy
 
 import dpsql
 from dpsql.engines.duckdb import FileEngine
@@ -32,20 +33,8 @@ from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.noise import Noise
 from dpsql.release.store import ReleaseStore
 
-POLICY = """
-dataset = "days-1"
-[budget]
-epsilon = 1.0
-[tables.visits]
-source = "visits/"
-unit = "row"
-periods = { column = "day", every = "1 day", first = 2020-01-01 }
-[tables.visits.columns]
-day = {}
-ward = { values = ["a", "b"], nulls = false }
-"""
+POLICY = policy("days-1", 'ward = { values = ["a", "b"], nulls = false }')
 BATCH = "CREATE VIEW by_ward AS SELECT ward, COUNT(*) AS n FROM visits GROUP BY ward"
-FIRST = dt.date(2020, 1, 1)
 STEPS = ((LedgerFile, "run"), (Noise, "sample"), (FileEngine, "scan"), (ReleaseStore, "write"))
 MOST = 90
 """Steps up to which a kill is drawn: a start that releases two days takes about so many."""

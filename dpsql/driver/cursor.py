@@ -401,11 +401,16 @@ class Cursor:
                 return found
             if dry and con._batches.past.answer(text, alpha) is not None:
                 return []
+            unpaid = asked == (None, None, None)
+            if dry and unpaid and con._batches.past.counted(text, alpha) is not None:
+                return []
             release = con._batches.determined(text, alpha, label=self._label)
+            if release is None and unpaid:
+                release = con._batches.counted(text, alpha, label=self._label)
             if release is not None:
                 self.release = release
                 return self._shown(release.record.tables, self._understood(statements))
-            if asked == (None, None, None):
+            if unpaid:
                 raise ProgrammingError(NO_BUDGET)
             plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
         return plan

@@ -23,7 +23,7 @@ Weighted rounds (``TwoRounds``) do this twice, over sums of weights instead of c
 many values it has. The second round reads no value of which the hash is that of one that the first has shown, which is
 public by then. Then the units of each value that was found are counted, of a unit again at most ``groups`` of these.
 
-Order: the charge is committed, then the rows are read, then noise is drawn, as many draws as there are values, then the
+Order: the charge is committed, then the rows are read, then noise is drawn, for as many values as there are, then the
 outcome is committed. Noise cannot be drawn before: how many values there are is private. So the time that a discovery
 takes tells roughly how many values a column has (docs/discover.md). Exact counts live in the frames of ``_observe``
 alone.

@@ -38,6 +38,7 @@ from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.running.counted_before import Counted, counted_before
 from dpsql.running.planned_again import PlannedAgain, planned_again
 from dpsql.running.result_tables import tables_of
 from dpsql.sql.outer.answers import Understood
@@ -55,6 +56,15 @@ class Found:
     """What earlier releases say of a batch."""
 
     combination: Combination
+    sql: str
+    types: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FoundCounts:
+    """What discoveries say of a batch that asks for their counts."""
+
+    combination: Counted
     sql: str
     types: Mapping[str, str]
 
@@ -95,6 +105,14 @@ class Earlier:
         self._latest = prepare(sql, self._policy, schemas)
         return self._found(self._latest, alpha, schemas, usable)
 
+    def counted(self, sql: str, alpha: float) -> FoundCounts | None:
+        """The answer of a batch that asks for no more than a discovery counted; else None. Raises as ``answer``."""
+        schemas = self._schemas()
+        latest = self._latest
+        prepared = latest if latest is not None and latest.sql == sql else prepare(sql, self._policy, schemas)
+        counts = counted_before(prepared, self._policy, schemas, self._books, alpha)
+        return None if counts is None else FoundCounts(counts, sql, _types_read(counts.compiled, schemas))
+
     def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
         """What ``earlier.same_question`` needs to find a release of the same batch: its questions and results."""
         if self._latest is not None and self._latest.sql == sql:  # ``answer`` was asked just before
@@ -134,7 +152,9 @@ class Earlier:
             return None
         return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
 
-    def store(self, found: Found, *, errors: bool, label: str, fresh: bool = False) -> tuple[ReleaseRecord, bool]:
+    def store(
+        self, found: Found | FoundCounts, *, errors: bool, label: str, fresh: bool = False
+    ) -> tuple[ReleaseRecord, bool]:
         """The release of such an answer, written to the ledger, and whether it was there already.
 
         The same batch over the same measurements is the same release. Raises IntegrityError where a view's name is
@@ -150,7 +170,8 @@ class Earlier:
         if not fresh:
             self._books.check_free([q.name for q in combination.queries if q.named and not q.replace])
         # As before a charge: outer SQL that makes too much is refused rather than left out.
-        tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
+        counted = combination if isinstance(combination, Counted) else None
+        tables = tables_of(combination, combination.values, errors=errors, rehearsal=True, possible=counted)
         rests = releases_named(combination.rests_on)
         guarantee = f"free, from {rests}"
         made: list[ReleaseRecord] = []
@@ -163,7 +184,7 @@ class Earlier:
                 label=label or None,
                 guarantee=guarantee,
                 noise=combination.noise.kind,
-                strategy=f"least squares over {rests}",
+                strategy=f"least squares over {rests}" if counted is None else f"the counts of {rests}",
                 queries=combination.compiled.numbers,
                 sql=found.sql,
             )
@@ -352,8 +373,7 @@ class Earlier:
         combination = combine(prepared, self._pasts(schemas, usable), alpha, self._first(prepared))
         if combination is None:
             return None
-        tables = {name for layout in combination.compiled.layouts for name in layout.source.tables}
-        return Found(combination, prepared.sql, types_of({name: schemas[name] for name in tables}))
+        return Found(combination, prepared.sql, _types_read(combination.compiled, schemas))
 
     def _usable(self) -> list[Entry]:
         """Releases of this data version with additive noise; the ledger is not made for the question."""
@@ -408,7 +428,7 @@ class Earlier:
             self._meant[sql] = understood_of(sql, self._policy, schemas)
         return self._meant[sql]
 
-    def _key(self, found: Found, errors: bool) -> str:
+    def _key(self, found: Found | FoundCounts, errors: bool) -> str:
         combination = found.combination
         body = [
             self._policy.dataset,
@@ -420,12 +440,13 @@ class Earlier:
         ]
         return "from earlier releases: " + hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
-    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
+    def _description(self, found: Found | FoundCounts, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
         combination = found.combination
         keys = question_keys(self._policy.to_toml(), combination.queries)
         return {
             "key": key,
-            "questions": _marked(keys, squared_errors(combination)),
+            # Counts of a discovery leave numbers open, so that they answer no other question.
+            "questions": [] if isinstance(combination, Counted) else _marked(keys, squared_errors(combination)),
             "types": dict(found.types),
             "errors": errors,
             "alpha": combination.alpha,
@@ -438,6 +459,11 @@ class Earlier:
             "rests_on": list(combination.rests_on),
             "guarantee": guarantee,
         }
+
+
+def _types_read(compiled: Compiled, schemas: Schemas) -> dict[str, str]:
+    """The types of the tables that a batch reads."""
+    return types_of({name: schemas[name] for layout in compiled.layouts for name in layout.source.tables})
 
 
 def _counts_all(plan: Plan, joint: Joint | None) -> bool:

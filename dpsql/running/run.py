@@ -26,7 +26,7 @@ from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.release.release import Release
-from dpsql.running.answer_free import Earlier, Found
+from dpsql.running.answer_free import Earlier, Found, FoundCounts
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
 from dpsql.strategy.sparse import MOST_SHOWN
@@ -167,12 +167,21 @@ class Batches:
         return Release(entry.id, 0.0, entry.charge.guarantee, record), places
 
     def for_free(self, sql: str, alpha: float, *, errors: bool, label: str) -> Release | None:
-        """What earlier releases say of a batch for which no budget is named: together, or one that answered it."""
+        """What earlier releases say of a batch for which no budget is named: together, or one that answered it, or a
+        discovery that counted its groups.
+        """
         free = self.determined(sql, alpha, errors=errors, label=label)
         if free is not None or not self.books.path.exists():
             return free
         answered = self.answered(*self.past.questions(sql), alpha)
-        return None if answered is None else answered[0]
+        if answered is not None:
+            return answered[0]
+        return self.counted(sql, alpha, errors=errors, label=label)
+
+    def counted(self, sql: str, alpha: float, *, errors: bool = True, label: str = "") -> Release | None:
+        """The answer of a batch that asks for no more than a discovery counted; else None."""
+        found = self.past.counted(sql, alpha)
+        return None if found is None else self.free(found, errors=errors, label=label)
 
     def refined(self) -> list[tuple[int, Release]]:
         """The batches that all measurements together answer better, by their last release, answered again.
@@ -189,7 +198,7 @@ class Batches:
         found = self.past.answer(sql, alpha)
         return None if found is None else self.free(found, errors=errors, label=label)
 
-    def free(self, found: Found, *, errors: bool, label: str, again: bool = False) -> Release:
+    def free(self, found: Found | FoundCounts, *, errors: bool, label: str, again: bool = False) -> Release:
         """An answer from earlier releases, recorded and registered; ``again`` where its batch was shown before."""
         record, held = self.past.store(found, errors=errors, label=label, fresh=again)
         self.register(record, again=held)

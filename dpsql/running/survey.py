@@ -275,7 +275,7 @@ class Surveyor:
                 said |= {"column": column.name, "type": type_of(schemas, held, column), "bounds": is_bounds}
             if part.prospect is not None:
                 values.append(self.finder.job(part.prospect, held, column, schemas, name))
-                said |= {"threshold": part.prospect.threshold}
+                said |= {"threshold": part.prospect.threshold, "groups": part.prospect.groups}
             elif part.plan is not None:
                 job = job_of(part.plan, self.batches.holdings.sources, {}, "")
                 assert isinstance(job, Job)  # noqa: S101 - no plan of a survey is adaptive
