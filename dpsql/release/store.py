@@ -59,6 +59,7 @@ class ReleaseStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(os.fspath(path)))
         self._listing: tuple[Signature, list[Row]] | None = None
+        self._views: tuple[Signature, tuple[dict[str, tuple[int, str]], dict[str, str]]] | None = None
         self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Signature] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -125,20 +126,27 @@ class ReleaseStore:
 
     def shown_by(self) -> dict[str, tuple[int, str]]:
         """(release, result) that each view of schema dp selects from, by its name in lower case."""
-        query = f"SELECT view_name, sql FROM duckdb_views() WHERE database_name = '{CATALOG}' AND schema_name = 'dp'"  # noqa: S608
-        found = {}
-        for name, text in self._rows(query):
-            release = _SHOWN.search(text)
-            if release is not None:
-                found[str(name).lower()] = (int(release[1]), str(name).lower())
-        return found
+        return dict(self._shown()[0])
 
     def series(self) -> dict[str, str]:
         """The SELECT behind each view of releases of several periods, by its name in lower case."""
+        return dict(self._shown()[1])
+
+    def _shown(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
+        """``shown_by`` and ``series``, read together, and again once the file is another one."""
         if not self.exists():
-            return {}
-        with self._reading() as connection:
-            return series_of(connection, CATALOG)
+            return {}, {}
+        state = self._signature()
+        known = self._views
+        if known is None or known[0] != state:
+            query = (
+                f"SELECT view_name, sql FROM duckdb_views() WHERE database_name = '{CATALOG}' AND schema_name = 'dp'"  # noqa: S608
+            )
+            with self._reading() as connection:
+                texts = [(str(name).lower(), _SHOWN.search(sql)) for name, sql in connection.execute(query).fetchall()]
+                shown = {name: (int(found[1]), name) for name, found in texts if found is not None}
+                known = self._views = state, (shown, series_of(connection, CATALOG))
+        return known[1]
 
     def moments(self) -> dict[int, dt.datetime]:
         """When each release of the file was made, by id: with the ids, what tells one ledger from another."""

@@ -39,6 +39,7 @@ from dpsql.arrays import Floats
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.combined import CombinedAnswers, Observed
 from dpsql.reconstruct.formulas import Leaf, Quotient
+from dpsql.release.columns import Numbers
 
 _LINEAR = 1e-7
 """What the noise of the measurements leaves of linear replicates, relative to their size, is rounding."""
@@ -78,6 +79,12 @@ class Drawn:
         """The combinations (P x cells) of the noise that are nearest to ``moved`` (times x cells)."""
         vectors, inverse = self._solution
         return np.asarray(inverse @ (vectors.T @ (self.white.T @ moved)))
+
+
+def null_for_nan(values: Floats) -> Numbers:
+    """A column of the numbers of a ``Spread``."""
+    null = np.isnan(values)
+    return Numbers(np.where(null, 0.0, values), null if null.any() else None)
 
 
 def replicates_for(numbers: int) -> int:

@@ -30,7 +30,7 @@ from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import named_tables
 
-from .intervals import Drawn, replicates_for, spread_of
+from .intervals import Drawn, null_for_nan, replicates_for, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
 from .merging import merged
@@ -195,6 +195,8 @@ class Replicates:
         count: int,
     ) -> Ints | None:
         """Of all ranges of a line that are too many in all replicates, the places of those that a query reads."""
+        if not any(isinstance(table, RangeTable) for table in laws[which[0]].record.tables):
+            return None
         tables = {}
         for release, name in (place for _, place in read if place is not None):
             first = self.laws.first_name(release, name).lower()
@@ -360,14 +362,9 @@ class _Asked:
             low, high = np.fmin(low, answer), np.fmax(high, answer)
         ends = zip(ERRORS, (found.stderr, low, high), strict=True)
         return [
-            (free_name(f"{name}{suffix}", taken), "DOUBLE", _null(np.where(np.isnan(answer), np.nan, values)))
+            (free_name(f"{name}{suffix}", taken), "DOUBLE", null_for_nan(np.where(np.isnan(answer), np.nan, values)))
             for suffix, values in ends
         ]
-
-
-def _null(values: Floats) -> Numbers:
-    null = np.isnan(values)
-    return Numbers(np.where(null, 0.0, values), null if null.any() else None)
 
 
 def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
