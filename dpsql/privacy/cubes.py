@@ -9,6 +9,7 @@ derivatives vanish at 0. Where b is not large the sums themselves are taken.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ def radii(size: int, scale: Fraction) -> tuple[NDArray[np.float64], NDArray[np.f
     return r, weights / weights.sum()
 
 
+@lru_cache(256)
 def variance(size: int, scale: Fraction) -> float:
     """Of one coordinate, not below it: near (m + 1)(m + 2) b^2 / 3, for m = 1 that of discrete Laplace noise."""
     b = float(scale)
