@@ -113,7 +113,7 @@ def changes(con: duckdb.DuckDBPyConnection, batch: Compiled, held: Policy, count
     return found
 
 
-def worst(con: duckdb.DuckDBPyConnection, name: str, count: int = 5) -> float:
+def worst(con: duckdb.DuckDBPyConnection, name: str, count: int = 3) -> float:
     """The largest change over its claim, for the entries themselves and for random integers over them."""
     held, batch = BATCHES[name][0], compiled(con, name)
     moves = np.array(changes(con, batch, held, count), dtype=object)

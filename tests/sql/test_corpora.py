@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpus import FOLDER, NAMES, World, questions, table
+from helpers import settled
 
 DOCS = Path(__file__).parents[2] / "docs" / "sql.md"
 LEAST = {"clickbench": 24 / 43, "dashboards": 4 / 5, "omop": 4 / 5}
@@ -26,7 +27,7 @@ def test_statements_are_understood_or_refused_as_marked(worlds: dict[str, World]
 @pytest.mark.long
 @pytest.mark.parametrize("corpus", NAMES)
 def test_what_is_understood_is_planned(worlds: dict[str, World], tmp_path: Path, corpus: str) -> None:
-    con = worlds[corpus].connect(tmp_path)
+    con = settled(worlds[corpus].connect(tmp_path))
     for question in questions(corpus):
         if not question.refused:
             assert con.plan(question.sql, rho=1).stderr, question.name
