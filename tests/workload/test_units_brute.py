@@ -264,7 +264,7 @@ def products_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def inside_zero(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unlisted._Source, "inside", lambda self, mixing: 0)
+    patch.setattr(unlisted._Source, "inside", property(lambda self: 0))
 
 
 def sum_too_short(patch: pytest.MonkeyPatch) -> None:

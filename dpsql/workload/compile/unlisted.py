@@ -18,7 +18,7 @@ measurements of a source move together is exact by ``dpsql.workload.compile.nest
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from math import inf, prod
@@ -52,7 +52,7 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1 or not held:
-        return sum(source.part.times * source.farthest(mixing) for source in held)
+        return sum(source.part.times * source.farthest for source in held)
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
@@ -74,7 +74,7 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
     for k, kind in enumerate(kinds):
         total += kind.longest[sizes[k]] * kind.part.times**2
         if kind.limit > 1:
-            total += (sizes[k] * (sizes[k] - 1)).astype(object) * (kind.inside(mixing) * kind.part.times**2)
+            total += (sizes[k] * (sizes[k] - 1)).astype(object) * (kind.inside * kind.part.times**2)
         for j, other in enumerate(kinds[:k]):
             most = int(products(mixing, kind.columns, other.columns).max())
             total += (sizes[k] * sizes[j]).astype(object) * (2 * most * kind.part.times * other.part.times)
@@ -250,7 +250,7 @@ def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:
     ]
     columns = sparse.csc_array(sparse.hstack([source.columns for source in held]))
     times = np.concatenate([np.full(source.norms.size, source.part.times, dtype=object) for source in held])
-    K = products(mixing, columns, columns)
+    K = held[0].whole if len(held) == 1 else products(mixing, columns, columns)
     if int(abs(K).max(initial=0)) * int(times.max(initial=1)) ** 2 * K.size < 2**62:
         K, times = K.astype(np.int64), times.astype(np.int64)
     else:
@@ -305,13 +305,14 @@ class _Source:
     part: Part
     columns: Sparse
     norms: Array
+    mixing: Matrix = field(repr=False)
 
     @classmethod
     def of(cls, mixing: Matrix, basis: Sparse, part: Part, order: int) -> _Source:
         columns = sparse.csc_array(basis @ part.corners)
         if part.most == 1:
             columns = columns[:, distinct_columns(columns).keep]
-        return cls(part, columns, np.array(each_norm(mixing, columns, order), dtype=object))
+        return cls(part, columns, np.array(each_norm(mixing, columns, order), dtype=object), mixing)
 
     @property
     def labelled(self) -> bool:
@@ -346,19 +347,26 @@ class _Source:
         if self.part.most == 1 or self.labelled or len(values) > _KINDS:
             return [self]
         places = [np.flatnonzero(self.norms == value) for value in values]
-        return [_Source(self.part, self.columns[:, mine], self.norms[mine]) for mine in places]
+        return [replace(self, columns=self.columns[:, mine], norms=self.norms[mine]) for mine in places]
 
-    def farthest(self, mixing: Matrix) -> int:
+    @property
+    def farthest(self) -> int:
         """What none of their sums exceeds in L1."""
         most = int(self.longest[-1])
         if self.limit < 2 or self.labelled or self.norms.size > _ALL_PRODUCTS:
             return most
-        rows = np.concatenate(list(product_chunks(mixing, self.columns)), axis=1)
+        rows = np.concatenate(list(product_chunks(self.mixing, self.columns)), axis=1)
         held = largest_sums(rows.astype(np.int64) if rows.dtype == np.float64 else rows, self.limit)
         return most if held is None else min(most, int(held.best.max()))
 
-    def inside(self, mixing: Matrix) -> int:
+    @cached_property
+    def whole(self) -> Array:
+        """All products of its columns."""
+        return products(self.mixing, self.columns, self.columns)
+
+    @property
+    def inside(self) -> int:
         """The largest product of two columns that count together."""
-        whole = products(mixing, self.columns, self.columns)
-        label = np.asarray(self.part.label) if self.labelled else np.arange(len(whole))
-        return max(int(row[label != own].max()) for row, own in zip(whole, label, strict=True))
+        label = np.asarray(self.part.label) if self.labelled else np.arange(self.norms.size)
+        apart = label[:, None] != label[None, :]
+        return int(np.where(apart, self.whole, self.whole.min()).max())
