@@ -270,7 +270,7 @@ def test_draws_have_the_law(make: Callable[[], Threshold], monkeypatch: pytest.M
 
 def in_bulk(law: Threshold, *, lower: int = 0) -> float:
     """How well what passes of many values of few counts agrees with noise on each; with all pairs of places, too."""
-    size, sigma = 10_000, law.stderr
+    size, sigma = 20_000, law.stderr
     counts = np.array(sorted({max(1, law.least - math.ceil(part * sigma)) for part in (2.6, 2.1, 1.7, -1)}))
     which, places, noisy = law.passed(counts, np.full(len(counts), size))
     assert (np.diff(which * size + places) > 0).all()
@@ -304,7 +304,7 @@ def test_values_of_one_count_pass_as_with_noise_on_each(
 
     monkeypatch.setattr(threshold, "_each", noted)
     assert in_bulk(law) > 1e-4
-    assert drawn[0] == 10_000  # the others had no draw each
+    assert drawn[0] == 20_000  # the others had no draw each
     assert in_bulk(law, lower=1) < 1e-6
 
     def forgotten(self: Threshold, at: int, many: int, word: draws.Words) -> list[int]:
