@@ -100,9 +100,13 @@ def _conditions(node: exp.Table, clean: Collection[str]) -> Iterator[exp.Expr]:
     if any(join.side or join.args.get("method") or (join.kind or "") not in kept for join in joins):
         return
     where = select.args.get("where")
-    for clause in (where.this if where is not None else None, *(join.args.get("on") for join in joins)):
+    clauses: list[exp.Expr | None] = [
+        where.this if where is not None else None,
+        *(join.args.get("on") for join in joins),
+    ]
+    for clause in (held for held in clauses if held is not None):
         for part in clause.flatten() if isinstance(clause, exp.And) else [clause]:
-            named = list(part.find_all(exp.Column)) if part is not None else []
+            named = list(part.find_all(exp.Column))
             mine = all(column.table == node.alias_or_name and column.name.lower() in clean for column in named)
             if named and mine and part.find(exp.Query) is None:
                 yield part

@@ -57,7 +57,11 @@ def with_ranks(found: Spread, moved: Floats, keys: Sequence[Floats], alpha: floa
 
 def _partitions(keys: Sequence[Floats], rows: int) -> Iterator[NDArray[np.int64]]:
     """The number of the partition of each row, in each way that rows may be ranked apart."""
-    ways = [[], *([key] for key in keys), *([*keys[:at], *keys[at + 1 :]] for at in range(len(keys)) if len(keys) > 2)]
+    ways: list[list[Floats]] = [
+        [],
+        *([key] for key in keys),
+        *([*keys[:at], *keys[at + 1 :]] for at in range(len(keys)) if len(keys) > 2),
+    ]
     for way in ways:
         columns = np.nan_to_num(np.stack([np.zeros(rows), *way], axis=1), nan=-np.inf)
         yield np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)

@@ -89,7 +89,8 @@ def results_of(
 
 def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats, places: Ints | None) -> dict[str, Stacked]:
     """Results of all ranges: replicates are the groups of one more key, so that one view has the ranges of them all."""
-    times, made = len(sums), {}
+    times = len(sums)
+    made: dict[str, Stacked] = {}
     assert isinstance(planned.errors, RangeErrors)  # noqa: S101 - as the batch is
     each = planned.errors.count
     for released, (core, slices) in zip(law.record.tables, planned.cores, strict=True):

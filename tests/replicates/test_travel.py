@@ -262,15 +262,15 @@ def test_nothing_is_spent_and_no_batch_is_measured(con):
 def test_noise_in_blocks_has_ends_that_cover_as_often_as_they_say():
     """The bound of log-concave laws is far for one coordinate of a large block; its replicates are not."""
     noise, rows = pure_noise(1000, Fraction(1), (6,)), np.eye(6)[:1]
-    drawn = replicates(noise, 4, 4200, 6)
+    drawn = replicates(noise, 4, 1260, 6)
     sigma = float(np.sqrt(noise.variances[0]))
     observed = (Observed(np.eye(6), 1, (0,) * 6, noise),)
     held = []
-    for start in range(0, 4200, 42):
+    for start in range(0, 1260, 42):
         z, white = drawn[start], drawn[start + 1 : start + 42] / sigma
         kept = Drawn(observed, white)
         errors = spread_of(z[:1], z[:1] + white @ rows.T * sigma, np.ones((41, 1), bool), (), kept, 0.2, whole=False)
         held.append((errors.low[0] <= 0 <= errors.high[0], (errors.high[0] - errors.low[0]) / 2 / sigma))
     covered, width = np.mean(held, axis=0)
-    assert 0.7 < covered < 0.9
+    assert 0.6 < covered < 0.95
     assert width < 0.97 * log_concave_quantile(0.2)
