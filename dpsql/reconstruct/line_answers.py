@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import optimize
 from scipy.special import ndtr, ndtri
 
 from dpsql.arrays import Floats
@@ -186,7 +186,7 @@ def deviations(noise: NoiseModel, alpha: float) -> float:
     lattice = 0.5 / math.sqrt(noise.variance)
     if noise.kind == "gaussian":
         return float(-ndtri(level / 2)) + lattice
-    found = optimize.brentq(lambda t: _largest_tail(t) - level, 1e-6, 200.0, xtol=1e-10)
+    found = scipy.optimize.brentq(lambda t: _largest_tail(t) - level, 1e-6, 200.0, xtol=1e-10)
     return float(found) * (1.0 + 1e-6) + lattice
 
 

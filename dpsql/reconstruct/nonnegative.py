@@ -23,7 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import linalg, optimize, sparse
+import scipy
+from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats, Matrix
 
@@ -138,7 +139,7 @@ class _Search:
             R: Floats = np.asarray(np.linalg.qr(np.hstack([A, b[:, None]]), mode="r"))
             A, b = R[:, :-1], R[:, -1]
         try:
-            return np.asarray(optimize.nnls(A, b)[0], dtype=np.float64)
+            return np.asarray(scipy.optimize.nnls(A, b)[0], dtype=np.float64)
         except RuntimeError:
             return None
 
@@ -153,12 +154,12 @@ class _Search:
 
         # What is sought is the change of w, which needs fewer digits than w.
         least = -np.divide(w, self.scale, out=np.zeros(len(w)), where=self.scale > 0)
-        found = optimize.minimize(
+        found = scipy.optimize.minimize(
             at,
             np.zeros(len(w)),
             jac=True,
             method="L-BFGS-B",
-            bounds=optimize.Bounds(least, np.inf),
+            bounds=scipy.optimize.Bounds(least, np.inf),
             options={"maxiter": most, "maxfun": 2 * most, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0},
         )
         return np.asarray(np.maximum(w + found.x * self.scale, 0.0)), int(found.nit)

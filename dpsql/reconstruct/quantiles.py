@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import numpy as np
+import scipy
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import ndtr
 
 from dpsql.arrays import Floats
@@ -138,7 +138,7 @@ def _value(
 ) -> tuple[Floats, Places, Places, Floats]:
     """The value of every group (g,), with the places that it lies between and how far between them."""
     domain = ends[0] + (ends[1] - ends[0]) / 2
-    monotone = np.stack([isotonic_regression(row).x for row in counts])
+    monotone = np.stack([scipy.optimize.isotonic_regression(row).x for row in counts])
     if q == 0:
         lower = upper = _first(monotone >= np.maximum(spread, 1.0), 0)
         fraction = np.zeros(len(counts))

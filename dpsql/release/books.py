@@ -224,7 +224,9 @@ class Books:
 
     def entries(self) -> list[Entry]:
         """Every charge whose answers may be used here, oldest first; none where there is no ledger."""
-        charges = self.state().charges
+        return self._used_here(self.state().charges)
+
+    def _used_here(self, charges: Sequence[Entry]) -> list[Entry]:
         if self.whose is None or not charges:
             return list(charges)
         analysts = self.ledger().analysts()
@@ -274,7 +276,8 @@ class Books:
 
     def records(self) -> list[ReleaseRecord]:
         """Every release that the releases file is to have, as it is shown."""
-        return self._records(entry for entry in self.entries() if entry.released is not None)
+        state = self.state()
+        return self._records((entry for entry in self._used_here(state.charges) if entry.released is not None), state)
 
     def catch_up(self) -> None:
         """Before the first question over the releases: write those that the file lacks.
@@ -336,19 +339,19 @@ class Books:
 
     def missing(self, last: int | None = None) -> list[ReleaseRecord]:
         """Releases, up to ``last``, that the file lacks or shows under other names: it was busy, deleted or is new."""
-        present = self.store.shown()
-        return self._records(
+        present, state = self.store.shown(), self.state()
+        lacking = (
             entry
-            for entry in self.entries()
+            for entry in self._used_here(state.charges)
             if entry.released is not None
             and (last is None or entry.id <= last)
             and (entry.id not in present or (entry.renamed is not None and present[entry.id] != entry.views))
         )
+        return self._records(lacking, state)
 
-    def _records(self, entries: Iterable[Entry]) -> list[ReleaseRecord]:
+    def _records(self, entries: Iterable[Entry], state: BudgetState) -> list[ReleaseRecord]:
         """The releases of ``entries``, each with what its account had spent by then: the charges up to its own."""
         ledger = self.ledger()
-        state = ledger.state()
         entries, spent, by_then = list(entries), Spending(), dict[int, int]()
         asked = {entry.id for entry in entries}
         for entry in state.charges:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import linalg, optimize, sparse
+import scipy
+from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats
 from dpsql.linalg import inner as algebra
@@ -121,7 +122,7 @@ def _refine(share: Floats, metrics: Floats, gram: Floats, squares: bool) -> Floa
     try:
         if share.size == 2:
             return _of_two(metrics, gram, squares)
-        found = optimize.minimize(
+        found = scipy.optimize.minimize(
             log_error, np.log(share), (metrics, gram, squares), jac=True, method="L-BFGS-B", options={"maxiter": 40}
         )
     except linalg.LinAlgError:
@@ -141,7 +142,7 @@ def _of_two(metrics: Floats, gram: Floats, squares: bool) -> Floats:
         alpha = _normal(np.array([log, 0.0]), squares)
         return float(np.log(np.sum(asked / (alpha[0] ** 2 * first + alpha[1] ** 2 * (1.0 - first)))))
 
-    found = optimize.minimize_scalar(error, bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-6})
+    found = scipy.optimize.minimize_scalar(error, bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-6})
     return _normal(np.array([found.x, 0.0]), squares)
 
 

@@ -40,8 +40,9 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, sparse
+from scipy import sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
@@ -116,7 +117,7 @@ def _bound(
     steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
     if steps > 2:
         ends = min(1.0, last) / 4, last
-        optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
+        scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
     else:
         less(min(1.0, last))
     return max(found)

@@ -21,8 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, sparse
+from scipy import sparse
 
 from dpsql.arrays import Floats
 from dpsql.strategy.marginals.multipliers import Subset
@@ -78,13 +79,13 @@ class _Problem:
         M = self.shares(blocks)
         if not np.all(np.asarray(M.sum(axis=0)).ravel() > 0):
             return np.inf, np.full(blocks.shape[0], 1.0 / blocks.shape[0])
-        found = optimize.minimize(
+        found = scipy.optimize.minimize(
             log_error,
             np.zeros(blocks.shape[0]) if start is None else np.log(np.maximum(start, 1e-9) / start.max()),
             args=(M, self.cost),
             jac=True,
             method="L-BFGS-B",
-            bounds=optimize.Bounds(-30.0, 30.0),
+            bounds=scipy.optimize.Bounds(-30.0, 30.0),
             options={"maxiter": 300, "ftol": 1e-11, "gtol": 1e-8, "maxcor": 20},
         )
         theta = _normal(np.asarray(found.x))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
@@ -94,7 +94,7 @@ def weights_of_traces(traces: Sequence[float], sizes: Sequence[int], noise: str)
     g = np.maximum(np.diff([0.0, *traces]), 0.0)
     s = np.asarray(sizes, dtype=np.float64)
     start = np.zeros(len(sizes))
-    found = optimize.minimize(
+    found = scipy.optimize.minimize(
         log_error, start, args=(g, s, noise), jac=True, method="L-BFGS-B", options={"maxiter": 200}
     )
     w = _normal(np.asarray(found.x), noise)

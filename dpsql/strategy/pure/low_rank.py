@@ -15,7 +15,8 @@ from __future__ import annotations
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, optimize
+import scipy
+from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.strategy.pure.halves import differences
@@ -109,7 +110,7 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, 
         steps = limit if width is None else min(limit, _STEPS)
         for _ in range(_ROUNDS):
             objective = _Objective(gram, Y[:, held], soft, sharp)
-            found = optimize.minimize(
+            found = scipy.optimize.minimize(
                 objective,
                 C.ravel(),
                 jac=True,

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, optimize
+import scipy
+from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.blocks import deviations, factor
@@ -238,7 +239,7 @@ def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float) 
     for inner, soft, outer in _STAGES:
         if monotonic() > deadline:
             break
-        found = optimize.minimize(
+        found = scipy.optimize.minimize(
             _Objective(gram, Y, draft.blocks, inner, soft, outer),
             C.ravel(),
             jac=True,

@@ -28,7 +28,8 @@ from math import prod
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, optimize
+import scipy
+from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.linalg.forms import kron
@@ -260,12 +261,12 @@ def optimise(
 
     # A step so long that I + Theta Theta^T is singular in floats ends the race of this start, too.
     with suppress(_OutOfTimeError, linalg.LinAlgError):
-        optimize.minimize(
+        scipy.optimize.minimize(
             watched,
             first.ravel(),
             jac=True,
             method="L-BFGS-B",
-            bounds=optimize.Bounds(0.0, np.inf),
+            bounds=scipy.optimize.Bounds(0.0, np.inf),
             options={"maxiter": limit, "maxfun": 2 * limit, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-8},
         )
     return float(best[0]), np.asarray(best[1]).reshape(first.shape)

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import fft, optimize
+import scipy
+from scipy import fft
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
@@ -67,7 +68,7 @@ def least_over_time(n: int, windows: Sequence[int], bands: int | None = None) ->
 
     k = np.arange(1, width)
     start = np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
-    found = optimize.minimize(error, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
+    found = scipy.optimize.minimize(error, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
     best = min((start, np.asarray(found)), key=lambda f: error(f)[0] if f[0] > 0 else np.inf)
     measured = _integers(best, n)
     totals = (measured.spread(length).sum() for length in lengths)
