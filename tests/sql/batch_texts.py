@@ -209,6 +209,8 @@ _NEAREST = [
     "w.kids <= v.kids AND w.big >= v.big",
     "w.seen BETWEEN v.seen - INTERVAL 3 MONTH AND v.seen",
     "v.big < w.big AND v.kids > w.kids",
+    "w.kids = v.big",
+    "v.seen = w.seen",
 ]
 
 

@@ -72,7 +72,7 @@ def test_a_bucket_of_a_fine_column_has_a_quantile() -> None:
         ("MEDIAN(smoker)", "numbers and dates"),
         ("MEDIAN(smoker AND age > 3)", "numbers and dates"),
         ("QUANTILE_CONT(age, 1.5)", "between 0 and 1"),
-        ("MEDIAN(cost + 1)", "at most 2,000|groups"),
+        ("MEDIAN(cost / age)", "MEDIAN.* has no bounds"),
     ],
 )
 def test_what_has_no_order_or_too_many_values_is_refused(asked: str, said: str) -> None:
@@ -82,8 +82,14 @@ def test_what_has_no_order_or_too_many_values_is_refused(asked: str, said: str) 
         exact(f"SELECT {asked} FROM t", POLICY, con)
 
 
-@pytest.mark.parametrize("column", ["cost", "weight"])
-def test_many_values_are_counted_in_512_intervals(column: str) -> None:
+@pytest.mark.parametrize(
+    ("column", "ends"),
+    [
+        *(("cost", (0, 5000)), ("weight", (0, 200)), ("cost + 1", (1, 5001)), ("cost * age", (0, 200000))),
+        *(("100 - age * cost", (-199900, 100)), ("age * weight", (0, 8000))),
+    ],
+)
+def test_many_values_are_counted_in_512_intervals(column: str, ends: tuple[int, int]) -> None:
     """500,001 values, and a DOUBLE, where no value has a next one: every row is in the interval that has its value."""
     con = duckdb.connect()
     con.execute(ROWS)
@@ -91,7 +97,7 @@ def test_many_values_are_counted_in_512_intervals(column: str) -> None:
     (ranked,) = found.queries[0].cores[0].columns
     assert isinstance(ranked, Ranked)
     assert len(ranked.values) == 512
-    assert (ranked.starts[0], ranked.values[-1]) == (0, 5000 if column == "cost" else 200)
+    assert (ranked.starts[0], ranked.values[-1]) == ends
     for start, end, span in zip(ranked.starts, ranked.values, found.compiled.spans, strict=True):
         below = con.execute(f"SELECT count(*) FROM t WHERE {column} < {start!r}").fetchall()[0][0]
         up_to = con.execute(f"SELECT count(*) FROM t WHERE {column} <= {end!r}").fetchall()[0][0]

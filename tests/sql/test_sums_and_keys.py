@@ -331,3 +331,25 @@ def test_width_bucket(con: duckdb.DuckDBPyConnection) -> None:
         counts[0 if value < -1 else 3 if value >= 3 else 1 + (value >= 1)] += 1
     assert {key[1]: count for key, count in found if key[1] is not None} == counts
     assert dict(found)["null", None] == len(ROWS) - len(xs)
+
+
+@pytest.mark.parametrize(
+    ("key", "nulls"),
+    [("big < 40", False), ("big < 40 AND NOT q IN (3, 4)", True), ("age < 40 OR big = 3", True), ("age IS NULL", False),
+     ("big BETWEEN 1 AND 20 OR age IS NULL", False), ("big IN (1, NULL)", True), ("big % 7 = 3", False),
+     ("big // big > 0", True), ("CASE WHEN big > 9 THEN 'a' WHEN big <= 9 THEN 'b' END", False),
+     ("CASE WHEN q > 3 THEN 1 WHEN q <= 3 THEN 0 END", True), ("CASE WHEN big > 9 THEN 'a' END", True)],
+)  # fmt: skip
+def test_a_condition_has_a_null_group_only_where_it_can_be_null(key: str, nulls: bool) -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (big INTEGER, q INTEGER, age INTEGER)")
+    declared = "big = { lower = 0, upper = 90, nulls = false }\nq = { lower = 0, upper = 9 }\nage = {}"
+    policy = policy_of(f'[tables.t]\nunit = "row"\n[tables.t.columns]\n{declared}')
+    found = exact(f"SELECT {key} AS k, COUNT(*) AS n FROM t GROUP BY k", policy, con).rows(0)
+    assert (("null", None) in [group for group, _ in found]) == nulls
+
+
+def test_refusals_name_the_aggregate_that_was_asked(con: duckdb.DuckDBPyConnection) -> None:
+    for aggregate in ("AVG", "STDDEV", "VAR_POP"):
+        with pytest.raises(SQLError, match=rf"^{aggregate}\(big\) needs bounds"):
+            exact(f"SELECT {aggregate}(big) FROM t", POLICY, con)

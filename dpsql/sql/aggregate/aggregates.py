@@ -185,7 +185,7 @@ class Collector:
                 where = gather(And, where, truth(node.expression.this, self.scope).true)
             node = node.this
         q, argument, discrete = quantile_of(node)
-        found = prefixes_of(argument, self.scope)
+        found = prefixes_of(argument, self.scope, node.sql("duckdb").partition("(")[0])
         terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
         series = f"quantile {len(self.outputs)}"
         prefixes = tuple(self.kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
@@ -264,13 +264,14 @@ class Collector:
     def _moment(self, node: exp.Expression) -> Formula:
         if not isinstance(node, _MOMENTS) or not isinstance(node.this, exp.Expression):
             raise not_an_aggregate(node)
+        named = node.sql("duckdb").partition("(")[0]
         if isinstance(node.this, exp.Distinct):
             raise refuse(
-                f"{node.key.upper()}(DISTINCT ...) is not linear in the rows; leave DISTINCT out",
+                f"{named}(DISTINCT ...) is not linear in the rows; leave DISTINCT out",
                 node,
                 code="count-distinct",
             )
-        column = sum_of(node.this, self.scope)
+        column = sum_of(node.this, self.scope, named)
         lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
         where = gather(And, self.where, not_null(column))
         count = Leaf(self.kept({Term(Fraction(1), where): Fraction(1)}, Fraction(0), ""))

@@ -69,7 +69,7 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
         return found
     groups = [(label, condition, False) for label, condition in left.found]
     label = found.other_label if isinstance(found, KeyDomain) else None
-    groups += [(label, left.other, label is None), (None, left.null, False)]
+    groups += [(label, left.other, label is None), (None, FALSE if _never(left.null, scope) else left.null, False)]
     groups = [group for group in groups if group[1] != FALSE]
     if not groups:
         raise refuse(f"GROUP BY {shown(node)} has no groups; correct its conditions", node)
@@ -84,6 +84,13 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
     if any(others):
         columns.append(LabelColumn("other", "BOOLEAN", others))
     return CaseKey(text, tuple(columns), conditions)
+
+
+def _never(null: Condition, scope: Scope) -> bool:
+    """Whether a group is that of a column's NULL, which the policy rules out."""
+    if not isinstance(null, LineAtom) or null.intervals:
+        return False
+    return not scope.column(null.column).policy.nulls
 
 
 def _within(groups: Groups, within: Within) -> Groups:
@@ -209,7 +216,7 @@ def _domain(key: KeyDomain) -> Groups:
 def _condition(node: exp.Expr, scope: Scope) -> Groups:
     pair = predicates.truth(node, scope)
     neither = conjunction(negate(pair.true), negate(pair.false))
-    return Groups(((False, pair.false), (True, pair.true)), neither)
+    return Groups(((False, pair.false), (True, pair.true)), FALSE if predicates.is_never_null(node, scope) else neither)
 
 
 def _case(node: exp.Case | exp.If, scope: Scope) -> Groups:

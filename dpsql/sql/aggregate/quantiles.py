@@ -16,9 +16,11 @@ from typing import Any
 
 from sqlglot import exp
 
+from dpsql.errors import SQLError
 from dpsql.sql.aggregate.keys import key_of
+from dpsql.sql.aggregate.sums import sum_of
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values.expressions import column_of
+from dpsql.sql.values.expressions import column_of, value_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope, refuse_unit
@@ -98,15 +100,22 @@ def _plain(argument: exp.Expression) -> exp.Expression:
     return argument
 
 
-def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
+def prefixes_of(argument: exp.Expression, scope: Scope, aggregate: str) -> Prefixes:
     """The values of ``argument`` in order. Values below the declared ones count as the first, those above as the last.
 
-    Raises SQLError where the values are not public or no numbers or dates; of an expression, where they are more than
-    2,000.
+    An expression of numbers with more than 2,000 values is read as SUM reads it, its columns within their bounds;
+    ``aggregate``: what is asked of it, for messages. Raises SQLError where the values are not public or no numbers or
+    dates.
     """
     if isinstance(argument, exp.Column):
         return _of_column(column_of(argument, scope), argument, scope)
-    key = key_of(argument, scope)
+    try:
+        key = key_of(argument, scope)
+    except SQLError as error:
+        endless = error.code in {"unknown-groups", "too-many-groups"}
+        if not endless or not value_of(argument, scope, clamped=True).numeric:
+            raise
+        return _of_sum(sum_of(argument, scope, aggregate), argument, scope)
     if isinstance(key, CaseKey):
         labels, type_ = key.labels[0].values, key.labels[0].type
         found = list(zip(labels, key.conditions, strict=True))
@@ -119,7 +128,7 @@ def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
     # NULL and OTHER have no place in the order.
     known = [(_number(value, argument), condition) for value, condition in found if value is not None]
     if len(known) > MAX_PREFIXES:
-        raise _too_many(shown(argument), len(known), argument)
+        return _of_sum(sum_of(argument, scope, aggregate), argument, scope)
     known.sort(key=lambda pair: pair[0])
     below: list[Condition] = []
     for _, condition in known:
@@ -133,16 +142,35 @@ def _of_column(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
         refuse_unit(f"a quantile of {column.name}", column, scope.computed.base, node)
     starts, values = _intervals(column, node)
     if starts != values:
-        scope.computed.notes[
-            f"quantiles of {column.name} are told to a {PARTS}th of its declared range; their intervals and standard "
-            "errors count that in, and narrower bounds in the policy tell more"
-        ] = None
+        _note(column, scope)
     below: list[Condition] = [
         LineAtom(column.name, ((None, column.line.above(column.line.place(value))),)) for value in values[:-1]
     ]
     firsts, lasts = (tuple(_number(value, node) for value in ends) for ends in (starts, values))
     type_ = "DATE" if column.line.kind == "date" else "DOUBLE"
     return Prefixes(firsts, lasts, [*below, not_null(column)], type_)
+
+
+def _of_sum(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
+    """The same of what SUM adds up: on a grid it counts steps from its lower bound."""
+    if column.line.kind != "grid":
+        return _of_column(column, node, scope)
+    size = (column.line.high or 0) + 1
+    parts = PARTS if size > MAX_PREFIXES else size
+    if parts < size:
+        _note(column, scope)
+    cuts = [part * size // parts for part in range(parts + 1)]
+    low, step = column.policy.lower, column.policy.step or 0
+    firsts, lasts = (tuple(float(low + step * at) for at in ends) for ends in (cuts[:-1], [c - 1 for c in cuts[1:]]))  # type: ignore[operator]
+    below: list[Condition] = [LineAtom(column.name, ((None, (cut, 0)),)) for cut in cuts[1:-1]]
+    return Prefixes(firsts, lasts, [*below, not_null(column)], "DOUBLE")
+
+
+def _note(column: Column, scope: Scope) -> None:
+    scope.computed.notes[
+        f"quantiles of {column.name} are told to a {PARTS}th of its declared range; their intervals and standard "
+        "errors count that in, and narrower bounds in the policy tell more"
+    ] = None
 
 
 def _intervals(column: Column, node: exp.Expression) -> tuple[list[Any], list[Any]]:
@@ -190,11 +218,3 @@ def _number(value: object, node: exp.Expression) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         raise refuse(f"quantiles are of numbers and dates; {shown(node)} is neither", node)
     return float(value)
-
-
-def _too_many(name: str, size: int, node: exp.Expression) -> Exception:
-    return refuse(
-        f"{name} has {size:,} values, at most {MAX_PREFIXES:,} are counted for a quantile: take coarser ones",
-        node,
-        code="too-many-groups",
-    )

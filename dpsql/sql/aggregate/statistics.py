@@ -83,7 +83,7 @@ def paired(node: exp.Expression, collector: Outputs) -> Formula:
 def gini(node: exp.Expression, collector: Outputs) -> Formula:
     """dp_gini(x): of a column with declared values that are not negative."""
     (argument,) = _arguments(node, "dp_gini", 1, 1)
-    found = prefixes_of(argument, collector.scope)
+    found = prefixes_of(argument, collector.scope, "dp_gini")
     if found.type == "DATE" or found.values[0] < 0:
         raise refuse("dp_gini takes numbers that are not negative", node)
     if found.values[-1] == 0:

@@ -28,87 +28,91 @@ from dpsql.workload.expr.measures import DEFAULT_STEPS, MAX_STEPS
 from dpsql.workload.expr.values import Cast, Constant, Value
 
 
-def sum_of(node: exp.Expr, scope: Scope) -> Column:
+def sum_of(node: exp.Expr, scope: Scope, aggregate: str = "SUM") -> Column:
     """The column that SUM(node) adds up: a stored one with bounds, or a computed one with derived bounds.
 
-    Its policy has ``lower``, ``upper`` and ``step``. Raises SQLError where bounds are missing.
+    Its policy has ``lower``, ``upper`` and ``step``. ``aggregate``: what is worked out of the sum, for messages. Raises
+    SQLError where bounds are missing.
     """
     bare = node.unnest()
     if isinstance(bare, exp.Column):
         column = scope.resolve(bare)
         if column.line.kind != "boolean" and column.line.unit is None:
-            return _bounded(column, bare, scope)
+            return _bounded(column, bare, scope, aggregate)
     if is_constant(bare):
-        raise refuse(f"SUM({shown(bare)}) sums a constant; write a multiple of COUNT(*)", bare)
+        sums = aggregate == "SUM"
+        why = "sums a constant; write a multiple of COUNT(*)" if sums else "is of a constant; leave it out"
+        raise refuse(f"{aggregate}({shown(bare)}) {why}", bare)
     if isinstance(bare, exp.Distinct):
-        raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare, code="count-distinct")
-    return _summed(_number(bare, scope), bare, scope)
+        raise refuse(
+            f"{aggregate}(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare, code="count-distinct"
+        )
+    return _summed(_number(bare, scope, aggregate), bare, scope, aggregate)
 
 
-def _bounded(column: Column, node: exp.Expr, scope: Scope) -> Column:
+def _bounded(column: Column, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
     if not column.line.numeric:
-        raise refuse(f"SUM needs a number; {column.name} holds {column.type}", node)
+        raise refuse(f"{aggregate} needs a number; {column.name} holds {column.type}", node)
     if column.policy.lower is None or column.policy.upper is None:
-        refuse_unit(f"SUM({shown(node)})", column, scope.computed.base, node)
-        raise _unbounded(column, node)
+        refuse_unit(f"{aggregate}({shown(node)})", column, scope.computed.base, node)
+        raise _unbounded(column, node, aggregate)
     return column
 
 
-def _unbounded(column: Column, node: exp.Expr) -> SQLError:
+def _unbounded(column: Column, node: exp.Expr, aggregate: str) -> SQLError:
+    asked = f"{aggregate}({shown(node)})"
     if column.line.kind == "text":
         return refuse(
-            f"SUM({shown(node)}) has no bounds but its type's; write SUM(LEAST(GREATEST(..., 0), 100)) around it",
+            f"{asked} has no bounds but its type's; write {aggregate}(LEAST(GREATEST(..., 0), 100)) around it",
             node,
             code="no-bounds",
         )
     return refuse(
-        f"SUM({shown(node)}) needs bounds: add lower and upper to {column.policy.where} in the policy",
-        node,
-        code="no-bounds",
+        f"{asked} needs bounds: add lower and upper to {column.policy.where} in the policy", node, code="no-bounds"
     )
 
 
-def _number(node: exp.Expr, scope: Scope) -> Typed:
+def _number(node: exp.Expr, scope: Scope, aggregate: str) -> Typed:
     t = value_of(node, scope, clamped=True)
     if t.kind == "boolean":
         t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
     if not t.numeric:
-        raise refuse(f"SUM needs a number; {shown(node)} is {t.kind}", node)
+        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.kind}", node)
     if t.gap:
-        raise _unbounded(scope.column(t.gap[0]), node)
+        raise _unbounded(scope.column(t.gap[0]), node, aggregate)
     return t
 
 
-def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
+def _summed(t: Typed, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
     text, t = node.sql("duckdb"), settled(t)
     if t.kind == "exact":
         value, lower, step, steps = _steps(t, node)
         check_size(value, node)
         line = Line("grid", value.type, 0, steps)
-        bounds = _within_reach(lower, lower + step * steps, node)
+        bounds = _within_reach(lower, lower + step * steps, node, aggregate)
         return scope.computed.column(value, line, _released(t), text, nulls=t.nulls, bounds=bounds,
                                      step=step if steps else None)  # fmt: skip
     if t.bounds is None:
         raise refuse(
-            f"SUM({shown(node)}) has no bounds: it divides by what may be 0, or takes the logarithm, root or power of "
-            "what may leave no bounds; write SUM(LEAST(GREATEST(..., 0), 100)), or divide by NULLIF(x, 0) of whole "
-            "numbers from 0",
+            f"{aggregate}({shown(node)}) has no bounds: it divides by what may be 0, or takes the logarithm, root or "
+            f"power of what may leave no bounds; write {aggregate}(LEAST(GREATEST(..., 0), 100)), or divide by "
+            "NULLIF(x, 0) of whole numbers from 0",
             node,
             code="no-bounds",
         )
     check_size(t.value, node)
     lower, upper, quantum = _outward(*t.bounds)
-    _within_reach(lower, upper, node)
+    _within_reach(lower, upper, node, aggregate)
     return scope.computed.column(t.value, line_of("DOUBLE"), "DOUBLE", text, nulls=t.nulls, bounds=(lower, upper),
                                  step=quantum if upper > lower else None)  # fmt: skip
 
 
-def _within_reach(lower: Fraction, upper: Fraction, node: exp.Expr) -> tuple[Fraction, Fraction]:
+def _within_reach(lower: Fraction, upper: Fraction, node: exp.Expr, aggregate: str) -> tuple[Fraction, Fraction]:
     """These bounds; SQLError for what no policy could declare, which would blame a column that nobody declared."""
     if max(abs(lower), abs(upper)) >= 10**DIGITS:
         raise refuse(
-            f"SUM({shown(node)}) adds up values that may reach 1e{DIGITS} or more; write "
-            "SUM(LEAST(GREATEST(x, 0), 100)) of a column x, or smaller constants",
+            f"{aggregate}({shown(node)}) adds up values that may reach 1e{DIGITS} or more; write "
+            f"{aggregate}(LEAST(GREATEST(x, 0), 100)) of a column x, or smaller constants",
             node,
             code="no-bounds",
         )

@@ -22,7 +22,7 @@ from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
-from dpsql.sql.resolve.semi_joins import grouped_first, with_joins
+from dpsql.sql.resolve.semi_joins import Known, grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.unit_sets import combined_units
 from dpsql.sql.resolve.unit_windows import windows_in, within_units
@@ -104,7 +104,7 @@ class FromItems:
             found, below = self.read(query, self.within(query, scope))
             return self._of_units(found, below, None) is not None  # type: ignore[arg-type]
 
-        joined = with_joins(select, inside, by_unit, self._is_date)
+        joined = with_joins(select, Known(inside, by_unit, self._is_date, self._public_key))
         if joined is select and len(sources) == 2:
             joined = grouped_first(select, sources, self._key(sources[0][1]))  # type: ignore[arg-type]
         return (select, sources) if joined is select else (joined, self.of(joined, scope))
@@ -124,6 +124,13 @@ class FromItems:
             return ()
         table = find_table(rows.bases[0].node, self.policy, self.tables)
         return () if table.policy.public else table.policy.unique
+
+    def _public_key(self, rows: Rows) -> tuple[str, ...] | None:
+        """The declared key of rows that are those of one public table as it stands; None of others."""
+        if len(rows.bases) != 1 or rows.columns is not None or rows.where is not None:
+            return None
+        policy = find_table(rows.bases[0].node, self.policy, self.tables).policy
+        return policy.unique if policy.public else None
 
     def _item(self, node: exp.Expression, scope: Withs) -> tuple[str, Rows | Relation]:
         alias = node.args.get("alias")

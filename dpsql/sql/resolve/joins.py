@@ -169,7 +169,7 @@ def _with_nearest(graph: JoinGraph, number: int, asked: exp.Binary, placed: Plac
     texts = any(column_type(part.type).kind == "text" for part in stored(theirs.value))
     if texts or mine.line.kind not in _ALONG:
         raise refuse(
-            "two inequalities that tie EXISTS or IN to the row compare numbers, dates and times alone",
+            "what ties EXISTS or IN to the row beside the unit compares numbers, dates and times alone",
             asked,
             code="subquery",
         )

@@ -20,29 +20,39 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.errors import SQLError, listed
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve import ties
-from dpsql.sql.resolve.flatten import aggregates
+from dpsql.sql.resolve.flatten import Rows, aggregates
 from dpsql.sql.resolve.relations import conjuncts, whole
 from dpsql.sql.resolve.ties import IsDate, Sources
+from dpsql.sql.values.typed import shown
+
+Pairs = Sequence[tuple[exp.Expression, exp.Expression]]
 
 # What EXISTS does not look at.
 _IGNORED = frozenset({"expressions", "from_", "joins", "where", "with_", "distinct", "order", "limit"})
 
 
-def with_joins(
-    select: exp.Select,
-    inside: Callable[[exp.Select], Sources | None],
-    by_unit: Callable[[exp.Select], bool],
-    is_date: IsDate,
-) -> exp.Select:
+@dataclass(frozen=True)
+class Known:
+    """What is known of tables: what a subquery's FROM reads, None where that is not rows (``inside``); whether a SELECT
+    with GROUP BY has a row for each unit (``by_unit``); whether a column of a subquery's rows is a DATE (``is_date``);
+    the columns that no two rows of a public table share (``public_key``), None of other rows.
+    """
+
+    inside: Callable[[exp.Select], Sources | None]
+    by_unit: Callable[[exp.Select], bool]
+    is_date: IsDate
+    public_key: Callable[[Rows], tuple[str, ...] | None]
+
+
+def with_joins(select: exp.Select, known: Known) -> exp.Select:
     """``select``, over rows, with the subqueries of IN and EXISTS in its items and WHERE among its joins.
 
-    ``inside`` says what a subquery's FROM reads, None where that is not rows; ``by_unit`` whether a SELECT with GROUP
-    BY has a row for each unit, ``is_date`` whether a column of a subquery's rows is a DATE. The same object where there
-    are none. Raises SQLError for subqueries that anything but equalities with the unit, and two inequalities, ties to
-    the row.
+    The same object where there are none. Raises SQLError for subqueries that anything but equalities with the unit, and
+    two inequalities, ties to the row.
     """
     if not any(_asked(clause) for clause in _clauses(select)):
         return select
@@ -50,7 +60,7 @@ def with_joins(
     joins = list(out.args.get("joins") or [])
     for clause in _clauses(out):
         for node in list(_asked(clause)):
-            made = _joined(node, f"dpsql_in_{len(joins)}", inside, by_unit, is_date)
+            made = _joined(node, f"dpsql_in_{len(joins)}", known)
             if made is not None:
                 joins.append(made.join)
                 node.replace(made.found)
@@ -84,36 +94,35 @@ class _Made:
     found: exp.Expression
 
 
-def _joined(
-    node: exp.Exists | exp.In | exp.Subquery,
-    alias: str,
-    inside: Callable[[exp.Select], Sources | None],
-    by_unit: Callable[[exp.Select], bool],
-    is_date: IsDate,
-) -> _Made | None:
+def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, known: Known) -> _Made | None:
     query = node.args["query"] if isinstance(node, exp.In) else node.this
     while isinstance(query, exp.Subquery):
         query = query.this
-    sources = inside(query) if isinstance(query, exp.Select) else None
+    sources = known.inside(query) if isinstance(query, exp.Select) else None
     if sources is None or not isinstance(query, exp.Select):
         return None
     if isinstance(node, exp.Subquery):
-        return _value(query, sources, alias, by_unit, is_date)
-    pairs: list[tuple[exp.Expression, exp.Expression]] = []
+        return _value(query, sources, alias, known)
+    pairs: Pairs = []
     if isinstance(node, exp.In):
         left = node.this.unnest()
         asked = list(left.expressions) if isinstance(left, exp.Tuple) else [left]
         items = [item.this if isinstance(item, exp.Alias) else item for item in query.expressions]
         if len(items) != len(asked):
             raise refuse(f"IN compares {len(asked)} columns with {len(items)}; select as many", node, code="subquery")
-        pairs += zip(items, asked, strict=True)
+        pairs = list(zip(items, asked, strict=True))
         if query.args.get("limit"):
             raise refuse(
                 "LIMIT in the subquery of IN looks at several units at once; leave it out", query, code="subquery"
             )
-    tied = ties.tied(query, sources, is_date)
-    pairs += tied.pairs
-    ordered = tied.ordered
+    tied = ties.tied(query, sources, known.is_date)
+    pairs = [*pairs, *tied.pairs]
+    ordered: Sequence[ties.Ordered] = tied.ordered
+    key = known.public_key(sources[0][1]) if len(sources) == 1 < len(pairs) else None
+    if key is not None and not ordered and not query.args.get("group"):
+        return _by_key(query, sources[0], key, pairs, tied, alias)
+    if key is None and len(pairs) > 1 and not query.args.get("group"):
+        pairs, ordered = _unit_apart(query, pairs, tied, known)
     if not pairs:
         raise refuse(
             "nothing ties EXISTS (...) to the row; add an equality of the unit's columns to its WHERE",
@@ -121,7 +130,7 @@ def _joined(
             code="subquery",
         )
     derived = query.copy() if query.args.get("group") else _grouped(query, [mine for mine, _ in pairs], tied.own)
-    tie = isinstance(node, exp.Exists) or len(pairs) > len(query.expressions) or tied.ordered or tied.outside
+    tie = isinstance(node, exp.Exists) or len(pairs) > len(query.expressions) or ordered or tied.outside
     if query.args.get("group") and tie:
         raise refuse(
             "a subquery with GROUP BY is answered as column IN (SELECT column ... GROUP BY column) alone",
@@ -132,7 +141,7 @@ def _joined(
         derived.append("expressions", ordered[0].along)
     if ordered:
         derived.append("expressions", ordered[-1].extreme)
-    if not by_unit(derived):
+    if not known.by_unit(derived):
         raise refuse(
             "IN and EXISTS over private rows look at rows of the same unit alone; compare the columns that hold the "
             "unit",
@@ -166,16 +175,99 @@ def _left_join(
     return exp.Join(this=read, side="LEFT", on=whole(on), method="ASOF" if along else None)
 
 
-def _value(
-    query: exp.Select, sources: Sources, alias: str, by_unit: Callable[[exp.Select], bool], is_date: IsDate
-) -> _Made | None:
+def _unit_apart(query: exp.Select, pairs: Pairs, tied: ties.Tied, known: Known) -> tuple[Pairs, Sequence[ties.Ordered]]:
+    """The equalities of columns that hold the unit; one of another column as "at least" and "at most"."""
+    try:
+        known.by_unit(_grouped(query, [mine for mine, _ in pairs], tied.own))
+        return pairs, tied.ordered  # all of them follow from the unit, or none holds it
+    except SQLError as error:
+        if error.code != "per-unit":
+            raise
+    of_unit = [pair for pair in pairs if known.by_unit(_grouped(query, [pair[0]], tied.own))]
+    others = [pair for pair in pairs if pair not in of_unit]
+    if len(others) > 1 or tied.ordered:
+        raise refuse(
+            f"rows of a unit may differ in {shown(others[0][0])}; a subquery over private rows is tied by "
+            "the columns that hold the unit, and by one equality or two inequalities of other columns besides",
+            others[0][0],
+            code="subquery",
+        )
+    ((mine, theirs),) = others
+    return of_unit, [ties.Ordered(kind(this=mine, expression=theirs), theirs) for kind in (exp.GTE, exp.LTE)]
+
+
+def _by_key(
+    query: exp.Select,
+    source: tuple[str, Rows],
+    key: tuple[str, ...],
+    pairs: Pairs,
+    tied: ties.Tied,
+    alias: str,
+) -> _Made:
+    """Several columns of a public table: the one row that its declared key finds, of which the rest is asked."""
+    name, rows = source
+    named = {fold(mine.name): theirs for mine, theirs in pairs if isinstance(mine, exp.Column)}
+    if not key or not {fold(column) for column in key} <= set(named):
+        raise refuse(
+            f"{name} is asked for several columns at once, which finds its rows by their key; "
+            + (f"compare {listed(list(key))} too" if key else "declare those that no two rows share as its key"),
+            query,
+            code="subquery",
+        )
+    _check_plain(query)
+    names = {fold(column): f"k{number}" for number, column in enumerate(rows.names)}
+
+    def own(node: exp.Expr) -> exp.Expr:
+        """An expression of the subquery's rows, over what the join reads of them."""
+        return node.transform(
+            lambda part: exp.column(names[fold(part.name)], alias) if isinstance(part, exp.Column) else part
+        )
+
+    keys = [exp.column(names[fold(column)], alias) for column in key]
+    on = whole(exp.EQ(this=named[fold(k)].copy(), expression=at) for k, at in zip(key, keys, strict=True))
+    joined = {id(named[fold(column)]) for column in key}
+    equal = [exp.EQ(this=theirs.copy(), expression=own(mine)) for mine, theirs in pairs if id(theirs) not in joined]
+    found = exp.Not(this=exp.Is(this=keys[0].copy(), expression=exp.Null()))
+    held = whole([found, *equal, *map(own, tied.own), *tied.outside])
+    items = [
+        exp.alias_(exp.column(exp.to_identifier(column, quoted=True)), names[fold(column)]) for column in rows.names
+    ]
+    read = exp.Select(expressions=items, from_=exp.From(this=rows.bases[0].node.copy()))
+    case = exp.Case(ifs=[exp.If(this=held, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
+    join = exp.Join(
+        this=exp.Subquery(this=read, alias=exp.TableAlias(this=exp.to_identifier(alias))), side="LEFT", on=on
+    )
+    return _Made(join, exp.Paren(this=case))
+
+
+def _check_plain(query: exp.Select) -> None:
+    """Refuse clauses of a subquery that would look at its rows together."""
+    for clause, value in query.args.items():
+        if value and (clause not in _IGNORED or any(aggregates(item) for item in query.expressions)):
+            raise refuse(
+                f"{clause.strip('_').upper()} in the subquery of IN or EXISTS is not answered; leave it out",
+                query,
+                code="subquery",
+            )
+
+
+def _value(query: exp.Select, sources: Sources, alias: str, known: Known) -> _Made | None:
     """``(SELECT MAX(x) FROM d WHERE d.pid = v.pid)``, an aggregate of the rows with a key; None of any other value."""
     item = query.expressions[0].unalias() if len(query.expressions) == 1 else None
     clauses = {key for key, value in query.args.items() if value} - {"expressions", "from_", "joins", "where", "with_"}
-    if clauses or not isinstance(item, exp.AggFunc | exp.Filter) or query.args.get("where") is None:
+    plain = not clauses and isinstance(item, exp.AggFunc | exp.Filter)
+    public = all(known.public_key(rows) is not None for _, rows in sources)
+    if not public and (not plain or query.args.get("where") is None):
         return None
-    tied = ties.tied(query, sources, is_date)
-    if not tied.pairs:
+    tied = ties.tied(query, sources, known.is_date)
+    if public and not tied.pairs:
+        raise refuse(
+            "a value of a public table is looked up for each row, tied to it by an equality of columns; one for all "
+            "rows is no secret: ask DuckDB for it and write the constant",
+            query,
+            code="subquery",
+        )
+    if not plain or item is None or not tied.pairs:
         return None
     if tied.ordered or tied.outside:
         raise refuse(
@@ -185,7 +277,7 @@ def _value(
     rows.set("expressions", [exp.Literal.number(1)])
     derived = _grouped(rows, [mine for mine, _ in tied.pairs], tied.own)
     derived.append("expressions", item.copy())
-    if not by_unit(derived):
+    if not known.by_unit(derived):
         raise refuse(
             "a subquery over private rows looks at rows of the same unit alone; compare the columns that hold the unit",
             query,
@@ -199,13 +291,7 @@ def _value(
 
 def _grouped(query: exp.Select, keys: Sequence[exp.Expression], rest: Sequence[exp.Expression]) -> exp.Select:
     """The subquery's rows by its keys."""
-    for clause, value in query.args.items():
-        if value and (clause not in _IGNORED or any(aggregates(item) for item in query.expressions)):
-            raise refuse(
-                f"{clause.strip('_').upper()} in the subquery of IN or EXISTS is not answered; leave it out",
-                query,
-                code="subquery",
-            )
+    _check_plain(query)
     where = whole(rest)
     made = {
         "with_": query.args.get("with_"),

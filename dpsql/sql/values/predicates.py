@@ -56,6 +56,18 @@ def known(node: exp.Expr, scope: Scope) -> Condition:
     return operand_of(node, scope).known
 
 
+def is_never_null(node: exp.Expr, scope: Scope) -> bool:
+    """Whether a condition is TRUE or FALSE in every row, as far as each of its operands shows it."""
+    node = node.unnest()
+    if isinstance(node, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Boolean):
+        return True
+    if isinstance(node, exp.And | exp.Or | exp.Not):
+        return all(is_never_null(part, scope) for part in node.iter_expressions())
+    if isinstance(node, exp.Between | exp.In) or type(node) in _OPERATORS:
+        return all(is_never_null(part, scope) for part in node.iter_expressions())
+    return not is_condition(node) and not isinstance(node, _REFUSED) and known(node, scope) == TRUE
+
+
 def is_condition(node: exp.Expr) -> bool:
     """True for nodes that can only be conditions."""
     return isinstance(node, _LOGIC) or type(node) in _OPERATORS

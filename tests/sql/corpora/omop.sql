@@ -149,8 +149,7 @@ SELECT COUNT(DISTINCT d.person_id) AS persons
 FROM drug_exposure d JOIN firsts f ON f.person_id = d.person_id
 WHERE d.drug_concept_id = 1503297 AND d.drug_exposure_start_date >= f.first_date
 
--- [days from the first diagnosis to the first drug] refused: unknown-groups
--- A quantile of the difference of two dates of the person has more values than are listed: CASE, or its average.
+-- [days from the first diagnosis to the first drug]
 WITH firsts AS (SELECT person_id, MIN(condition_start_date) AS diagnosed FROM condition_occurrence
                 WHERE condition_concept_id = 201826 GROUP BY person_id),
 treated AS (SELECT person_id, MIN(drug_exposure_start_date) AS started FROM drug_exposure
