@@ -13,7 +13,7 @@ _OPTIONS = (
     *("rows_per_unit", "max_groups", "epsilon", "delta", "rho", "alpha"),
 )
 _FILE = re.compile(rf"\b({'|'.join(_FILES)})=(path|\.\.\.)?")
-_GIVEN = re.compile(rf"\b({'|'.join(_OPTIONS)})=('[^']*'|\{{[^}}]*\}}|[\w.]*\w)?")
+_GIVEN = re.compile(rf"\b({'|'.join(_OPTIONS)})=('[^']*'|\{{[^}}]*\}}|\.\.\.|[\w.]*\w)?")
 _ALONE = re.compile(r"\b(max_error|time_limit|rows_per_unit|max_groups)\b")
 _CALLED = re.compile(r"\bcon\.(plan|run)\([^()]*\)")
 _STATEMENTS = ("select", "with", "from", "create", "pivot", "explain")

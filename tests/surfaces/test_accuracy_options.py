@@ -100,7 +100,7 @@ def test_wrong_usage(dpsql: Run, capsys: pytest.CaptureFixture[str], options: li
     ("options", "message"),
     [
         (["--max-error", "0.01"], "the least error within reach is ±"),
-        (["--max-error", "-5"], "max_error must be a positive finite number"),
+        (["--max-error", "-5"], "--max-error must be a positive finite number"),
         (["--max-error", "5", "--rho", "0.1"], "keep one of the two"),
         (["--max-error", "nosuch=5"], "total.n has no wanted error"),
     ],
@@ -127,7 +127,7 @@ def test_what_if_as_text_and_json(dpsql: Run) -> None:
 
 def test_a_run_without_a_budget_gives_the_free_answer_or_says_that_there_is_none(dpsql: Run, tmp_path: Path) -> None:
     part = "SELECT count(*) AS n FROM t WHERE g = 'a'"
-    refused = "no budget is given and the releases do not determine this batch; give epsilon=..."
+    refused = "no budget is given and the releases do not determine this batch; give --epsilon ..."
     code, out, err = dpsql("run", sql=part)
     assert (code, out) == (1, "")
     assert refused in err

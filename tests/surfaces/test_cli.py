@@ -248,7 +248,6 @@ WRONG = {
     "epsilon nan": (["plan", "batch.sql", *AT, "--epsilon", "nan"], "epsilon"),
     "epsilon negative": (["run", "batch.sql", *AT, "--epsilon=-1"], "positive"),
     "alpha": (["plan", "batch.sql", *AT, "--epsilon", "1", "--alpha", "2"], "alpha"),
-    "rho and epsilon": (["plan", "batch.sql", *AT, "--epsilon", "1", "--rho", "1"], "rho"),
     "over budget": (["run", "batch.sql", *AT, "--epsilon", "1.5"], "needs epsilon 1.5 of the pure account"),
     "no ledger": (["releases", "rebuild", "--policy", "people.toml"], "there is no ledger"),
     "no releases": (["sql", "SELECT 1", "--releases", "none.duckdb"], "none.duckdb"),

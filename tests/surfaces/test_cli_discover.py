@@ -48,7 +48,7 @@ def test_values_are_found_shown_and_written(policy: str, capsys: pytest.CaptureF
     assert "two weighted rounds" in capsys.readouterr().out
     assert not (tmp_path / "visits.ledger").exists()
     assert main(asked) == 1
-    assert "max_groups is missing" in capsys.readouterr().err
+    assert "--max-groups is missing" in capsys.readouterr().err
     assert main([*asked, "--max-groups", "2"]) == 0
     shown = capsys.readouterr().out
     assert "2 values of visits.diagnosis, all others are OTHER; release 2, spent epsilon 0.5, delta 1e-9" in shown
