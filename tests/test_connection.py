@@ -611,7 +611,7 @@ def test_an_open_connection_can_be_passed_in(tmp_path: Path) -> None:
         assert duck.execute("SELECT count(*) FROM dpsql_releases.dp.q1").fetchall() == [(1,)]
         duck.execute("DROP VIEW t")
         duck.execute("CREATE MACRO count_star() AS 5")
-        assert "macro" in refusal(dpsql.OperationalError, lambda: con.plan(COUNT, 0.25))
+        assert con.plan(COUNT, 0.25).affordable  # no scan of dpsql's calls it
         duck.execute("DROP MACRO count_star")
         duck.execute("BEGIN TRANSACTION")
         duck.execute("INSERT INTO t VALUES ('a', 1, 1)")
