@@ -16,6 +16,7 @@ _FILE = re.compile(rf"\b({'|'.join(_FILES)})=(path|\.\.\.)?")
 _GIVEN = re.compile(rf"\b({'|'.join(_OPTIONS)})=('[^']*'|\{{[^}}]*\}}|\.\.\.|[\w.]*\w)?")
 _ALONE = re.compile(r"\b(max_error|time_limit|rows_per_unit|max_groups)\b")
 _CALLED = re.compile(r"\bcon\.(plan|run)\([^()]*\)")
+_PYTHON = re.compile(r"(dpsql\.\w+\([^()]*\))")
 _STATEMENTS = ("select", "with", "from", "create", "pivot", "explain")
 _CONTRARY = (("rho", "epsilon"), ("rho", "delta"), ("max_error", "relative"))
 
@@ -38,10 +39,17 @@ def _begins(given: str) -> bool:
 
 
 def in_flags(said: str, *, of_sql: bool) -> str:
-    """The message with flags for arguments; ``of_sql``: it quotes the user's text, which is left as it is."""
+    """The message with flags for arguments; ``of_sql``: it quotes the user's text, which is left as it is.
+
+    A call of Python's own, for what the command line cannot do, is left, too.
+    """
     said = _CALLED.sub(r"dpsql \1", said)
     if of_sql:
         return said
+    return "".join(part if _PYTHON.match(part) else _in_flags(part) for part in _PYTHON.split(said))
+
+
+def _in_flags(said: str) -> str:
     said = said.replace("no database was given; pass the database", "no database was given; give --database FILE")
     said = _FILE.sub(r"--\1 FILE", said)
     said = _GIVEN.sub(lambda found: _flag(found[1], found[2] or ""), said)

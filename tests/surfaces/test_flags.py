@@ -23,6 +23,8 @@ pytestmark = pytest.mark.surfaces
         ("give max_error=50, relative=0.05, or", "give --max-error 50, --relative 0.05, or"),
         ("such as max_error={'q1': 50}", "such as --max-error q1=50"),
         ("give epsilon=..., or rho=...", "give --epsilon ..., or --rho ..."),
+        ("pass the session: dpsql.connect(spark, policy=..., ledger=...)",
+         "pass the session: dpsql.connect(spark, policy=..., ledger=...)"),
         ("fresh=True measures again.", "--fresh measures again."),
         ("con.run(sql, epsilon=0.1) measures it", "dpsql run measures it"),
         ("tables.t has no source and no database was given; pass the database, or",
