@@ -22,7 +22,6 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, PolicyError
@@ -56,7 +55,7 @@ def makes(description: Json) -> bool:
     return description.get("kind") == "reserve"
 
 
-def price(budget: Budget) -> tuple[Charge, dict[str, Any]]:
+def price(budget: Budget) -> tuple[Charge, Json]:
     """The charge that sets `SHARE` of delta aside, and the description that the ledger keeps beside it.
 
     Raises PolicyError for a policy that promises no delta.
@@ -70,7 +69,7 @@ def price(budget: Budget) -> tuple[Charge, dict[str, Any]]:
     return Charge("gaussian", units, "gaussian", said), {"kind": "reserve", "delta": str(aside), "names": []}
 
 
-def missing(budget: Budget, entries: Iterable[Entry]) -> tuple[Charge, dict[str, Any]] | None:
+def missing(budget: Budget, entries: Iterable[Entry]) -> tuple[Charge, Json] | None:
     """`price` where delta is to be set aside and still can be; None where it is, or cannot be."""
     charges = [(entry.charge, entry.description) for entry in entries]
     possible = budget.rho is None and budget.delta is not None and "gaussian" in budget.totals
