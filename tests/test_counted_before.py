@@ -95,3 +95,21 @@ def test_another_version_of_the_data_was_not_counted(tmp_path: Path) -> None:
     con.renew("visits-1")
     with pytest.raises(dpsql.DataError, match="no budget is given"):
         con.run(COUNTS)
+
+
+def test_counts_of_another_unit_answer_nothing(tmp_path: Path) -> None:
+    """A policy that protects somebody else since then asks for other counts."""
+    con = connected(tmp_path, "patient")
+    con.discover("visits.d", epsilon=0.5, delta=1e-8, max_groups=2)
+    con.close()
+    with pytest.raises(dpsql.DataError, match="no budget is given"):
+        connected(tmp_path, "row").run(COUNTS)
+
+
+def test_a_count_that_was_hidden_is_none_and_not_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Noise, "sample", lambda self, count: [0] * count)
+    con = connected(tmp_path, "row", "minimum = 5000\n")
+    con.discover("visits.d", epsilon=0.5, delta=1e-8)
+    con.close()
+    shown = connected(tmp_path, "row").run(COUNTS).only.fetchall()
+    assert {row[2] for row in shown} == {None}

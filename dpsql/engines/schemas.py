@@ -8,6 +8,7 @@ database is attached to it for that moment only.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,12 +35,12 @@ _MOST_KEPT = 4
 _Files = tuple[Path, ...]
 _kept: dict[_Files, duckdb.DuckDBPyConnection] = {}
 """Instances that nobody uses, by the files that each can reach; those used last stand last."""
-_forgotten: list[duckdb.DuckDBPyConnection] = []
 
 
 def _forked() -> None:
-    # Those of the parent are neither used nor closed in a child: their threads are not there.
-    _forgotten.extend(_kept.values())
+    # Those of the parent are neither used nor closed in a child, not even at its end: their threads are not there.
+    for connection in _kept.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _kept.clear()
 
 

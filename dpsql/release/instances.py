@@ -1,13 +1,15 @@
 """DuckDB instances in which dpsql reads and writes releases files by itself.
 
 Opening one takes ten times as long as what is done in it, so those that nobody uses stay open for the next time. A
-file is attached for that moment only. They run statements that dpsql made and no other: what somebody asks runs in an
-instance of its own, which reaches nothing else (``dpsql.release.reading.isolated``).
+file is attached for that moment only. One that reads can reach its file alone, and no setting of it can be changed,
+since a file may hold views that dpsql did not make. One that writes runs statements of dpsql's over tables of its own
+draft. What somebody asks runs in an instance of its own (``dpsql.release.reading.isolated``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,14 +32,16 @@ ISOLATED: dict[str, str | bool | int | float | list[str]] = {
 }
 _READING = "READ_ONLY"
 _WRITING = "BLOCK_SIZE 16384"  # sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s
-_MOST_SPARE = 2  # a writer reads the file that it replaces
-_spare: list[duckdb.DuckDBPyConnection] = []
-_forgotten: list[duckdb.DuckDBPyConnection] = []
+_BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
+_MOST_SPARE = 3
+_spare: dict[Path | None, duckdb.DuckDBPyConnection] = {}
+"""Instances that nobody uses, by the file that each reads; None writes. Those used last stand last."""
 
 
 def _forked() -> None:
-    # Those of the parent are neither used nor closed in a child: their threads are not there.
-    _forgotten.extend(_spare)
+    # Those of the parent are neither used nor closed in a child, not even at its end: their threads are not there.
+    for connection in _spare.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _spare.clear()
 
 
@@ -49,13 +53,12 @@ if hasattr(os, "register_at_fork"):
 def attached(path: Path, *, writing: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """An instance with the file attached as catalog ``dpsql_releases``, which names without a catalog mean.
 
-    Read-only; or ``writing`` to a file that may not be there yet and that nobody else has open: all of it is in the
-    file at the end. Raises duckdb.Error; after one of any kind the instance is not used again.
+    Read-only, by an instance that reaches no other; or ``writing`` to a file that may not be there yet and that nobody
+    else has open: all of it is in the file at the end. Raises duckdb.Error; after one of any kind the instance is not
+    used again.
     """
-    try:
-        connection = _spare.pop()
-    except IndexError:
-        connection = _opened()
+    reads = None if writing else path
+    connection = _spare.pop(reads, None) or _opened(reads)
     with contextlib.ExitStack() as unless_kept:
         unless_kept.callback(connection.close)
         connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} ({_WRITING if writing else _READING})")
@@ -64,13 +67,20 @@ def attached(path: Path, *, writing: bool = False) -> Iterator[duckdb.DuckDBPyCo
         if writing:
             connection.execute("CHECKPOINT")
         connection.execute(f"USE memory; DETACH {CATALOG}")
-        if len(_spare) < _MOST_SPARE:
-            _spare.append(connection)
+        for old in list(_spare)[: max(0, len(_spare) + 1 - _MOST_SPARE)]:
+            oldest = _spare.pop(old, None)
+            if oldest is not None:
+                oldest.close()
+        if _spare.setdefault(reads, connection) is connection:  # another thread may have kept its own
             unless_kept.pop_all()
 
 
-def _opened() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config=ISOLATED | {"threads": "1"})
+def _opened(reads: Path | None) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config=ISOLATED | {"threads": "1", "enable_external_file_cache": "false"})
     # There is nothing to gain on inserts of literals.
     connection.execute("PRAGMA disable_optimizer; SET TimeZone = 'UTC'")
+    if reads is not None:
+        listed = ", ".join(string(f"{reads}{end}") for end in _BESIDE)
+        connection.execute(f"SET allowed_paths = [{listed}]; SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
     return connection

@@ -20,6 +20,7 @@ from dpsql.errors import InternalError
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy import Policy
 from dpsql.policy.types import Schemas
+from dpsql.policy.units import units_in
 from dpsql.policy.values import fold
 from dpsql.privacy.entries import Entry
 from dpsql.privacy.noise import Noise
@@ -91,7 +92,9 @@ def counted_before(prepared: Prepared, policy: Policy, schemas: Schemas, books: 
     for core, slices in cores_of(prepared.understood.answers, compiled.spans):
         source = next(layout.source for layout in compiled.layouts if layout.table == core.queries[0].table)
         asked = _asked(core, source, policy, schemas)
-        found = None if asked is None else _newest(books, *asked)
+        units = units_in(policy.tables, source.tables)
+        unseen = np.nan if policy.tables[source.table].minimum is None else 0.0  # which that hides again
+        found = None if asked is None else _newest(books, *asked, units, unseen)
         if found is None:
             return None
         entry, shown = found
@@ -127,24 +130,28 @@ Counts = Mapping[object, tuple[float, ...]]
 """Of each value its count, the standard error of that, and the ends of its interval."""
 
 
-def _newest(books: Books, table: str, column: str, groups: int) -> tuple[Entry, Counts] | None:
-    """The newest discovery of a column's values on this version of the data, if it counts units in so many groups."""
+def _newest(
+    books: Books, table: str, column: str, groups: int, units: Mapping[str, str], unseen: float
+) -> tuple[Entry, Counts] | None:
+    """The newest discovery of a column's values on this version of the data, if it counts ``units`` in so many groups;
+    those of before a policy had others are not asked for.
+    """
     for entry in reversed(books.entries()):
         if entry.released is None or entry.dataset != books.dataset or entry.description.get("kind") != KIND:
             continue
         for said in parts_of(entry):
             mine = fold(str(said["table"])) == fold(table) and fold(str(said["column"])) == fold(column)
             if mine and not said.get("bounds"):
-                if int(said.get("groups", 0)) < groups:
+                if int(said.get("groups", 0)) < groups or entry.description.get("units") != dict(units):
                     return None
                 tables = unpack(books.ledger().release(entry.id).payload or b"")[0].tables
                 shown = next(one for one in tables if one.name == said["name"])
-                return None if isinstance(shown, RangeTable) else (entry, dict(_counts(shown, said)))
+                return None if isinstance(shown, RangeTable) else (entry, dict(_counts(shown, said, unseen)))
     return None
 
 
-def _counts(shown: ReleaseTable, said: Json) -> Iterator[tuple[object, tuple[float, ...]]]:
-    """Value, standard error and the ends of the interval of each found value; 0 of a count that is hidden."""
+def _counts(shown: ReleaseTable, said: Json, unseen: float) -> Iterator[tuple[object, tuple[float, ...]]]:
+    """Value, standard error and the ends of the interval of each found value; ``unseen`` of one that was hidden."""
     _, number, error, low, high, *_ = (values for _, _, values in shown.columns)
     for value, *figures in zip(values_in(shown, str(said["type"])), number, error, low, high, strict=True):
-        yield value, tuple(0.0 if figure is None else float(figure) for figure in figures)
+        yield value, tuple(unseen if figure is None else float(figure) for figure in figures)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -13,7 +15,7 @@ from dpsql.release.instances import CATALOG, attached
 
 @pytest.fixture(autouse=True)
 def none_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "_spare", [])
+    monkeypatch.setattr(instances, "_spare", {})
 
 
 def test_what_was_written_is_in_the_file_and_the_instance_forgets_it(tmp_path: Path) -> None:
@@ -22,14 +24,15 @@ def test_what_was_written_is_in_the_file_and_the_instance_forgets_it(tmp_path: P
             "CREATE TABLE main.t AS SELECT 1 AS n; CREATE SCHEMA dp; CREATE VIEW dp.v AS SELECT * FROM main.t"
         )
     assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
-    assert instances._spare == [first]
+    assert instances._spare == {None: first}
     databases = first.execute("SELECT database_name FROM duckdb_databases() WHERE NOT internal").fetchall()
     assert databases == [("memory",)]
     with attached(tmp_path / "a.duckdb") as second:
-        assert second is first
         assert second.execute("FROM dp.v").fetchall() == [(1,)]
         with pytest.raises(duckdb.InvalidInputException, match="read-only"):
             second.execute("CREATE TABLE main.u (n INTEGER)")
+    with attached(tmp_path / "a.duckdb") as third:
+        assert third is second
     with duckdb.connect(str(tmp_path / "a.duckdb")) as plain:  # views name no catalog
         assert plain.execute("FROM dp.v").fetchall() == [(1,)]
 
@@ -39,7 +42,7 @@ def test_one_that_failed_is_not_used_again(tmp_path: Path) -> None:
         first.execute("BEGIN; CREATE TABLE main.t (n INTEGER); SELECT * FROM nothing")
     with pytest.raises(duckdb.Error), attached(tmp_path / "none.duckdb"):
         pass
-    assert instances._spare == []
+    assert instances._spare == {}
     with pytest.raises(duckdb.ConnectionException):
         first.execute("SELECT 1")
 
@@ -52,3 +55,33 @@ def test_a_file_is_read_while_another_is_written(tmp_path: Path) -> None:
         new.execute("CREATE TABLE main.t AS SELECT 2 AS n")
         assert read.execute(f"FROM {CATALOG}.main.t").fetchall() == [(1,)]
     assert len(instances._spare) == 2
+
+
+def test_one_that_reads_reaches_its_file_alone(tmp_path: Path) -> None:
+    """A view that somebody planted in the file shows no other file."""
+    (tmp_path / "secret.csv").write_text("x\nhidden\n")
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as plain:
+        plain.execute(f"CREATE VIEW main.releases AS SELECT x FROM read_csv('{tmp_path}/secret.csv')")
+    with pytest.raises(duckdb.PermissionException), attached(tmp_path / "a.duckdb") as reading:
+        reading.execute("FROM main.releases")
+    with pytest.raises(duckdb.Error, match="locked"), attached(tmp_path / "a.duckdb") as again:
+        again.execute("SET enable_external_access = true")
+
+
+def test_a_forked_child_ends_as_it_should(tmp_path: Path) -> None:
+    program = f"""
+import os, sys
+from pathlib import Path
+from dpsql.engines import schemas
+from dpsql.release.instances import attached
+path = Path({str(tmp_path / "a.duckdb")!r})
+with attached(path, writing=True) as made:
+    made.execute("CREATE TABLE main.t AS SELECT 1 AS n")
+with attached(path) as read, schemas.described(path):
+    read.execute("FROM main.t")
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "0\n"

@@ -308,6 +308,11 @@ REFUSED = [
         "rows of a unit may differ in w.day",
     ),
     ("SELECT COUNT(*) FROM visits WHERE (cost, pid) IN (SELECT cost, floor FROM rates)", "by their key; compare w too"),
+    ("SELECT COUNT(*) FROM visits WHERE (ward, cost) IN (SELECT w, nosuch FROM rates)", "nosuch"),
+    (
+        "SELECT COUNT(*) FROM visits WHERE (ward, cost) IN (SELECT w, cost FROM rates WHERE floor > (SELECT 1))",
+        "SELECT in the subquery of IN or EXISTS is not answered",
+    ),
     ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT MAX(cost) FROM rates)", "ask DuckDB for it"),
     ("SELECT COUNT(*) FROM visits WHERE (ward, ward) IN (SELECT w, kind FROM wards)", "share as its key"),
     ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid FROM visits LIMIT 2)", "LIMIT in the subquery"),

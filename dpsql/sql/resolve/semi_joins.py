@@ -219,8 +219,15 @@ def _by_key(
 
     def own(node: exp.Expr) -> exp.Expr:
         """An expression of the subquery's rows, over what the join reads of them."""
+        inner = node.find(exp.Query)
+        if inner is not None:
+            raise _not_answered("SELECT", inner)
         return node.transform(
-            lambda part: exp.column(names[fold(part.name)], alias) if isinstance(part, exp.Column) else part
+            lambda part: (
+                exp.column(names[fold(part.name)], alias)
+                if isinstance(part, exp.Column) and fold(part.name) in names
+                else part  # a name that the table has not is looked for outside, as in SQL
+            )
         )
 
     keys = [exp.column(names[fold(column)], alias) for column in key]
@@ -244,11 +251,11 @@ def _check_plain(query: exp.Select) -> None:
     """Refuse clauses of a subquery that would look at its rows together."""
     for clause, value in query.args.items():
         if value and (clause not in _IGNORED or any(aggregates(item) for item in query.expressions)):
-            raise refuse(
-                f"{clause.strip('_').upper()} in the subquery of IN or EXISTS is not answered; leave it out",
-                query,
-                code="subquery",
-            )
+            raise _not_answered(clause.strip("_").upper(), query)
+
+
+def _not_answered(clause: str, node: exp.Expr) -> SQLError:
+    return refuse(f"{clause} in the subquery of IN or EXISTS is not answered; leave it out", node, code="subquery")
 
 
 def _value(query: exp.Select, sources: Sources, alias: str, known: Known) -> _Made | None:
