@@ -8,8 +8,6 @@ database is attached to it for that moment only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import TableSource
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.quoting import identifier, string
+from dpsql.spare import SpareInstances
 
 ALIAS = "dpsql_source"
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -33,19 +32,8 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
 _MOST_KEPT = 4
 _Files = tuple[Path, ...]
-_kept: dict[_Files, duckdb.DuckDBPyConnection] = {}
-"""Instances that nobody uses, by the files that each can reach; those used last stand last."""
-
-
-def _forked() -> None:
-    # Those of the parent are neither used nor closed in a child, not even at its end: their threads are not there.
-    for connection in _kept.values():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-    _kept.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+_kept: SpareInstances[_Files] = SpareInstances(_MOST_KEPT)
+"""By the files that each can reach."""
 
 
 @contextlib.contextmanager
@@ -55,20 +43,12 @@ def described(database: Path | None, files: Sequence[Path] = ()) -> Iterator[duc
     Raises OperationalError where it cannot be attached.
     """
     reached = (*files, *([] if database is None else (Path(f"{database}{end}") for end in _BESIDE)))
-    connection = _kept.pop(reached, None) or _opened(reached)
-    with contextlib.ExitStack() as unless_kept:
-        unless_kept.callback(connection.close)
+    with _kept.taken(reached, lambda: _opened(reached)) as connection:
         if database is not None:
             attach(connection, database)
         yield connection
         if database is not None:
             connection.execute(f"DETACH {ALIAS}")
-        for old in list(_kept)[: max(0, len(_kept) + 1 - _MOST_KEPT)]:
-            oldest = _kept.pop(old, None)
-            if oldest is not None:
-                oldest.close()
-        if _kept.setdefault(reached, connection) is connection:  # another thread may have kept its own
-            unless_kept.pop_all()
 
 
 def _opened(files: _Files) -> duckdb.DuckDBPyConnection:

@@ -9,14 +9,13 @@ draft. What somebody asks runs in an instance of its own (``dpsql.release.readin
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 
 from dpsql.quoting import string
+from dpsql.spare import SpareInstances
 
 CATALOG = "dpsql_releases"
 
@@ -34,19 +33,8 @@ _READING = "READ_ONLY"
 _WRITING = "BLOCK_SIZE 16384"  # sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
 _MOST_SPARE = 3
-_spare: dict[Path | None, duckdb.DuckDBPyConnection] = {}
-"""Instances that nobody uses, by the file that each reads; None writes. Those used last stand last."""
-
-
-def _forked() -> None:
-    # Those of the parent are neither used nor closed in a child, not even at its end: their threads are not there.
-    for connection in _spare.values():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-    _spare.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+_spare: SpareInstances[Path | None] = SpareInstances(_MOST_SPARE)
+"""By the file that each reads; None writes."""
 
 
 @contextlib.contextmanager
@@ -58,21 +46,13 @@ def attached(path: Path, *, writing: bool = False) -> Iterator[duckdb.DuckDBPyCo
     used again.
     """
     reads = None if writing else path
-    connection = _spare.pop(reads, None) or _opened(reads)
-    with contextlib.ExitStack() as unless_kept:
-        unless_kept.callback(connection.close)
+    with _spare.taken(reads, lambda: _opened(reads)) as connection:
         connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} ({_WRITING if writing else _READING})")
         connection.execute(f"USE {CATALOG}")
         yield connection
         if writing:
             connection.execute("CHECKPOINT")
         connection.execute(f"USE memory; DETACH {CATALOG}")
-        for old in list(_spare)[: max(0, len(_spare) + 1 - _MOST_SPARE)]:
-            oldest = _spare.pop(old, None)
-            if oldest is not None:
-                oldest.close()
-        if _spare.setdefault(reads, connection) is connection:  # another thread may have kept its own
-            unless_kept.pop_all()
 
 
 def _opened(reads: Path | None) -> duckdb.DuckDBPyConnection:

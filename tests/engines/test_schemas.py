@@ -12,11 +12,12 @@ from dpsql.engines.base import TableSource
 from dpsql.engines.duckdb import FileEngine
 from dpsql.engines.schemas import described
 from dpsql.errors import OperationalError
+from dpsql.spare import SpareInstances
 
 
 @pytest.fixture(autouse=True)
 def none_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_kept", {})
+    monkeypatch.setattr(room, "_kept", SpareInstances(room._MOST_KEPT))
 
 
 def made(folder: Path, name: str, columns: str = "a INTEGER") -> Path:
@@ -73,6 +74,6 @@ def test_two_at_once_are_two_and_one_is_kept(tmp_path: Path) -> None:
 def test_a_child_takes_none_of_its_parents(tmp_path: Path) -> None:
     with described(made(tmp_path, "x")) as held:
         pass
-    room._forked()
+    room._kept._forked()
     assert room._kept == {}
     assert held.execute("SELECT 1").fetchall() == [(1,)]  # not closed

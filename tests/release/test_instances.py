@@ -11,11 +11,12 @@ import pytest
 
 from dpsql.release import instances
 from dpsql.release.instances import CATALOG, attached
+from dpsql.spare import SpareInstances
 
 
 @pytest.fixture(autouse=True)
 def none_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "_spare", {})
+    monkeypatch.setattr(instances, "_spare", SpareInstances(instances._MOST_SPARE))
 
 
 def test_what_was_written_is_in_the_file_and_the_instance_forgets_it(tmp_path: Path) -> None:
