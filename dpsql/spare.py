@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import duckdb
@@ -40,7 +40,11 @@ class SpareInstances(dict[K, duckdb.DuckDBPyConnection]):
                 unless_kept.pop_all()
 
     def _forked(self) -> None:
-        # Those of the parent are neither used nor closed in a child, not even at its end: their threads are not there.
-        for connection in self.values():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        left_to_the_parent(self.values())
         self.clear()
+
+
+def left_to_the_parent(connections: Iterable[duckdb.DuckDBPyConnection]) -> None:
+    """In a forked child: the parent's are not used, and not closed even at its end, as their threads are not there."""
+    for connection in connections:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "release": {"arrays", "errors", "quoting", "spare", "arguments", "pictures", "privacy", "policy"},
     "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy", "reconstruct"},
     "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "quoting", "policy", "reconstruct", "workload"},
+    "sql": {"errors", "quoting", "spare", "policy", "reconstruct", "workload"},
     "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.

@@ -75,11 +75,13 @@ import os, sys
 from pathlib import Path
 from dpsql.engines import schemas
 from dpsql.release.instances import attached
+from dpsql.sql.outer.sandbox import Sandbox
 path = Path({str(tmp_path / "a.duckdb")!r})
 with attached(path, writing=True) as made:
     made.execute("CREATE TABLE main.t AS SELECT 1 AS n")
-with attached(path) as read, schemas.described(path):
+with attached(path) as read, schemas.described(path), Sandbox() as sandbox:
     read.execute("FROM main.t")
+    sandbox.create("t", [("n", "INTEGER")])
 child = os.fork()
 if child == 0:
     sys.exit(0)

@@ -17,6 +17,7 @@ import duckdb
 from sqlglot import TokenType
 
 from dpsql.quoting import identifier
+from dpsql.spare import left_to_the_parent
 from dpsql.sql.parse.trees import DUCKDB
 
 Columns = Sequence[tuple[str, str]]
@@ -47,12 +48,9 @@ _MOST_SPARE = 4
 _spare: list[duckdb.DuckDBPyConnection] = []
 """Instances that nobody uses and that hold no table: opening one takes longer than reading most statements."""
 
-_forgotten: list[duckdb.DuckDBPyConnection] = []
-
 
 def _forked() -> None:
-    # Those of the parent are neither used nor closed in a child: their threads are not there.
-    _forgotten.extend(_spare)
+    left_to_the_parent(_spare)
     _spare.clear()
 
 
