@@ -38,7 +38,7 @@ _PARTS = 128
 """A Gaussian variable stands among Laplace ones as the sum of so many of them: excess kurtosis 3 / 128."""
 _RANK = 1e-12
 _INSIDE = 1e-8
-_EXACT = 1e-14
+_CORRECTIONS = 2
 _COARSE = 2e-3
 
 
@@ -200,8 +200,10 @@ def combined_answers(W: Matrix, observed: Sequence[Observed], divisor: int = 1) 
 def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers | None:
     """The answers of W (m x n, sparse) from the one measurement that was made for it, which determines them.
 
-    ``combined_answers`` over however many cells: W S^T (S S^T)^+ needs inner products of rows alone, once more for what
-    rounding left. Cost O(P^3 + m P) for P observations. None past ``MOST_ALONE`` or ``MOST_ENTRIES``.
+    ``combined_answers`` over however many cells: W S^T (S S^T)^+ needs inner products of rows alone. What rounding left
+    of it, W - R S, is taken over the cells and solved again, a few queries at a time: inner products would square how
+    unevenly S knows its directions. Cost O(P^3 + m P) for P observations, and m products with S. None past
+    ``MOST_ALONE`` or ``MOST_ENTRIES``.
     """
     rows = sparse.csr_array(W)
     answered = np.flatnonzero(np.diff(rows.indptr))
@@ -210,12 +212,16 @@ def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers
         return None
     scale = sparse.diags_array(one.divisor / deviations_of([one])[0])
     S = sparse.csr_array(scale @ sparse.csr_array(one.matrix).astype(np.float64))
-    gram, wanted = np.asarray((S @ S.T).todense()), np.asarray((rows[answered] @ S.T).todense())
-    values, vectors = np.linalg.eigh(gram)
+    back = sparse.csr_array(S.T)
+    values, vectors = np.linalg.eigh(np.asarray((S @ back).todense()))
     kept = values > _RANK * values.max(initial=0.0)
     vectors, inverse = vectors[:, kept], 1.0 / values[kept]
-    weights = ((wanted @ vectors) * inverse) @ vectors.T
-    weights += (((wanted - weights @ gram) @ vectors) * inverse) @ vectors.T
+    weights = np.zeros((len(answered), height))
+    step = max(1, MOST_ENTRIES // (16 * max(rows.shape[1], 1)))
+    for at in range(0, len(answered), step):
+        wanted, part = rows[answered[at : at + step]].toarray(), weights[at : at + step]
+        for _ in range(1 + _CORRECTIONS):
+            part += ((((wanted - part @ S) @ back) @ vectors) * inverse) @ vectors.T
     return CombinedAnswers(weights, (one,), answered, rows.shape[0], divisor)
 
 
@@ -238,8 +244,10 @@ def answers_over_time(
 def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
     """wanted S^+, from the eigenvectors of the smaller Gram matrix of S, and the length of each row's remainder.
 
-    Corrected by the remainder, twice at most; its length is relative to the row's. Directions that S knows 10^6 times
-    worse than its best count as unknown: their rows come out with a remainder.
+    Corrected by the remainder, twice, so that R is as good as of an orthogonal factor (Bjorck 1987, corrected
+    seminormal equations) where the Gram matrix alone, whose condition is the square, gave it within 10^-4 of a row; a
+    remainder's length is relative to the row's. Directions that S knows 10^6 times worse than its best count as
+    unknown: their rows come out with a remainder.
     """
     tall = S.shape[0] > S.shape[1]
     values, vectors = np.linalg.eigh(S.T @ S if tall else S @ S.T)
@@ -254,10 +262,10 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
 
     lengths = np.sqrt((wanted * wanted).sum(axis=1))
     weights = solved(wanted)
-    for correction in range(3):
+    for correction in range(1 + _CORRECTIONS):
         rest = wanted - weights @ S
         remainder = np.sqrt((rest * rest).sum(axis=1)) / lengths
-        if correction == 2 or float(remainder.max(initial=0.0)) < _EXACT:
+        if correction == _CORRECTIONS or not remainder.any():
             break
         weights += solved(rest)
     return weights, remainder

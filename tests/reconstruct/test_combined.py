@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,9 @@ from scipy import sparse
 
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import combined
-from dpsql.reconstruct.combined import Observed, combined_answers
+from dpsql.reconstruct.combined import CombinedAnswers, Observed, answers_alone, combined_answers
+
+Way = Callable[[sparse.csr_array, Observed], CombinedAnswers | None]
 
 
 def gaussian(sigma: float) -> Noise:
@@ -40,6 +43,19 @@ def test_a_known_sum_makes_a_difference_worth_a_quarter() -> None:
     assert found is not None
     assert found.errors() ** 2 == pytest.approx(np.full(2, 0.25 * unit.variance), rel=1e-4)
     assert found.values() == pytest.approx([3.0, -3.0], rel=1e-9)
+
+
+@pytest.mark.parametrize("way", [lambda W, one: combined_answers(W, [one]), answers_alone])
+def test_rows_that_only_rounding_tells_apart_are_solved_like_others(way: Way) -> None:
+    """A difference of two rows of 10^5: the square of their condition, 4e10, would leave six digits less."""
+    many, unit = 10**5, gaussian(100.0)
+    y = [many * 30, (many + 1) * 30 + 40]
+    found = way(sparse.csr_array([[0.0, 1.0], [1.0, 0.0]]), observed([[many, many], [many, many + 1]], y, unit))
+    assert found is not None
+    deviation = math.sqrt(unit.variance)
+    R = np.array([[-1.0, 1.0], [(many + 1) / many, -1.0]])
+    assert np.abs(found.weights / deviation - R).max() < 1e-9
+    assert found.values() == pytest.approx([70.0, -40.0], rel=1e-9)
 
 
 def test_the_divisor_and_the_scale_of_integers_cancel() -> None:
