@@ -179,6 +179,8 @@ class ConnectionEngine:
         try:
             cursor = self.connection.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
+            # A scan as deep as ``runs_over_nulls`` let pass runs here, too, whatever the user set.
+            cursor.execute("SET max_expression_depth = 1000")
             row = cursor.execute("SELECT system.main.current_database()").fetchone()
             # Functions and operators are looked for there alone, so that no macro of the user is called.
             cursor.execute("SET search_path = 'system.main'")

@@ -111,7 +111,7 @@ def test_macros_behind_a_connection_change_nothing(wanted: list[list[object]]) -
         "SET default_null_order = 'nulls_first'", "SET default_order = 'desc'", "SET default_collation = 'nocase'",
         "CREATE TEMP TABLE visits AS SELECT 'x' AS patient, 1.0 AS cost, 1 AS region FROM range(1000)",
         "CREATE TEMP VIEW patients AS SELECT error('seen') AS id, 'f' AS sex", "SET threads = 2",
-        "SET disabled_optimizers = 'top_n_window_elimination'",
+        "SET disabled_optimizers = 'top_n_window_elimination'", "SET GLOBAL max_expression_depth = 8",
     ],
 )  # fmt: skip
 def test_settings_and_temporary_tables_change_nothing(setting: str, wanted: list[list[object]]) -> None:
