@@ -6,7 +6,7 @@ Let f(x_hat) be an answer, f* its replicates f(x_hat + R z*), and z the noise th
   the combination itself is known, and the interval is exact, as that of any released number.
 - Where f is a quotient and both f times its divisor and the divisor are linear, it is that of a released ratio:
   Fieller's (``dpsql.reconstruct.derived``).
-- Of noise in blocks a bound of the quantile is all that is known in closed form, which covers 97 % for 95 %. There the
+- Of several measurements' noise in blocks only a bound of the quantile is known, which covers 97 % for 95 %. There the
   half-width is the ceil((1 - alpha) (N + 1))-th smallest of |w z*|, w the combination and z* the noise of N replicates:
   z and these are independent and of one law, so that |w z| is above it with probability alpha at most. A ratio's is
   taken where its two parts meet at f(x_hat). Where N is too small for alpha, the bound serves.
