@@ -23,7 +23,7 @@ from dpsql.arrays import Flags, Floats, Ints, Matrix
 
 from .intervals import half_widths
 from .least_squares import solve
-from .spread import NoiseModel, as_rows, in_deviations
+from .spread import BlockNoise, NoiseModel, as_rows, in_deviations
 
 MOST_COLUMNS = 1_200
 """Cells over which measurements are combined: to decompose their Gram matrix costs their cube, a second or two."""
@@ -73,6 +73,23 @@ class White:
         return self.deviation**2
 
 
+@dataclass(frozen=True)
+class WhiteBlocks(White):
+    """Independent noise in ``blocks`` of one scale, ``deviation``; Laplace noise is in blocks of one."""
+
+    blocks: tuple[int, ...] = field(repr=False)
+
+    @property
+    def parameter(self) -> Fraction:
+        return Fraction(self.deviation)
+
+    @property
+    def variances(self) -> Floats:
+        """Of the coordinates of the continuous noise (p,)."""
+        each = [(size + 1) * (size + 2) / 3.0 for size in self.blocks]
+        return np.asarray(self.deviation**2 * np.repeat(each, self.blocks))
+
+
 @dataclass(frozen=True, eq=False)
 class CombinedAnswers:
     """``Answers`` (``dpsql.reconstruct.answers``) of m numbers from what was observed; ``noise`` is given as ``law``.
@@ -88,8 +105,17 @@ class CombinedAnswers:
 
     @property
     def law(self) -> White:
-        """What ``rows`` are to be read with: the lattice of the coarsest observation, the kind of all, or Laplace's."""
-        return White(self._kind, min(float(each.min()) for each in deviations_of(self.observed)))
+        """What ``rows`` are to be read with: the lattice of the coarsest observation, the kind of all, or Laplace's.
+
+        Of Gaussian noise beside noise in blocks no more than the kind is known.
+        """
+        coarsest = min(float(each.min()) for each in deviations_of(self.observed))
+        if self._kind != "blocks" or self._gaussian().any():
+            return White(self._kind, coarsest)
+        noises = [(one.noise, one.matrix.shape[0]) for one in self.observed]
+        blocks = [noise.blocks if isinstance(noise, BlockNoise) and noise.blocks else (1,) * p for noise, p in noises]
+        scale = min(float(noise.parameter) for noise, _ in noises)
+        return WhiteBlocks("blocks", scale, tuple(size for each in blocks for size in each))
 
     @property
     def _kind(self) -> str:
@@ -114,17 +140,17 @@ class CombinedAnswers:
     def widths(self, noise: NoiseModel | None, alpha: float, divisor: int = 1) -> Floats:
         """Half-widths (m,) at level 1 - alpha, rounded outward where the lattice of the noise is coarse.
 
-        Only Gaussian noise: a normal quantile. Any in blocks: that of log-concave laws. Otherwise the error is a sum of
-        Laplace variables and one Gaussian; the Gaussian stands as a sum of 128 Laplace variables: at any alpha that
-        moves the coverage by less than 0.001.
+        Only Gaussian noise: a normal quantile. Noise in blocks: theirs, beside Gaussian noise that of log-concave laws.
+        Otherwise the error is a sum of Laplace variables and one Gaussian; the Gaussian stands as a sum of 128 Laplace
+        variables: at any alpha that moves the coverage by less than 0.001.
         """
         gaussian = self._gaussian()
-        far = White(self._kind, 1e6)  # a lattice too fine to matter
+        far = replace(self.law, deviation=1e6)  # a lattice too fine to matter
         rows = self.weights
         if self._kind == "laplace" and gaussian.any():
             normal = np.sqrt((self.weights[:, gaussian] ** 2).sum(axis=1) / _PARTS)
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
-        smooth = half_widths(rows / far.deviation, far, alpha)
+        smooth = half_widths(rows / _unit(far), far, alpha)
         largest = np.zeros(len(smooth))
         for part, deviation in zip(self.parts(), deviations_of(self.observed), strict=True):
             largest = np.maximum(largest, np.abs(self.weights[:, part] / deviation).max(axis=1, initial=0.0))
@@ -143,7 +169,7 @@ class CombinedAnswers:
         elif law.kind == "laplace":
             weights = self._as_laplace()
         whole = np.zeros((self.numbers, weights.shape[1]))
-        whole[self.answered] = weights * (self.divisor / law.deviation)
+        whole[self.answered] = weights * (self.divisor / _unit(law))
         return sparse.csr_array(np.concatenate([whole[part] for part in parts]))
 
     def _as_laplace(self) -> Floats:
@@ -269,6 +295,11 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
             break
         weights += solved(rest)
     return weights, remainder
+
+
+def _unit(law: White) -> Floats | float:
+    """The deviation of a coordinate of the law (p,), or of all."""
+    return np.sqrt(law.variances) if isinstance(law, WhiteBlocks) else law.deviation
 
 
 def _dense(matrix: Matrix) -> Floats:

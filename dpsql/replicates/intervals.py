@@ -6,7 +6,7 @@ Let f(x_hat) be an answer, f* its replicates f(x_hat + R z*), and z the noise th
   the combination itself is known, and the interval is exact, as that of any released number.
 - Where f is a quotient and both f times its divisor and the divisor are linear, it is that of a released ratio:
   Fieller's (``dpsql.reconstruct.derived``).
-- Of several measurements' noise in blocks only a bound of the quantile is known, which covers 97 % for 95 %. There the
+- Of noise in blocks beside Gaussian noise only a bound of the quantile is known, which covers 97 % for 95 %. There the
   half-width is the ceil((1 - alpha) (N + 1))-th smallest of |w z*|, w the combination and z* the noise of N replicates:
   z and these are independent and of one law, so that |w z| is above it with probability alpha at most. A ratio's is
   taken where its two parts meet at f(x_hat). Where N is too small for alpha, the bound serves.
@@ -39,6 +39,7 @@ from dpsql.arrays import Floats
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.combined import CombinedAnswers, Observed
 from dpsql.reconstruct.formulas import Leaf, Quotient
+from dpsql.reconstruct.intervals import log_concave_quantile
 from dpsql.release.columns import Numbers
 
 _LINEAR = 1e-7
@@ -112,10 +113,9 @@ def spread_of(
     exact = np.zeros(len(answer), dtype=np.bool_)
     if drawn is not None and not whole and replicates_for(drawn.white.shape[1]) <= len(drawn.white):
         exact, rows = _linear(answer, replicates, drawn)
-        answers = CombinedAnswers(rows, drawn.observed, np.arange(len(answer)), len(answer))
-        stderr[exact], half = answers.errors()[exact], answers.widths(None, alpha)[exact]
-        nearer = _reach(answers, replicates[:, exact] - answer[exact], alpha)
-        half = half if nearer is None else nearer
+        some = int(exact.sum())
+        answers = CombinedAnswers(rows[exact], drawn.observed, np.arange(some), some)
+        stderr[exact], half = answers.errors(), _reach(answers, replicates[:, exact] - answer[exact], alpha)
         low[exact], high[exact] = answer[exact] - half, answer[exact] + half
         if len(divisors) == 1 and not exact.all():
             ratio, found = _ratios(answer, replicates, divisors[0], drawn, alpha)
@@ -149,12 +149,16 @@ def _linear(answer: Floats, replicates: Floats, drawn: Drawn) -> tuple[NDArray[n
     return found, rows
 
 
-def _reach(answers: CombinedAnswers, moved: Floats, alpha: float) -> Floats | None:
-    """Half-widths (cells,) of what moves by ``moved`` (N x cells), where noise comes in blocks and N tells them."""
+def _reach(answers: CombinedAnswers, moved: Floats, alpha: float) -> Floats:
+    """Half-widths (cells,) of what moves by ``moved`` (N x cells): those of its law, of which N tells where only a
+    bound is known.
+    """
+    half = answers.widths(None, alpha)
     rank = int(np.ceil((1 - alpha) * (len(moved) + 1) - 1e-9))
     if answers.law.kind != "blocks" or rank > len(moved) or not moved.shape[1]:
-        return None
-    return np.asarray(np.partition(np.abs(moved), rank - 1, axis=0)[rank - 1])
+        return half
+    bounded = half > (1 - 1e-6) * log_concave_quantile(alpha) * answers.errors()
+    return np.where(bounded, np.partition(np.abs(moved), rank - 1, axis=0)[rank - 1], half)
 
 
 def _ratios(
@@ -174,10 +178,8 @@ def _ratios(
     apart = weights[0] - answer[found, None] * weights[1]
     whole = CombinedAnswers(apart, drawn.observed, np.arange(count), count)
     reach = _reach(whole, (replicates[:, found] - answer[found]) * moved[:, found], alpha)
-    scale = np.ones(count)
-    if reach is not None:  # as if the noise were smaller by what the bound is too large
-        bound = whole.widths(None, alpha)
-        scale = np.divide(reach, bound, out=scale, where=bound > 0)
+    bound, scale = whole.widths(None, alpha), np.ones(count)  # as if the noise were smaller by what that is too large
+    scale = np.divide(reach, bound, out=scale, where=bound > 0)
     weights = (weights * scale[:, None]).reshape(2 * count, -1)
     answers = CombinedAnswers(weights, drawn.observed, np.arange(2 * count), 2 * count)
     rows = answers.rows([slice(0, count), slice(count, 2 * count)])

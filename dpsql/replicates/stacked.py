@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import RangeErrors, evaluate
+from dpsql.reconstruct.combined import White
 from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import RangeTable, ReleaseTable
@@ -40,6 +41,7 @@ from .narrowed import columns_of
 from .partitioned import REPLICATE, Query, Table, parsed, table_of
 
 _EPOCH = dt.date(1970, 1, 1)
+_UNIT = White("gaussian", 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +191,8 @@ def _moved(
     elif isinstance(column, Derived):
         parts = [estimates[:, part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)]
         stack = np.stack(parts, axis=2).reshape(-1, len(parts))
-        exact = sp.csr_array((stack.size, 1))  # known without error: values are wanted alone
-        found = evaluate(column.formula, stack, exact, planned.noise, bounds=column.bounds).value
+        exact = sp.csr_array((stack.size, 1))  # known without error, whatever the noise: values are wanted alone
+        found = evaluate(column.formula, stack, exact, _UNIT, bounds=column.bounds).value
     else:
         prefixes = [slices[output] for output in column.prefixes]
         found = replicated(
