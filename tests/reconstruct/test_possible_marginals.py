@@ -73,7 +73,7 @@ def test_the_optimum_of_another_method(seed: int) -> None:
         jac=lambda c: basis.T @ (basis @ c - b),
         constraints={"type": "ineq", "fun": lambda c: basis @ c, "jac": lambda c: basis},
         method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-12},
+        options={"maxiter": 500, "ftol": 1e-8},
     )
     assert least.success
     assert found.value == pytest.approx(least.fun, rel=1e-5, abs=1e-5)

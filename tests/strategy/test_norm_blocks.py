@@ -60,7 +60,7 @@ def test_pure_is_never_worse_than_laplace_and_keeps_it_where_it_is_best() -> Non
         assert pure.expected <= laplace.expected * (1 + 1e-9)
 
 
-def test_a_little_less_error_in_blocks_is_not_worth_their_wider_intervals() -> None:
+def test_a_little_less_error_in_blocks_is_not_taken() -> None:
     """Five counts and five sums of 0 to 30 of five groups: blocks of two have 0.1 % less error, and are not taken."""
     each = np.eye(5, dtype=np.int64)
     corners = sparse.csr_array(np.block([[each, each], [0 * each, 30 * each]]))  # what a row adds, its value 0 or 30
