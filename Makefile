@@ -12,7 +12,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Every worker and every process that a test kills imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench bench-gate
+.PHONY: help env extras demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench bench-gate
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
@@ -67,6 +67,9 @@ test: env
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$types && exit $$tests
+
+# All that is installed beside the core, before tests run side by side.
+extras: $(ACCOUNTING) $(SURFACES) $(SPARK)
 
 # The independent accountant that dpsql's own is held against.
 $(ACCOUNTING): $(STAMP)
