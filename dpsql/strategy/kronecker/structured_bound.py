@@ -52,6 +52,7 @@ from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
+from dpsql.workload.compile.rows_apart import rows_apart
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
@@ -77,15 +78,21 @@ def structured_bound(
     """
     given = weights or {}
     norms: dict[int, tuple[float, float]] = {}
+    rows: dict[int, float] = {}
     for table in range(len(batch.owners)):
         blocks = [block for block in batch.blocks if block.table == table]
         if not blocks:
             continue
         try:
             norms[table] = _bound(batch, table, blocks, deadline, given)
+            times, number = _scattered(batch, table)
+            if times > together(batch, table):
+                t, mean = _Table(batch, table, blocks).at(1.0)
+                if times * t > together(batch, table) * norms[table][0]:
+                    norms[table], rows[table] = (t, mean * number / times), times
         except LostError:
             return None
-    return bound_of_tables(batch, norms)
+    return bound_of_tables(batch, norms, rows)
 
 
 def _bound(
@@ -123,15 +130,40 @@ def _bound(
     return max(found)
 
 
-def bound_of_tables(batch: Structured, norms: Mapping[int, tuple[float, float]]) -> float:
-    """The lower bound for all tables, from t and |m| of each; see the module."""
+def bound_of_tables(
+    batch: Structured, norms: Mapping[int, tuple[float, float]], rows: Mapping[int, float] | None = None
+) -> float:
+    """The lower bound for all tables, from t and |m| of each; see the module. ``rows``: k_t, where it is not
+    ``together``.
+    """
     common = common_multiplicity(batch.layouts)
     units: dict[str, list[tuple[float, float]]] = {}
     for table, (t, mean) in norms.items():
         layout = batch.layouts[batch.owners[table][0]]
-        k = layout.multiplicity / common
+        k = (rows or {}).get(table, together(batch, table)) / common
         units.setdefault(layout.source.protects, []).append((k * t, k * max(t - mean, 0.0)))
     return sum(max(sum(t * t for t, _ in held), sum(rest for _, rest in held) ** 2) for held in units.values())
+
+
+def together(batch: Structured, table: int) -> float:
+    """How many rows of a unit may be in any one cell of a table."""
+    layout = batch.layouts[batch.owners[table][0]]
+    return float(min([layout.multiplicity, *(apart.least for apart in rows_apart(layout))]))
+
+
+def _scattered(batch: Structured, table: int) -> tuple[float, float]:
+    """k_t of rows that are kept apart, for equal weights of the regions, and how many rows these are; 0 for none.
+
+    ``each`` rows in each of s of g classes of equal size, by lot, all alike in a class and on the other axes by
+    themselves: M is s (g - s) / (g - 1) ``each``^2 times that of one row, or more.
+    """
+    found = (0.0, 0.0)
+    for apart in rows_apart(batch.layouts[batch.owners[table][0]]):
+        g = apart.classes
+        s = min(apart.rows[-1][0] // apart.each, (g + 1) // 2)
+        if apart.free and s > 1:
+            found = max(found, (apart.each * sqrt(s * (g - s) / (g - 1)), float(s * apart.each)))
+    return found
 
 
 @dataclass(frozen=True)
