@@ -13,7 +13,7 @@ from helpers import engine_of, policy_of, sources_of, tables_of, understood
 from unit_worlds import least
 
 from dpsql import measure
-from dpsql.linalg.blocks import Centre, Mixed, Plain, Residual
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.measure import Job
 from dpsql.strategy import structured_strategy
 from dpsql.workload.compile import rows_apart, sensitivity
@@ -51,17 +51,17 @@ def compiled(sql: str, most: int, caps: str) -> Structured:
 def drawn(batch: Structured, rng: np.random.Generator, *, centred: bool) -> KroneckerIntegers:
     """Random residuals of the batch's histograms; ``centred``: as marginals have them."""
     places: dict[tuple[int, tuple[int, ...]], Residual] = {}
-    shared: dict[int, Any] = {}
+    shared: dict[int, Mixed] = {}
     for number, held in enumerate(batch.histograms):
         for order in range(len(held.axes) + 1):
             for axes in itertools.combinations(held.axes, order):
-                parts = []
+                parts: list[AxisIntegers] = []
                 for axis in axes:
                     d = batch.sizes[0][axis]
                     wanted = 0 if centred else int(rng.integers(4))
                     if wanted == 2 and axis not in shared:
                         shared[axis] = Mixed(rng.integers(-2, 3, size=(2, d)))
-                    made = (Centre(d), Plain(d), shared.get(axis), Mixed(rng.integers(-2, 3, size=(d, d))))
+                    made = (Centre(d), Plain(d), shared.get(axis, Plain(d)), Mixed(rng.integers(-2, 3, size=(d, d))))
                     parts.append(made[wanted])
                 if rng.random() < 0.85:
                     times = int(rng.integers(1, 7))
@@ -103,15 +103,15 @@ def reached(batch: Structured, integers: KroneckerIntegers) -> int:
         classes = regions_by_group(axis, cap)
         for number, (regions, _) in enumerate(classes):
             label[regions] = number
-        times = [min(most, (cap.rows or most) * min(held, cap.groups or held)) for _, held in classes]
-        groups.append((np.array([label[kind[place]] for kind in kinds]), np.array(times), cap.groups))
+        times = np.array([min(most, (cap.rows or most) * min(held, cap.groups or held)) for _, held in classes])
+        groups.append((np.array([label[kind[place]] for kind in kinds]), times, cap.groups))
     largest = 0
     for size in range(1, most + 1):
         chosen = np.array(list(itertools.combinations_with_replacement(range(len(x)), size)))
         keep = np.ones(len(chosen), dtype=bool)
-        for label, times, allowed in groups:
-            counts = np.stack([(label[chosen] == one).sum(axis=1) for one in range(len(times))], axis=1)
-            keep &= (counts <= times).all(axis=1)
+        for mine, held, allowed in groups:
+            counts = np.stack([(mine[chosen] == one).sum(axis=1) for one in range(len(held))], axis=1)
+            keep &= (counts <= held).all(axis=1)
             if allowed:
                 keep &= (counts > 0).sum(axis=1) <= allowed
         chosen = chosen[keep]
@@ -176,7 +176,8 @@ def what_cancels_counted_twice(patch: pytest.MonkeyPatch) -> None:
         flat = sum(k * b * n for k, b, n in zip(squares, self.level, self.norm, strict=True))
         rises = sum(k * a for k, a in zip(squares, self.linear, strict=True))
         sums = [sum(squares[i] * held[s] for i, held in self.sums.items()) for s in range(self.apart.most)]
-        return max(Q * rises + R * R * flat + more for (R, Q), more in zip(self.apart.rows, sums, strict=True))
+        found = (Q * rises + R * R * flat + more for (R, Q), more in zip(self.apart.rows, sums, strict=True))
+        return int(max(found))
 
     patch.setattr(rows_apart.Reach, "squared", squared)
 
@@ -234,7 +235,7 @@ def test_planned_marginals_are_certified_for_what_units_can_do() -> None:
     for most, cap in ((4, EACH), (3, EACH), (3, '{ rows = 2, per = "month" }'), (3, '{ rows = 2, per = "month % 2" }')):
         batch = compiled(CUBE, most, cap)
         found = structured_strategy(batch, "gaussian")
-        x, kinds = rows_of(batch)
+        _, kinds = rows_of(batch)
         W = []
         for block in batch.blocks:
             for row in range(block.stop - block.start):

@@ -1,4 +1,4 @@
-"""Weights of residuals where a bound keeps the rows of a unit in different regions of one axis, and what is least there.
+"""Weights of residuals where a bound keeps the rows of a unit in different regions of one axis, and the least error.
 
 ``dpsql.workload.compile.rows_apart`` bounds the squared sensitivity of squared multipliers w by the largest over s of
 Q a + R^2 b, with a linear in w and b = sum_U N_U max(b_U, 0), b_U = w_U - g w_mU; that of the count of all rows is

@@ -367,7 +367,8 @@ def _rounded(
 ) -> tuple[tuple[Residual, ...], float, int, int]:
     """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best.
 
-    ``tables`` for Gaussian noise, None for Laplace noise. Where multipliers so fine are too large to measure exactly, the finest that are not; the error is theirs.
+    ``tables`` for Gaussian noise, None for Laplace noise. Where multipliers so fine are too large to measure exactly,
+    the finest that are not; the error is theirs.
     """
     error = np.array([e for _, e in drafts])
     norms = [residual.norms[0] for residual, _ in drafts]
@@ -416,7 +417,7 @@ def _bound(
         t, mean = found.get(residual.table, (0.0, 0.0))
         own = sqrt(error * residual.norms[1])
         found[residual.table] = t + own, mean if residual.axes or residual.component else own
-    rows = {}
+    rows: dict[int, float] = {}
     for table, (_, _, bound) in tables.planned.items():
         for reach in tables.reaches[table]:
             mean = bound[1] if bound is not None and bound[0] is reach else float(reach.apart.most)

@@ -22,6 +22,8 @@ falls apart by the contrasts that are taken. Where that loses anything (the norm
 Regions that no block counts get little weight or none: the best of a few amounts is taken, each being valid. Without
 weight they have no coordinates, so that marginals over hundreds of columns leave parts of one row.
 
+Rows of a unit that a bound keeps apart are in several regions of an axis at once, whose weights are then no diagonal.
+
 Tables. With t_t the norm of table t and k_t rows of a unit, the error is at least sum_t (k_t t_t)^2, since that on one
 table is no less than the table's own optimum. A unit of several tables can move all of them at once, independently:
 then M has the tables' K_t = E[W c c^T W^T] on the diagonal and m_t m_u^T beside it, m_t = E[W c]. As M is at least its
@@ -33,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import prod, sqrt
 from time import monotonic
@@ -63,6 +65,7 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
+_MOST_APART = 256  # regions of an axis that keeps rows apart
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
@@ -85,11 +88,9 @@ def structured_bound(
             continue
         try:
             norms[table] = _bound(batch, table, blocks, deadline, given)
-            times, number = _scattered(batch, table)
-            if times > together(batch, table):
-                t, mean = _Table(batch, table, blocks).at(1.0)
-                if times * t > together(batch, table) * norms[table][0]:
-                    norms[table], rows[table] = (t, mean * number / times), times
+            apart = _apart(batch, table, blocks)
+            if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
+                norms[table], rows[table] = apart, 1.0
         except LostError:
             return None
     return bound_of_tables(batch, norms, rows)
@@ -151,19 +152,52 @@ def together(batch: Structured, table: int) -> float:
     return float(min([layout.multiplicity, *(apart.least for apart in rows_apart(layout))]))
 
 
-def _scattered(batch: Structured, table: int) -> tuple[float, float]:
-    """k_t of rows that are kept apart, for equal weights of the regions, and how many rows these are; 0 for none.
+def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:
+    """t and |m| of rows of a unit in different regions of one axis, alike on the others; None where that is not known.
 
-    ``each`` rows in each of s of g classes of equal size, by lot, all alike in a class and on the other axes by
-    themselves: M is s (g - s) / (g - 1) ``each``^2 times that of one row, or more.
+    Of g regions s by lot, ``each`` rows in each: the mean of c c^T on that axis is 1 / g times a^2 (I - J / g) + b^2 J /
+    g with a^2 = ``each``^2 s (g - s) / (g - 1) and b = ``each`` s, a product with the weights of the other axes. Its
+    root takes the place of the axis' own, a times contrasts and b times the mean.
     """
-    found = (0.0, 0.0)
-    for apart in rows_apart(batch.layouts[batch.owners[table][0]]):
-        g = apart.classes
-        s = min(apart.rows[-1][0] // apart.each, (g + 1) // 2)
-        if apart.free and s > 1:
-            found = max(found, (apart.each * sqrt(s * (g - s) / (g - 1)), float(s * apart.each)))
-    return found
+    best: tuple[float, float] | None = None
+    bounds = rows_apart(batch.layouts[batch.owners[table][0]])
+    held = _Table(batch, table, blocks) if len(bounds) == 1 else None
+    for apart in bounds if held is not None else ():
+        assert held is not None  # noqa: S101 - narrows the type for the checker
+        counted = ~held._idle(apart.axis)
+        label = apart.label[counted]
+        alone = (label >= 0).all() and np.unique(label).size == label.size and apart.each == apart.least
+        if not alone or any(axis == apart.axis for _, axis in held.dead) or label.size > _MOST_APART:
+            continue
+        g, most = label.size, apart.rows[-1][0] // apart.each
+        for s in sorted({min(most, g - 1), min(most, -(-3 * g // 4))}):
+            if s < 2:
+                continue
+            a, b = apart.each * sqrt(s * (g - s) / (g - 1)), float(apart.each * s)
+            moved = [_turned(block, apart.axis, counted, a, b, held.sizes) for block in blocks]
+            with suppress(LostError):
+                found = _Table(batch, table, moved).at(0.0)
+                best = found if best is None else max(best, found)
+    return best
+
+
+def _turned(
+    block: RowBlock, axis: int, counted: NDArray[np.bool_], a: float, b: float, sizes: Sequence[int]
+) -> RowBlock:
+    """A block whose rows are ``a`` times as large in contrasts of the counted regions of an axis, ``b`` in their mean."""
+    if axis not in block.axes:
+        return replace(block, coefficient=block.coefficient * b)
+    factors = []
+    for factor in block.factors:
+        if axis in factor.axes:
+            shape = [sizes[i] for i in factor.axes]
+            held = np.moveaxis(factor.matrix.toarray().reshape(-1, *shape), 1 + factor.axes.index(axis), -1)
+            turned = a * held
+            turned[..., counted] += (b - a) * held[..., counted].mean(axis=-1, keepdims=True)
+            turned = np.moveaxis(turned, -1, 1 + factor.axes.index(axis)).reshape(factor.matrix.shape)
+            factor = replace(factor, matrix=sparse.csr_array(turned))
+        factors.append(factor)
+    return replace(block, factors=tuple(factors))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import numpy as np
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.linalg.exact import max_abs
-from dpsql.workload.compile.caps import fullest, is_over, regions_by_group, rows_of_classes
+from dpsql.workload.compile.caps import is_over, regions_by_group, rows_of_classes
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import LineAxis
 
@@ -212,7 +212,7 @@ def rough_squared(residuals: Sequence[Residual], apart: RowsApart) -> float:
     longest: dict[object, float] = {}
     sums, reached = np.zeros(apart.most), np.zeros(apart.most)
     R, Q = np.array(apart.rows, dtype=np.float64).T
-    full = R == apart.each * np.arange(1.0, apart.most + 1.0)
+    full = apart.each * np.arange(1.0, apart.most + 1.0) == R
     first = np.unique(apart.label[apart.label >= 0], return_index=True)[1]
     chosen = np.flatnonzero(apart.label >= 0)[first][: apart.most]
     for residual in residuals:

@@ -23,8 +23,8 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Matrix
-from dpsql.linalg.norms import block_norm, column_norms, largest_norm, squared_sum
 from dpsql.linalg.blocks import Residual
+from dpsql.linalg.norms import block_norm, column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import Layout
