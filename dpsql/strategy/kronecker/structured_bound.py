@@ -54,7 +54,7 @@ from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
-from dpsql.workload.compile.rows_apart import rows_apart
+from dpsql.workload.compile.rows_apart import RowsApart, rows_apart
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
@@ -155,45 +155,56 @@ def together(batch: Structured, table: int) -> float:
 def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:
     """t and |m| of rows of a unit in different regions of one axis, alike on the others; None where that is not known.
 
-    Of g regions s by lot, ``each`` rows in each: the mean of c c^T on that axis is 1 / g times a^2 (I - J / g) + b^2 J /
-    g with a^2 = ``each``^2 s (g - s) / (g - 1) and b = ``each`` s, a product with the weights of the other axes. Its
-    root takes the place of the axis' own, a times contrasts and b times the mean.
+    Of several bounds the least is taken, for units that keep to one of them.
     """
-    best: tuple[float, float] | None = None
     bounds = rows_apart(batch.layouts[batch.owners[table][0]])
-    held = _Table(batch, table, blocks) if len(bounds) == 1 else None
-    for apart in bounds if held is not None else ():
-        assert held is not None  # noqa: S101 - narrows the type for the checker
-        counted = ~held._idle(apart.axis)
-        label = apart.label[counted]
-        alone = (label >= 0).all() and np.unique(label).size == label.size and apart.each == apart.least
-        if not alone or any(axis == apart.axis for _, axis in held.dead) or label.size > _MOST_APART:
+    held = _Table(batch, table, blocks) if bounds else None
+    found = [_of_one(held, apart, batch, table) for apart in bounds if held is not None]
+    known = [one for one in found if one is not None]
+    return min(known) if known and len(known) == len(found) else None
+
+
+def _of_one(held: _Table, apart: RowsApart, batch: Structured, table: int) -> tuple[float, float] | None:
+    """The same for one bound.
+
+    Of g classes of h regions s by lot, ``each`` rows in one region of each, by lot: the mean of c c^T on that axis, a
+    product with the weights of the other axes, has ``each``^2 s / (g h) on its diagonal, nothing elsewhere inside a
+    class and ``each``^2 s (s - 1) / (g (g - 1) h^2) between classes. Its root takes the place of the axis' own weights;
+    times what is constant it is ``each`` s.
+    """
+    counted = ~held._idle(apart.axis)
+    label = apart.label[counted]
+    sizes = np.unique(label, return_counts=True)[1]
+    alike = sizes.min() == sizes.max() and label.min() >= 0 and apart.each == apart.least
+    if not alike or any(axis == apart.axis for _, axis in held.dead) or label.size > _MOST_APART:
+        return None
+    best: tuple[float, float] | None = None
+    g, h, most = sizes.size, int(sizes[0]), apart.rows[-1][0] // apart.each
+    for s in sorted({min(most, g - 1 if h == 1 else g), min(most, -(-3 * g // 4))}):
+        if s < 2:
             continue
-        g, most = label.size, apart.rows[-1][0] // apart.each
-        for s in sorted({min(most, g - 1), min(most, -(-3 * g // 4))}):
-            if s < 2:
-                continue
-            a, b = apart.each * sqrt(s * (g - s) / (g - 1)), float(apart.each * s)
-            moved = [_turned(block, apart.axis, counted, a, b, held.sizes) for block in blocks]
-            with suppress(LostError):
-                found = _Table(batch, table, moved).at(0.0)
-                best = found if best is None else max(best, found)
+        M = np.where(label[:, None] == label[None, :], 0.0, s * (s - 1) / (g * (g - 1) * h * h))
+        np.fill_diagonal(M, s / (g * h))
+        values, vectors = np.linalg.eigh(M)
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * sqrt(g * h)
+        moved = [_turned(block, apart.axis, counted, apart.each * root, held.sizes) for block in held.given_blocks]
+        with suppress(LostError):
+            found = _Table(batch, table, moved).at(0.0)
+            best = found if best is None else max(best, found)
     return best
 
 
-def _turned(
-    block: RowBlock, axis: int, counted: NDArray[np.bool_], a: float, b: float, sizes: Sequence[int]
-) -> RowBlock:
-    """A block whose rows are ``a`` times as large in contrasts of the counted regions of an axis, ``b`` in their mean."""
+def _turned(block: RowBlock, axis: int, counted: NDArray[np.bool_], root: Floats, sizes: Sequence[int]) -> RowBlock:
+    """A block whose rows are multiplied by ``root`` along the counted regions of an axis, equally weighed."""
     if axis not in block.axes:
-        return replace(block, coefficient=block.coefficient * b)
+        return replace(block, coefficient=block.coefficient * float(root[0].sum()))
     factors = []
     for factor in block.factors:
         if axis in factor.axes:
             shape = [sizes[i] for i in factor.axes]
             held = np.moveaxis(factor.matrix.toarray().reshape(-1, *shape), 1 + factor.axes.index(axis), -1)
-            turned = a * held
-            turned[..., counted] += (b - a) * held[..., counted].mean(axis=-1, keepdims=True)
+            turned = np.zeros_like(held, dtype=np.float64)
+            turned[..., counted] = held[..., counted] @ root
             turned = np.moveaxis(turned, -1, 1 + factor.axes.index(axis)).reshape(factor.matrix.shape)
             factor = replace(factor, matrix=sparse.csr_array(turned))
         factors.append(factor)
@@ -218,7 +229,7 @@ class _Table:
     def __init__(
         self, batch: Structured, table: int, blocks: Sequence[RowBlock], given: Mapping[int, Floats] | None = None
     ) -> None:
-        self.given = given or {}
+        self.given, self.given_blocks = given or {}, blocks
         self.sizes = batch.sizes[table]
         self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]
