@@ -259,6 +259,40 @@ def days(report: Report) -> None:
     report.table("Visits by day and by ward, zCDP, rho 0.5", head, rows)
 
 
+PAIRS = """\
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = {most}
+at_most = [{cap}]
+[tables.visits.columns]
+month = {{ values = [{months}], nulls = false }}
+ward = {{ values = [1, 2, 3, 4, 5, 6], nulls = false }}
+sex = {{ values = ["f", "m"], nulls = false }}
+x = {{ values = [{forty}], nulls = false }}
+y = {{ values = [{forty}], nulls = false }}
+"""
+
+
+def pairs_of_columns(report: Report) -> None:
+    """All pairs of five columns, planned grouping by grouping, with and without a bound that keeps rows apart."""
+    months, forty = (", ".join(map(str, range(1, n + 1))) for n in (12, 40))
+    sql = "SELECT month, ward, sex, x, y, COUNT(*) AS n FROM visits GROUP BY dp_marginals(2, month, ward, sex, x, y)"
+    table = "CREATE TABLE visits (patient_id INTEGER, month INTEGER, ward INTEGER, sex VARCHAR, x INTEGER, y INTEGER)"
+    rows, whole = [], 1.0
+    for most, cap in ((12, ""), (12, "rows = 1"), (12, "rows = 2"), (5, ""), (5, "rows = 1")):
+        held = f'{{ {cap}, per = "month" }}' if cap else ""
+        tables = PAIRS.format(most=most, cap=held, months=months, forty=forty)
+        with connected(tables, {"rho": 0.5}, table) as con:
+            plan = con.plan(sql, rho=0.5)
+        assert plan.gap is not None
+        total = plan.strategy.expected * most**2
+        whole = whole if cap else total
+        rows.append([f"{most} visits" + (f", {cap} per month" if cap else ""), plan.strategy.method,
+                     f"{total / whole:.3f}", f"{plan.gap:.2%}"])  # fmt: skip
+    head = ["visits of one patient", "method", "squared error over that of rows in one cell", "gap"]
+    report.table("All pairs of five columns, zCDP, rho 0.5", head, rows)
+
+
 def hospital(report: Report) -> None:
     """Counts, missed visits and averages by ward, sex and month, without and with one COUNT(DISTINCT)."""
     rows = []
@@ -630,6 +664,7 @@ def main() -> None:
     os.environ["DPSQL_CACHE"] = "off"  # every plan is made anew
     report = Report()
     contributions_table(report)
+    pairs_of_columns(report)
     peers_table(report, given)
     costs_table(report, given.pairs)
 

@@ -156,7 +156,7 @@ class PlannedBatch:
         if alone is None or isinstance(compiled, Compiled):
             return alone
         rows = compiled.common_steps * common_multiplicity(compiled.layouts)
-        shared = self.sensitivity / (self.strategy.l2_squared * rows**2)
+        shared = -(-self.sensitivity // rows**2) / self.strategy.l2_squared
         return alone if shared == 1.0 else (1.0 + alone) * shared - 1.0
 
     @functools.cached_property

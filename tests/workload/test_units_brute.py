@@ -16,6 +16,8 @@ from unit_worlds import COLUMNS, Ask, Enumerated, World, asks, broken, enumerate
 import dpsql
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
+from dpsql.strategy import selection
+from dpsql.strategy.pure import norm_blocks
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import caps, units, unlisted
 from dpsql.workload.compile.compiled import Compiled
@@ -74,6 +76,14 @@ def _over(reached: int, claimed: int) -> float:
     return reached / claimed if reached < claimed else max(1.01, reached / max(claimed, 1))
 
 
+@pytest.fixture
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pure strategies after few steps: what persons move of them is held here, not how good they are."""
+    monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
+    monkeypatch.setattr(norm_blocks, "_FEWEST", 3)
+    monkeypatch.setattr(norm_blocks, "_JOINED", 10)
+
+
 def sweep(world: World, folder: Path, count: int, seed: int, most: int, searched: int = 10**6) -> tuple[int, int]:
     """No batch's sensitivity is below what persons do, and exact ones are equal; how many were, and how many were
     reached all in all. Pure plans of more cells than ``searched``, which take long, are left out.
@@ -107,8 +117,9 @@ def test_no_person_moves_more_than_claimed_and_exact_claims_are_reached(world: W
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("short_searches")
 def test_of_five_hundred_batches(world: World, tmp_path: Path) -> None:
-    exact, reached = sweep(world, tmp_path, 500, 17, 1500)
+    exact, reached = sweep(world, tmp_path, 500, 17, 800)
     assert exact >= 300
     assert reached >= 600
 

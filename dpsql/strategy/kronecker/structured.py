@@ -15,7 +15,8 @@ for each axis of T whose rows span all that is orthogonal to 1 there; or, with a
 Weights. For Gaussian noise (sum k^2 n)(sum e / k^2) is least at k_T^2 ~ (e_T / n_T)^1/2, where it is
 (sum_T (e_T n_T)^1/2)^2 (Cauchy-Schwarz); for Laplace noise (sum k l)^2 (sum e / k^2) at k_T ~ (e_T / l_T)^1/3. They are
 rounded to whole numbers, doubled until the loss is below a tenth of the tolerance. Tables whose units differ are scaled
-to one sensitivity, for no neighbour moves both; k rows of a unit count k-fold (``dpsql.workload.compile.sensitivity``).
+to one sensitivity, for no neighbour moves both; k rows of a unit count k-fold (``dpsql.workload.compile.sensitivity``),
+or less where a bound keeps them apart (``dpsql.strategy.kronecker.apart_weights``).
 
 Matrices: ``dpsql.strategy.kronecker.residual_matrices``. For marginals the error is the singular value bound,
 certified; for mixtures it is computed from what is measured, exactly, and set against ``structured_bound`` where that
@@ -39,14 +40,16 @@ from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategy.kronecker.apart_weights import ApartWeights, least_apart
 from dpsql.strategy.kronecker.centres import centres_of
 from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategy.kronecker.structured_blocks import block_residuals
-from dpsql.strategy.kronecker.structured_bound import bound_of_tables, structured_bound
+from dpsql.strategy.kronecker.structured_bound import bound_of_tables, structured_bound, together
 from dpsql.strategy.marginals.multipliers import Place, homes, subsets, whole_multipliers
 from dpsql.workload.compile.kronecker import KroneckerIntegers
-from dpsql.workload.compile.layout import common_multiplicity
+from dpsql.workload.compile.layout import Layout, common_multiplicity
+from dpsql.workload.compile.rows_apart import Reach, rows_apart
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.too_many import to_leave_out
@@ -171,9 +174,10 @@ def structured_strategy(
             raise _too_many_measurements(batch, wanted)
         drafts.append((residual, error))
     units = _Units.of(batch)
-    residuals, expected, l1, l2 = _rounded(batch, drafts, units, noise, tolerance)
     method = METHOD if batch.pure else MIXED
-    if noise == "laplace":
+    tables = _Tables(drafts, units) if noise == "gaussian" else None
+    residuals, expected, l1, l2 = _rounded(batch, drafts, units, tables, tolerance)
+    if tables is None:
         found = _tables(batch, costs, units, tolerance)
         ranked = tuple(sorted([(method, expected)] + ([(found.method, found.expected)] if found else []), key=_second))
         if found is not None and found.expected < expected:
@@ -181,7 +185,7 @@ def structured_strategy(
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
     weights = {key: held.weights for key, held in centres.items()}
-    lower = _bound(batch, drafts) if exact else structured_bound(batch, until, weights)
+    lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 
@@ -196,6 +200,7 @@ class _Units:
     label: Mapping[int, str]
     rows: Mapping[int, int]
     common: int
+    layouts: Mapping[int, Layout] = field(repr=False)
 
     @classmethod
     def of(cls, batch: Structured) -> _Units:
@@ -204,6 +209,7 @@ class _Units:
             {table: layout.source.protects for table, layout in first.items()},
             {table: layout.multiplicity for table, layout in first.items()},
             common_multiplicity(batch.layouts),
+            first,
         )
 
     def most(self, reached: Iterable[tuple[int, int]]) -> int:
@@ -212,6 +218,62 @@ class _Units:
         for table, amount in reached:
             total[self.label[table]] = total.get(self.label[table], 0) + amount
         return max(total.values())
+
+
+class _Tables:
+    """For Gaussian noise the residuals of each table, what is measured of them, and how far a unit moves it."""
+
+    def __init__(self, drafts: Sequence[tuple[Residual, float]], units: _Units) -> None:
+        self.units = units
+        self.places: dict[int, list[int]] = {}
+        for number, (residual, _) in enumerate(drafts):
+            self.places.setdefault(residual.table, []).append(number)
+        self.residuals = {table: [drafts[i][0] for i in mine] for table, mine in self.places.items()}
+        self.errors = {table: np.array([drafts[i][1] for i in mine]) for table, mine in self.places.items()}
+        self.norms = {table: [residual.norms[1] for residual in mine] for table, mine in self.residuals.items()}
+        self.reaches = {
+            table: [reach for apart in rows_apart(units.layouts[table]) if (reach := Reach.of(mine, apart)) is not None]
+            for table, mine in self.residuals.items()
+        }
+
+    def squared(self, table: int, squares: Sequence[int]) -> int:
+        """What a unit moves of a table, squared, as ``sensitivity_of`` has it."""
+        whole = self.units.rows[table] ** 2 * sum(k * n for k, n in zip(squares, self.norms[table], strict=True))
+        return min([whole, *(reach.squared(squares) for reach in self.reaches[table])])
+
+    def largest(self, squares: Mapping[int, int]) -> int:
+        """The same of all tables of a unit, of the squares by the numbers of residuals."""
+        reached = ((table, self.squared(table, [squares[i] for i in mine])) for table, mine in self.places.items())
+        return self.units.most(reached)
+
+    @cached_property
+    def planned(self) -> dict[int, tuple[float, Floats, tuple[Reach, float] | None]]:
+        """(Error at sensitivity 1, squared multipliers, the bound used and for how many rows) of each table."""
+        return {table: self._planned(table) for table in self.places}
+
+    def _planned(self, table: int) -> tuple[float, Floats, tuple[Reach, float] | None]:
+        error, norm = self.errors[table], np.array(self.norms[table], dtype=np.float64) * self.units.rows[table] ** 2
+        squares = np.sqrt(error / norm)
+        reached = float(squares @ norm)
+        whole = float((error / squares).sum()) * reached
+        best: tuple[float, Floats, tuple[Reach, float] | None] = (whole, squares / reached, None)
+        for reach in self.reaches[table]:
+            value, found, mean = ApartWeights(reach, error).best()
+            if value < best[0]:
+                best = value, found, (reach, mean)
+        return best
+
+    @property
+    def weights(self) -> Floats:
+        """The real multipliers at sensitivity 1 of every unit, whose tables share it by the roots of their errors."""
+        out = np.zeros(sum(map(len, self.places.values())))
+        total: dict[str, float] = {}
+        for table, (error, _, _) in self.planned.items():
+            label = self.units.label[table]
+            total[label] = total.get(label, 0.0) + sqrt(error)
+        for table, (error, squares, _) in self.planned.items():
+            out[self.places[table]] = np.sqrt(squares * (sqrt(error) / total[self.units.label[table]]))
+        return out
 
 
 def _known(batch: Structured, residuals: tuple[Residual, ...]) -> tuple[int, int]:
@@ -281,48 +343,45 @@ def _too_many_measurements(batch: Structured, wanted: Mapping[Place, object]) ->
 # -- weights ----------------------------------------------------------------------------------------
 
 
-def _weights(drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str) -> Floats:
+def _laplace_weights(drafts: Sequence[tuple[Residual, float]], units: _Units) -> Floats:
     """The real multipliers at sensitivity 1 of every unit; see the module."""
     out = np.zeros(len(drafts))
     groups: dict[str, list[int]] = {}
     for number, (residual, _) in enumerate(drafts):
         groups.setdefault(units.label[residual.table], []).append(number)
-    order = 0 if noise == "laplace" else 1
     for group in groups.values():
         error = np.array([drafts[i][1] for i in group])
-        norm = np.array([float(drafts[i][0].norms[order]) for i in group])
+        norm = np.array([float(drafts[i][0].norms[0]) for i in group])
         times = np.array([float(units.rows[drafts[i][0].table]) for i in group])
-        if noise == "laplace":
-            k = np.cbrt(error / (norm * times))
-            out[group] = k / float(k @ (norm * times))
-        else:
-            k = (error / (norm * times**2)) ** 0.25
-            out[group] = k / sqrt(float(k**2 @ (norm * times**2)))
+        k = np.cbrt(error / (norm * times))
+        out[group] = k / float(k @ (norm * times))
     return out
 
 
 def _rounded(
-    batch: Structured, drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str, tolerance: float
+    batch: Structured,
+    drafts: Sequence[tuple[Residual, float]],
+    units: _Units,
+    tables: _Tables | None,
+    tolerance: float,
 ) -> tuple[tuple[Residual, ...], float, int, int]:
     """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best.
 
-    Where multipliers so fine are too large to measure exactly, the finest that are not; the error is theirs.
+    ``tables`` for Gaussian noise, None for Laplace noise. Where multipliers so fine are too large to measure exactly,
+    the finest that are not; the error is theirs.
     """
     error = np.array([e for _, e in drafts])
-    wanted = _weights(drafts, units, noise)
-    tables = [residual.table for residual, _ in drafts]
-    norms = [residual.norms for residual, _ in drafts]
+    norms = [residual.norms[0] for residual, _ in drafts]
+    wanted = _laplace_weights(drafts, units) if tables is None else tables.weights
 
     def squares(k: Mapping[int, int]) -> float:
         return float((error / np.array(list(k.values()), dtype=np.float64) ** 2).sum())
 
     def loss(k: Mapping[int, int]) -> float:
-        if noise == "laplace":
-            reached = ((t, k[i] * norms[i][0] * units.rows[t]) for i, t in enumerate(tables))
+        if tables is None:
+            reached = ((r.table, k[i] * norms[i] * units.rows[r.table]) for i, (r, _) in enumerate(drafts))
             return float(units.most(reached)) ** 2 * squares(k)
-        return float(units.most((t, k[i] ** 2 * norms[i][1] * units.rows[t] ** 2) for i, t in enumerate(tables))) * (
-            squares(k)
-        )
+        return float(tables.largest({number: times**2 for number, times in k.items()})) * squares(k)
 
     target = (1.0 + tolerance / 10.0) * float((error / wanted**2).sum())
     finest = _STEPS
@@ -334,19 +393,41 @@ def _rounded(
         residuals = tuple(replace(residual, multiplier=k[number]) for number, (residual, _) in enumerate(drafts))
         if not finest or KroneckerIntegers(batch.histograms, residuals).fits:
             break
+    # Where rows are apart, what they move is no multiple of their number, by which norms are divided.
+    common = tuple(replace(residual, multiplier=residual.multiplier * units.common) for residual in residuals)
+    if tables is not None and any(tables.reaches.values()) and KroneckerIntegers(batch.histograms, common).fits:
+        residuals, error = common, error / units.common**2
     l1, l2 = _known(batch, residuals)
-    sensitivity = (l1 / units.common) ** 2 if noise == "laplace" else l2 / units.common**2
+    sensitivity = (l1 / units.common) ** 2 if tables is None else l2 / units.common**2
     return residuals, sensitivity * squares(k), -(-l1 // units.common), -(-l2 // units.common**2)
 
 
-def _bound(batch: Structured, drafts: Sequence[tuple[Residual, float]]) -> float:
-    """The singular value bound of marginals: t = sum_T (e_T n_T)^1/2 of a table, of which the empty T has |m|."""
+def _bound(
+    batch: Structured,
+    drafts: Sequence[tuple[Residual, float]],
+    tables: _Tables,
+) -> float:
+    """The singular value bound of marginals: t = sum_T (e_T n_T)^1/2 of a table, of which the empty T has |m|.
+
+    Of a table whose rows are kept apart ``least_apart``, by the bound that is used, or what so many rows do that may
+    be in one cell.
+    """
     found: dict[int, tuple[float, float]] = {}
     for residual, error in drafts:
         t, mean = found.get(residual.table, (0.0, 0.0))
         own = sqrt(error * residual.norms[1])
         found[residual.table] = t + own, mean if residual.axes or residual.component else own
-    return bound_of_tables(batch, found)
+    rows: dict[int, float] = {}
+    for table, (_, _, bound) in tables.planned.items():
+        for reach in tables.reaches[table]:
+            mean = bound[1] if bound is not None and bound[0] is reach else float(reach.apart.most)
+            if len(tables.reaches[table]) > 1 and (bound is None or bound[0] is not reach):
+                continue  # it may forbid what is least by the other
+            least = least_apart(tables.residuals[table], tables.errors[table], reach, mean)
+            times = rows.get(table, together(batch, table))
+            if least is not None and least[0] > times * found[table][0]:
+                found[table], rows[table] = least, 1.0
+    return bound_of_tables(batch, found, rows)
 
 
 __all__ = ["METHOD", "MIXED", "OneUnit", "StructuredStrategy", "structured_strategy"]

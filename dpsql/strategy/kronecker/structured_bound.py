@@ -22,6 +22,8 @@ falls apart by the contrasts that are taken. Where that loses anything (the norm
 Regions that no block counts get little weight or none: the best of a few amounts is taken, each being valid. Without
 weight they have no coordinates, so that marginals over hundreds of columns leave parts of one row.
 
+Rows of a unit that a bound keeps apart are in several regions of an axis at once, whose weights are then no diagonal.
+
 Tables. With t_t the norm of table t and k_t rows of a unit, the error is at least sum_t (k_t t_t)^2, since that on one
 table is no less than the table's own optimum. A unit of several tables can move all of them at once, independently:
 then M has the tables' K_t = E[W c c^T W^T] on the diagonal and m_t m_u^T beside it, m_t = E[W c]. As M is at least its
@@ -33,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import prod, sqrt
 from time import monotonic
@@ -52,6 +54,7 @@ from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
+from dpsql.workload.compile.rows_apart import RowsApart, rows_apart
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
@@ -62,6 +65,7 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
+_MOST_APART = 256  # regions of an axis that keeps rows apart
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
@@ -77,15 +81,19 @@ def structured_bound(
     """
     given = weights or {}
     norms: dict[int, tuple[float, float]] = {}
+    rows: dict[int, float] = {}
     for table in range(len(batch.owners)):
         blocks = [block for block in batch.blocks if block.table == table]
         if not blocks:
             continue
         try:
             norms[table] = _bound(batch, table, blocks, deadline, given)
+            apart = _apart(batch, table, blocks)
+            if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
+                norms[table], rows[table] = apart, 1.0
         except LostError:
             return None
-    return bound_of_tables(batch, norms)
+    return bound_of_tables(batch, norms, rows)
 
 
 def _bound(
@@ -123,15 +131,84 @@ def _bound(
     return max(found)
 
 
-def bound_of_tables(batch: Structured, norms: Mapping[int, tuple[float, float]]) -> float:
-    """The lower bound for all tables, from t and |m| of each; see the module."""
+def bound_of_tables(
+    batch: Structured, norms: Mapping[int, tuple[float, float]], rows: Mapping[int, float] | None = None
+) -> float:
+    """The lower bound for all tables, from t and |m| of each; see the module. ``rows``: k_t, where it is not
+    ``together``.
+    """
     common = common_multiplicity(batch.layouts)
     units: dict[str, list[tuple[float, float]]] = {}
     for table, (t, mean) in norms.items():
         layout = batch.layouts[batch.owners[table][0]]
-        k = layout.multiplicity / common
+        k = (rows or {}).get(table, together(batch, table)) / common
         units.setdefault(layout.source.protects, []).append((k * t, k * max(t - mean, 0.0)))
     return sum(max(sum(t * t for t, _ in held), sum(rest for _, rest in held) ** 2) for held in units.values())
+
+
+def together(batch: Structured, table: int) -> float:
+    """How many rows of a unit may be in any one cell of a table."""
+    layout = batch.layouts[batch.owners[table][0]]
+    return float(min([layout.multiplicity, *(apart.least for apart in rows_apart(layout))]))
+
+
+def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:
+    """t and |m| of rows of a unit in different regions of one axis, alike on the others; None where that is not known.
+
+    Of several bounds the least is taken, for units that keep to one of them.
+    """
+    bounds = rows_apart(batch.layouts[batch.owners[table][0]])
+    held = _Table(batch, table, blocks) if bounds else None
+    found = [_of_one(held, apart, batch, table) for apart in bounds if held is not None]
+    known = [one for one in found if one is not None]
+    return min(known) if known and len(known) == len(found) else None
+
+
+def _of_one(held: _Table, apart: RowsApart, batch: Structured, table: int) -> tuple[float, float] | None:
+    """The same for one bound.
+
+    Of g classes of h regions s by lot, ``each`` rows in one region of each, by lot: the mean of c c^T on that axis, a
+    product with the weights of the other axes, has ``each``^2 s / (g h) on its diagonal, nothing elsewhere inside a
+    class and ``each``^2 s (s - 1) / (g (g - 1) h^2) between classes. Its root takes the place of the axis' own weights;
+    times what is constant it is ``each`` s.
+    """
+    counted = ~held._idle(apart.axis)
+    label = apart.label[counted]
+    sizes = np.unique(label, return_counts=True)[1]
+    alike = sizes.min() == sizes.max() and label.min() >= 0 and apart.each == apart.least
+    if not alike or any(axis == apart.axis for _, axis in held.dead) or label.size > _MOST_APART:
+        return None
+    best: tuple[float, float] | None = None
+    g, h, most = sizes.size, int(sizes[0]), apart.rows[-1][0] // apart.each
+    for s in sorted({min(most, g - 1 if h == 1 else g), min(most, -(-3 * g // 4))}):
+        if s < 2:
+            continue
+        M = np.where(label[:, None] == label[None, :], 0.0, s * (s - 1) / (g * (g - 1) * h * h))
+        np.fill_diagonal(M, s / (g * h))
+        values, vectors = np.linalg.eigh(M)
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * sqrt(g * h)
+        moved = [_turned(block, apart.axis, counted, apart.each * root, held.sizes) for block in held.given_blocks]
+        with suppress(LostError):
+            found = _Table(batch, table, moved).at(0.0)
+            best = found if best is None else max(best, found)
+    return best
+
+
+def _turned(block: RowBlock, axis: int, counted: NDArray[np.bool_], root: Floats, sizes: Sequence[int]) -> RowBlock:
+    """A block whose rows are multiplied by ``root`` along the counted regions of an axis, equally weighed."""
+    if axis not in block.axes:
+        return replace(block, coefficient=block.coefficient * float(root[0].sum()))
+    factors = []
+    for factor in block.factors:
+        if axis in factor.axes:
+            shape = [sizes[i] for i in factor.axes]
+            held = np.moveaxis(factor.matrix.toarray().reshape(-1, *shape), 1 + factor.axes.index(axis), -1)
+            turned = np.zeros_like(held, dtype=np.float64)
+            turned[..., counted] = held[..., counted] @ root
+            turned = np.moveaxis(turned, -1, 1 + factor.axes.index(axis)).reshape(factor.matrix.shape)
+            factor = replace(factor, matrix=sparse.csr_array(turned))
+        factors.append(factor)
+    return replace(block, factors=tuple(factors))
 
 
 @dataclass(frozen=True)
@@ -152,7 +229,7 @@ class _Table:
     def __init__(
         self, batch: Structured, table: int, blocks: Sequence[RowBlock], given: Mapping[int, Floats] | None = None
     ) -> None:
-        self.given = given or {}
+        self.given, self.given_blocks = given or {}, blocks
         self.sizes = batch.sizes[table]
         self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]

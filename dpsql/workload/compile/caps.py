@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from scipy import sparse
@@ -44,7 +45,7 @@ def classes_of(layout: Layout, cap: Cap) -> list[tuple[Ints, int]]:
     the cap is over.
     """
     cells = layout.cells
-    place = next((i for i, axis in enumerate(cells.axes) if _is_over(layout, axis, cap)), -1)
+    place = next((i for i, axis in enumerate(cells.axes) if is_over(axis, layout, cap)), -1)
     if place < 0 or not isinstance(cells, Cells):
         return []
     axis = cells.axes[place]
@@ -61,12 +62,18 @@ def classes_of(layout: Layout, cap: Cap) -> list[tuple[Ints, int]]:
     return found
 
 
-def _is_over(layout: Layout, axis: object, cap: Cap) -> bool:
+def is_over(axis: object, layout: Layout, cap: Cap) -> bool:
     """Whether an axis cuts the very column that the cap is over."""
     if not isinstance(axis, LineAxis):
         return False
     value = layout.values.get(axis.column)
     return axis.column == cap.column if value is None and cap.value is None else value == cap.value
+
+
+def fullest(times: Sequence[int], limit: int) -> int:
+    """How many classes of ``times`` rows ``limit`` rows fill at most, one of them perhaps in part."""
+    filled = [total for total in accumulate(sorted(times)) if total <= limit]
+    return len(filled) + int(len(filled) < len(times) and (filled[-1] if filled else 0) < limit)
 
 
 def regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:

@@ -121,7 +121,7 @@ class KroneckerIntegers:
             part = integers.times(part, at)
         return np.asarray(residual.multiplier * part)
 
-    def _of(self, entry: IntArray) -> list[Residual]:
+    def residuals_of(self, entry: IntArray) -> list[Residual]:
         """The residuals of the histograms that a layout fills; InternalError where it fills one in part or twice."""
         found: set[int] = set()
         for row in entry:
@@ -152,13 +152,13 @@ class KroneckerIntegers:
 
     def norms(self, entry: IntArray) -> tuple[int, int]:
         """The sums of the residuals' longest columns; see the module for the proof."""
-        found = [residual.norms for residual in self._of(entry)]
+        found = [residual.norms for residual in self.residuals_of(entry)]
         return sum(l1 for l1, _ in found), sum(l2 for _, l2 in found)
 
     def largest_norm(self, entry: IntArray, order: int) -> float:
         """The same from the entries of the factors, applied to unit vectors in floats."""
         total = 0.0
-        for residual in self._of(entry):
+        for residual in self.residuals_of(entry):
             one = float(residual.multiplier) ** order
             for part in residual.integers:
                 one *= _longest(part, order)
@@ -167,7 +167,7 @@ class KroneckerIntegers:
 
     def are_apart(self, entries: Sequence[IntArray]) -> bool:
         """Each residual reads one histogram, so layouts with histograms of their own are measured apart."""
-        found = [{residual.histogram for residual in self._of(entry)} for entry in entries]
+        found = [{residual.histogram for residual in self.residuals_of(entry)} for entry in entries]
         return sum(len(mine) for mine in found) == len(set().union(*found))
 
     def digest(self) -> str:

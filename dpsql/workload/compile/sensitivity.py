@@ -11,7 +11,8 @@ taken over listed contributions, exactly.
 Where B is a matrix and the contributions are few, or multiples of single corners, that is the largest norm of a column
 of B C: exact. Of many contributions it is a bound (``dpsql.workload.compile.unlisted``), exact where B treats groups
 alike. Where B is never written out (``dpsql.workload.compile.kronecker``), the norms of sources add, and their squares
-where no measurement reaches two of them: sum_t k_t b_t with b_t the longest single corner.
+where no measurement reaches two of them: sum_t k_t b_t with b_t the longest single corner, or less where ``at_most``
+keeps the rows of a unit apart (``dpsql.workload.compile.rows_apart``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Matrix
+from dpsql.linalg.blocks import Residual
 from dpsql.linalg.norms import block_norm, column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
+from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.rows_apart import Reach, RowsApart, rough_squared, rows_apart
 from dpsql.workload.compile.units import by_unit, contributions_of
 from dpsql.workload.compile.unlisted import bounded_norm
 from dpsql.workload.families.contributions import Contributions
@@ -79,15 +83,41 @@ def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
     order = 0 if noise == "laplace" else 1
     largest = 0
     for mates in by_unit(layouts):
-        reached = [(layout.multiplicity, integers.norms(layout.entry)[order]) for layout in mates]
-        if noise == "laplace":
-            found = sum(k * b for k, b in reached)
-        elif integers.are_apart([layout.entry for layout in mates]):
-            found = sum(k * k * b for k, b in reached)
+        if order and integers.are_apart([layout.entry for layout in mates]):
+            found = sum(_squared(integers, of_table) for of_table in _by_table(mates))
         else:
-            found = squared_sum([k * k * b for k, b in reached])
+            reached = [(layout.multiplicity, integers.norms(layout.entry)[order]) for layout in mates]
+            squares = [k * k * b for k, b in reached]
+            found = squared_sum(squares) if order else sum(k * b for k, b in reached)
         largest = max(largest, found)
     return largest
+
+
+def _squared(integers: Integers, of_table: Sequence[Layout]) -> int:
+    """How far a unit moves the measurements of one table, squared: its rows in one cell, or apart where they are."""
+    found = sum(layout.multiplicity**2 * integers.norms(layout.entry)[1] for layout in of_table)
+    for residuals, apart in _apart(integers, of_table):
+        reach = Reach.of(residuals, apart)
+        if reach is not None:
+            found = min(found, reach.squared([residual.multiplier**2 for residual in residuals]))
+    return found
+
+
+def _apart(integers: Integers, of_table: Sequence[Layout]) -> list[tuple[list[Residual], RowsApart]]:
+    """The residuals of the layouts of a table, with each bound that keeps the rows of a unit apart."""
+    bounds = rows_apart(of_table[0]) if isinstance(integers, KroneckerIntegers) else []
+    if not bounds:
+        return []
+    assert isinstance(integers, KroneckerIntegers)  # noqa: S101 - narrows the type for the checker
+    residuals = [residual for layout in of_table for residual in integers.residuals_of(layout.entry)]
+    return [(residuals, apart) for apart in bounds]
+
+
+def _by_table(layouts: Sequence[Layout]) -> list[list[Layout]]:
+    found: dict[str, list[Layout]] = {}
+    for layout in layouts:
+        found.setdefault(layout.table, []).append(layout)
+    return list(found.values())
 
 
 def _rough_triangle(order: int, integers: Integers, layouts: Sequence[Layout]) -> float:
@@ -95,6 +125,14 @@ def _rough_triangle(order: int, integers: Integers, layouts: Sequence[Layout]) -
     for mates in by_unit(layouts):
         norms = [integers.largest_norm(layout.entry, order) for layout in mates]
         reached = [layout.multiplicity * norm ** (1 / order) for layout, norm in zip(mates, norms, strict=True)]
-        apart = order == 2 and integers.are_apart([layout.entry for layout in mates])
-        found = max(found, sum(r * r for r in reached) if apart else sum(reached) ** order)
+        if order == 2 and integers.are_apart([layout.entry for layout in mates]):
+            each = {id(layout): r * r for layout, r in zip(mates, reached, strict=True)}
+            tables = _by_table(mates)
+            squares = [sum(each[id(layout)] for layout in of_table) for of_table in tables]
+            for at, of_table in enumerate(tables):
+                apart = (rough_squared(*one) for one in _apart(integers, of_table) if Reach.of(*one) is not None)
+                squares[at] = min([squares[at], *apart])
+            found = max(found, sum(squares))
+        else:
+            found = max(found, sum(reached) ** order)
     return found

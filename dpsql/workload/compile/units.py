@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +14,8 @@ from dpsql.linalg import exact
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
-from dpsql.workload.compile.caps import MOST_STATES, classes_of, rows_of_classes, side_by_side
+from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.caps import MOST_STATES, classes_of, fullest, rows_of_classes, side_by_side
 from dpsql.workload.compile.layout import Layout, Tie
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.rows import Cap, RowSource
@@ -175,7 +175,10 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
     said = []
     for mates in by_unit(layouts):
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
-        read = [table for layout in mates if layout.table not in tied for table in set(layout.source.tables)]
+        apart = {
+            layout.table: layout for layout in mates if layout.table not in tied
+        }  # of several over the same rows one
+        read = [table for layout in apart.values() for table in set(layout.source.tables)]
         shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
         if shared:
             said.append(f"could change each scan of {', '.join(shared)} by itself")
@@ -195,6 +198,8 @@ def _spreads(source: RowSource) -> bool:
 
 def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     """Whether a bound keeps a unit from something that C lets it do."""
+    if isinstance(layout.cells, Grid):
+        return len(layout.source.caps) > 1  # of several the best one is used
     if not listed or isinstance(layout.cells, Boxes):
         return True
     classes = classes_of(layout, cap)
@@ -281,7 +286,7 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
         if not classes or cap.rows is None:
             return None
         times = rows_of_classes(layout, cap, classes)
-        most = min(most, _fullest(times, layout.multiplicity))
+        most = min(most, fullest(times, layout.multiplicity))
         if sum(k * k for k in sorted(times)[-most:]) > layout.multiplicity**2:
             return None
         held = [_both_signs(corners, layout.entry) for corners in held]
@@ -292,12 +297,6 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     scaled = held if alike else [corners * k for corners, k in zip(held, times, strict=True)]
     columns = sparse.csc_array(sparse.hstack(scaled, format="csc", dtype=np.int64))
     return Part(columns, times[0] if alike else 1, most, None if label.size == len(held) else label)
-
-
-def _fullest(times: Sequence[int], limit: int) -> int:
-    """How many classes of ``times`` rows ``limit`` rows fill at most, one of them perhaps in part."""
-    filled = [total for total in accumulate(sorted(times)) if total <= limit]
-    return len(filled) + int(len(filled) < len(times) and (filled[-1] if filled else 0) < limit)
 
 
 def _both_signs(corners: sparse.csc_array, entry: Ints) -> sparse.csc_array:
