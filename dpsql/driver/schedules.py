@@ -27,7 +27,7 @@ from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.payload import Measurement
-from dpsql.release.writing import LATEST
+from dpsql.release.series import LATEST
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches, Turn
 from dpsql.sql.parse.one_period import check_no_day, of_days
