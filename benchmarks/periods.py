@@ -5,8 +5,8 @@
 Prints Markdown. Constants: the root of the largest and of the mean squared error over n running totals at sensitivity
 1, which published figures are of. Trends: 1,000 days of the flights of 2013, repeated, at epsilon 1 and delta 1e-9 for
 a row, noise drawn by the law that releases draw it by; the root mean squared error of totals of 30 and 365 days and of
-sliding windows, each day alone, over a horizon of 1,000 days, and in one release of all days after the last. Streams:
-stream.py, 10^6 running totals.
+sliding windows, each day alone, over a horizon of 1,000 days, and in one release of all days after the last. Endless:
+the same errors of a horizon without a last day. Streams: stream.py, 10^6 running totals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scipy import linalg, sparse
 from dpsql import strategy, workload
 from dpsql.linalg.over_time import OverTime
 from dpsql.privacy.accountant import Budget, Request, charge_for
-from dpsql.strategy.ranges.over_time import _norms, least_over_time
+from dpsql.strategy.ranges.over_time import _norms, least_endless, least_over_time
 
 DAYS, WINDOWS = 1_000, (7, 30, 365)
 STREAM = 10**6
@@ -161,16 +161,35 @@ def trends(draws: int) -> None:
     line("one release of all days", np.linalg.pinv(B) @ drawn)
 
 
+def endless() -> None:
+    """The table of windows of an endless horizon, beside one of as many days as are asked and each day alone."""
+    print("\nRoot of the squared error of sums over windows at sensitivity 1, after long; endless horizons read as many")
+    print("periods a release as their longest window has, a horizon of 1,000 reads all so far.\n")
+    print("| windows | of | alone | horizon of 1,000, last | endless | over the horizon | column's memory | seconds |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for windows in ((12,), (7, 30), WINDOWS):
+        began = time.perf_counter()
+        held = least_endless(windows)
+        taken = time.perf_counter() - began
+        ended = least_over_time(DAYS, windows).measured
+        for window in windows:
+            last, goes_on = math.sqrt(ended.spread(window)[-1]), math.sqrt(held.settled(window))
+            figures = f"{math.sqrt(window):.3f} | {last:.3f} | {goes_on:.3f} | {goes_on / last - 1:+.1%}"
+            print(f"| {', '.join(map(str, windows))} | {window} | {figures} | {len(held.kernel)} | {taken:.1f} |")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     options.add_argument("--quick", action="store_true", help="fewer draws, lengths and steps")
-    options.add_argument("--part", choices=("constants", "trends"), help="one part alone")
+    options.add_argument("--part", choices=("constants", "trends", "endless"), help="one part alone")
     given = options.parse_args()
     if given.part in (None, "constants"):
         for n in (256,) if given.quick else (256, 1024):
             constants(n)
     if given.part in (None, "trends"):
         trends(5 if given.quick else 40)
+    if given.part in (None, "endless"):
+        endless()
     if given.part is None:  # a process of its own, whose memory is the stream's
         print(flush=True)
         steps = str(10_000 if given.quick else STREAM)

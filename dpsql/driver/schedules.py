@@ -6,8 +6,9 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.arguments import maybe, taking, text, whole
+from dpsql.arguments import either, maybe, taking, text, whole
 from dpsql.earlier.over_time import (
+    LONGEST,
     errors_over_time,
     over_of,
     plan_of_period,
@@ -27,7 +28,7 @@ from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.payload import Measurement
-from dpsql.release.writing import LATEST
+from dpsql.release.series import LATEST
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches, Turn
 from dpsql.sql.parse.one_period import check_no_day, of_days
@@ -68,7 +69,14 @@ class Schedules:
     books: Books
     plans: LastPlans
 
-    @taking(sql=text(), name=text(), every=text(), table=maybe(text()), label=text(), horizon=maybe(whole(1, 10**6)))
+    @taking(
+        sql=text(),
+        name=text(),
+        every=text(),
+        table=maybe(text()),
+        label=text(),
+        horizon=maybe(either(whole(1, 10**6), text())),
+    )
     def add(
         self,
         sql: str,
@@ -81,7 +89,7 @@ class Schedules:
         table: str | None = None,
         first: dt.date | str | None = None,
         label: str = "",
-        horizon: int | None = None,
+        horizon: int | str | None = None,
         windows: Sequence[int] = (),
     ) -> Schedule:
         """Release a batch of each period of a table once it is over, at this budget for each. Spends nothing now.
@@ -91,7 +99,8 @@ class Schedules:
         release, by default the first of all. The plan of one period is tried here, so that what would be refused every
         night is refused now. ``horizon``: release so many periods, each measured together with the earlier ones so that
         totals so far, and sums over the last ``windows`` periods, have the least error (``dpsql.earlier.over_time``);
-        of tables whose unit is the row. Raises PolicyError, SQLError, DataError, IntegrityError where a name is taken.
+        of tables whose unit is the row. "endless": of every period, each measured together with as many before it as
+        the longest window has. Raises PolicyError, SQLError, DataError, IntegrityError where a name is taken.
         """
         if every != "period":
             raise DataError(
@@ -156,7 +165,7 @@ class Schedules:
         Root mean squared standard errors of the batch's numbers, over all periods after which the sum is asked: first
         of releases of each period alone, at the same budget. Free. Nothing of a schedule without a horizon.
         """
-        if not one.factors:
+        if not one.kernel:
             return []
         declared, request = self._table(one.table), Request.of(one.epsilon, one.delta, one.rho)
         number = _periods(declared).named(one.first) or 0
@@ -226,9 +235,9 @@ class Schedules:
                 progress(f"{one.name} of {period}")
             self._check_names(one)
             request = Request.of(one.epsilon, one.delta, one.rho)
-            plan = self._plan(one.sql, declared, number, request, gaussian=bool(one.factors))
+            plan = self._plan(one.sql, declared, number, request, gaussian=bool(one.kernel))
             turn = Turn(charge_id, one.name, period)
-            if one.factors:
+            if one.kernel:
                 plan, turn = self._turn(one, periods, number, plan, turn)
             release = self.batches.once(plan, turn, one.label)
             return Due(one.name, period, release, new=True)
@@ -241,18 +250,27 @@ class Schedules:
         closed = periods.closed(self.policy.day)
         return min(closed, (periods.named(one.first) or 0) + len(one.factors)) if one.factors else closed
 
-    def _over(self, declared: TablePolicy, horizon: int, windows: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """The horizon and its windows, checked."""
+    def _over(
+        self, declared: TablePolicy, horizon: int | str, windows: Sequence[int]
+    ) -> tuple[int | None, tuple[int, ...]]:
+        """The horizon, None for one without an end, and its windows, checked."""
+        if isinstance(horizon, str) and horizon != "endless":
+            raise DataError(f"horizon={horizon[:40]!r} is no number of periods; write one, or horizon='endless'")
+        endless, most = isinstance(horizon, str), LONGEST if isinstance(horizon, str) else horizon
         if declared.unit != "row":
             raise PolicyError(
                 f"{declared.key('unit')} is a column, and a unit with rows in several periods would move one "
                 'measurement of a horizon by all of them; a horizon needs unit = "row"'
             )
         if isinstance(windows, str) or not all(
-            isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= horizon for length in windows
+            isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= most for length in windows
         ):
-            raise DataError(f"windows are numbers of periods from 1 to the horizon's {horizon:,}, such as windows=[12]")
-        return horizon, tuple(windows)
+            raise DataError(f"windows are numbers of periods from 1 to the horizon's {most:,}, such as windows=[12]")
+        if endless and not windows:
+            raise DataError(
+                "an endless horizon has windows, of whose longest a release reads the periods: windows=[12]"
+            )
+        return None if isinstance(horizon, str) else horizon, tuple(windows)
 
     def _turn(self, one: Schedule, periods: Periods, number: int, plan: Plan, turn: Turn) -> tuple[Plan, Turn]:
         """The plan and turn of a period of a horizon, which rest on earlier ones. OperationalError without these."""

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from dpsql.arrays import Csr, Json, Matrix
 from dpsql.errors import IntegrityError, PolicyError, SQLError
+from dpsql.linalg.over_time import LONGEST as LONGEST
 from dpsql.linalg.over_time import OverTime
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import LastPlans, Plan, plan_of
@@ -29,7 +30,7 @@ from dpsql.privacy.schedules import Schedule
 from dpsql.reconstruct.combined import MOST_ENTRIES, Observed, answers_over_time
 from dpsql.release.payload import Measurement
 from dpsql.strategy import MatrixStrategy
-from dpsql.strategy.ranges.over_time import least_over_time
+from dpsql.strategy.ranges.over_time import least_endless, least_over_time
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.over_periods import Over
 
@@ -40,26 +41,28 @@ from .kept import integers_of, workload_hash
 _ALPHA = 0.05
 
 
-def with_horizon(made: Schedule, n: int, windows: Sequence[int], plan: Plan, periods: Periods) -> Schedule:
+def with_horizon(made: Schedule, n: int | None, windows: Sequence[int], plan: Plan, periods: Periods) -> Schedule:
     """The schedule with what is measured over ``n`` periods of ``plan``'s batch, of least error for ``windows``.
 
-    Raises SQLError, DataError where that is too large, or where the batch asks more of rows than a horizon counts.
+    None: without an end, over as many periods at a time as the longest window has. Raises SQLError, DataError where
+    that is too large, or where the batch asks more of rows than a horizon counts.
     """
-    numbers, rows = plan.compiled.numbers, plan.strategy.shape[0]
+    numbers, rows, endless = plan.compiled.numbers, plan.strategy.shape[0], n is None
+    n = max(windows) if n is None else n
     if numbers * rows * n > MOST_ENTRIES:
         raise SQLError(
             f"{numbers:,} numbers from {rows:,} measurements after each of {n:,} periods are too many for a horizon; "
             "ask for fewer groups, or for fewer periods"
         )
-    found = least_over_time(n, windows)
+    measured = least_endless(windows) if endless else least_over_time(n, windows).measured
     made = replace(
         made,
-        kernel=found.measured.kernel,
-        factors=found.measured.factors,
+        kernel=measured.kernel,
+        factors=measured.factors,
         windows=tuple(sorted(set(windows))),
         strategy=plan.strategy.measured.digest(),
     )
-    # As it will be asked after the last period: what that refuses is refused now.
+    # As it will be asked after the last period, or with the most that are read: what that refuses is refused now.
     last = over_of(made, periods, (periods.named(made.first) or 0) + n - 1, plan)
     last.all_layouts()
     last.all_integers().check()
@@ -161,11 +164,15 @@ def errors_over_time(one: Schedule, plan: Plan, alone: Plan) -> list[tuple[int, 
     """(window, error of releases of each period alone, error over the horizon) of each window, the longest last.
 
     Root mean squared standard errors, over all numbers and over the periods after which a window is asked. ``plan``: of
-    one period with Gaussian noise; ``alone``: the plan that a schedule without a horizon has.
+    one period with Gaussian noise; ``alone``: the plan that a schedule without a horizon has. Of an endless horizon
+    after long, and of no total of all so far, whose error has no end either.
     """
     measured = measured_over(one)
     single, independent = (float(np.mean(np.asarray(p.errors) ** 2)) for p in (plan, alone))
     found = []
+    if measured.endless:  # whatever is asked of the beginning is forgotten
+        shown = [(window, measured.settled(window)) for window in sorted({1, *one.windows})]
+        return [(k, float(np.sqrt(independent * k)), float(np.sqrt(single * over))) for k, over in shown]
     for window in sorted({1, *one.windows, len(measured)}):
         often = np.minimum(np.arange(1, len(measured) + 1), window).mean()
         over = measured.spread(window).mean()

@@ -34,7 +34,7 @@ def located(source: TableSource) -> TableSource:
     found = _matches(source.path) if source.pattern else _below(source.path)
     if not found:
         raise OperationalError(_nothing(source))
-    if any(not _is_plain(path) for path in found):
+    if not all(map(_is_plain, found)):
         named = source.path if found == (source.path,) else f"the path of a file of {source.path}"
         raise OperationalError(
             f"{named} holds *, ? or [, which DuckDB reads as a pattern, or is no UTF-8; rename the file or its folder"
@@ -63,15 +63,16 @@ def _below(path: Path) -> tuple[Path, ...]:
     """
     if not path.is_dir():
         return (path,) if path.is_file() else ()
-    return tuple(sorted(_visible(path)))
+    # In the order of paths, by their parts: thousands of paths take longer to compare than their texts.
+    return tuple(Path(name) for name in sorted(_visible(path), key=lambda name: name.split(os.sep)))
 
 
-def _visible(folder: Path) -> Iterator[Path]:
+def _visible(folder: Path) -> Iterator[str]:
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in names:
             if name.lower().endswith(".parquet") and not _is_hidden(name):
-                yield Path(parent) / name
+                yield os.path.join(parent, name)
 
 
 def _is_hidden(name: str) -> bool:
@@ -79,11 +80,12 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_plain(path: Path) -> bool:
+    name = str(path)
     try:
-        str(path).encode()
+        name.encode()
     except UnicodeEncodeError:
         return False
-    return not WILDCARDS & set(str(path))
+    return WILDCARDS.isdisjoint(name)
 
 
 def path_columns(source: TableSource, columns: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,9 @@ class OverTime:
 
     ``kernel``: f(0), f(1), ... up to the last that is not 0, at most n of them; ``factors``: d (n,), both integers,
     f(0) > 0 and d > 0. C is square, so C^-1 = diag(1 / d) T^-1 is its least squares estimate, lower triangular too:
-    what is estimated of a period needs no later measurement. Raises DataError for what is no such matrix.
+    what is estimated of a period needs no later measurement. Without ``factors`` there is no last period: each d_s is
+    1, and a column has the norm of the kernel, however many rows there will be. Raises DataError for what is no such
+    matrix.
     """
 
     kernel: tuple[int, ...] = field(repr=False)
@@ -32,13 +34,22 @@ class OverTime:
     def __post_init__(self) -> None:
         held = (*self.kernel, *self.factors)
         plain = all(isinstance(value, int) and not isinstance(value, bool) for value in held)
-        if not plain or not 1 <= len(self.kernel) <= len(self.factors) <= LONGEST:
+        if not plain or not 1 <= len(self.kernel) <= (len(self.factors) or LONGEST) <= LONGEST:
             raise DataError(f"linalg: a horizon has 1 to {LONGEST:,} periods, with an integer for each")
-        if self.kernel[0] < 1 or min(self.factors) < 1 or max(map(abs, held)) > _LARGEST:
+        if self.kernel[0] < 1 or min(self.factors, default=1) < 1 or max(map(abs, held)) > _LARGEST:
             raise DataError(f"linalg: what is measured over time has positive integers of at most {_LARGEST}")
 
     def __len__(self) -> int:
         return len(self.factors)
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no last period."""
+        return not self.factors
+
+    def reads(self, at: int) -> range:
+        """The periods, from 0, that the measurement after period ``at`` reads."""
+        return range(max(0, at + 1 - len(self.kernel)), at + 1)
 
     def digest(self) -> str:
         """The SHA-256 of the integers, by which charges name what their horizon measures."""
@@ -46,12 +57,14 @@ class OverTime:
 
     def row(self, at: int) -> list[int]:
         """C_t0, ..., C_tt (t = ``at``, from 0)."""
-        width = len(self.kernel)
-        return [self.kernel[at - s] * self.factors[s] if at - s < width else 0 for s in range(at + 1)]
+        width, d = len(self.kernel), self.factors or (1,) * (at + 1)
+        return [self.kernel[at - s] * d[s] if at - s < width else 0 for s in range(at + 1)]
 
     @cached_property
     def l2_squared(self) -> int:
         """The largest squared norm of a column, exact: d_s^2 (f(0)^2 + ... + f(n - 1 - s)^2)."""
+        if self.endless:
+            return sum(value * value for value in self.kernel)
         sums, total = [], 0
         for value in self.kernel:
             total += value * value
@@ -62,13 +75,34 @@ class OverTime:
     @cached_property
     def _inverse(self) -> Floats:
         """The first column of T^-1."""
-        held = np.zeros(len(self))
-        held[: len(self.kernel)] = self.kernel
+        return self._column(len(self))
+
+    def _column(self, n: int) -> Floats:
+        """The first ``n`` entries of it."""
+        held, known = np.zeros(n), self.kernel[:n]
+        held[: len(known)] = known
         return reciprocal(held)
 
     def weights(self, at: int) -> Floats:
         """Row ``at`` of C^-1 (at + 1,): by these the measurements so far add up to an estimate of that period."""
+        if self.endless:
+            return self._column(at + 1)[::-1]
         return np.asarray(self._inverse[at::-1] / self.factors[at])
+
+    def settled(self, window: int) -> float:
+        """The squared error of sums over the last ``window`` periods once an endless horizon has gone on for long.
+
+        At noise of variance ``l2_squared``, as in ``spread``, and after 16 times the longer of kernel and window. Of a
+        kernel that is ``stable`` it hardly changes afterwards.
+        """
+        sums = window_sums(self._column(16 * max(len(self.kernel), window)), window)
+        return self.l2_squared * float(sums @ sums)
+
+    @property
+    def stable(self) -> bool:
+        """Whether the noise of an old measurement fades from the estimates of an endless horizon."""
+        g = self._column(16 * len(self.kernel))
+        return float(g[g.size // 2 :] @ g[g.size // 2 :]) <= 1e-6 * float(g @ g)
 
     def spread(self, window: int) -> Floats:
         """Squared errors (n,) of the sums over the last ``window`` periods, or all so far, after each period.

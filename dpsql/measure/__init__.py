@@ -175,7 +175,8 @@ def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
     release t moves by C_ts L B c for the row's c, or by nothing where the row was not there yet, so it is mu_t-GDP with
     mu_t^2 = C_ts^2 D_B^2 mu^2 / D^2, a number that is fixed beforehand; by the composition of such releases all of them
     are GDP with the square root of sum_t mu_t^2 <= mu^2 (Dong, Roth and Su 2022, Cor. 2). So the charge mu^2 that names
-    period s, made before s is read for the first time, pays for all that later releases read of s. A row whose day is
+    period s, made before s is read for the first time, pays for all that later releases read of s. Of an endless
+    horizon sum_t C_ts^2 is the squared norm of its kernel, of however many t. A row whose day is
     changed moves each release as a row of one period or another, and is promised what ``dpsql.privacy.periods`` says.
 
     That is so where C is the same in each release and earlier charges are no smaller than this one; where t's noise is

@@ -20,16 +20,17 @@ import numpy as np
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
 from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
+from dpsql.policy.values import fold
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.caps import leave_few
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.regions import Axis, OpaqueAxis
+from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.scan import Column, Relation, Select, same
-from dpsql.workload.expr.total import VALUES, Once, read_once
-from dpsql.workload.expr.values import Name, Stored, Value, stored
+from dpsql.workload.expr.total import VALUES, Once, at, read_once
+from dpsql.workload.expr.values import Constant, Name, Stored, Value, stored
 
 MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""
@@ -166,19 +167,48 @@ def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:
 def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
     """The layout over rows that have the values of its axes and measures as columns, and these values.
 
-    Everything that a scan does after that is comparisons, lookups and sums of the columns.
+    Everything that a scan does after that is comparisons, lookups and sums of the columns. A column of days of which
+    WHERE leaves those of one region is a constant.
     """
-    found: dict[str, Stored] = {}
+    found: dict[str, Value] = {}
     once: list[Once] = []
     values = _values(layout)
     for column, line in _all_operands(layout):
         if column in found:
+            continue
+        day = None if column in values else _one_day(layout, column)
+        if day is not None:
+            found[column] = day
             continue
         name = f"c{len(found)}"
         once.append(read_once(values.get(column, Stored(column, line.type)), line, name))
         found[column] = Stored(name, line.type, VALUES)
     tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=found))
     return replace(layout, values=found, tie=tie), tuple(once)
+
+
+def _one_day(layout: Layout, column: str) -> Constant | None:
+    """A day of the region that all rows have that are read; None where there may be more, or more is asked of a day."""
+    source = layout.source
+    if not source.plain or source.only is None or not isinstance(source.only.value, Stored):
+        return None
+    axes = [axis for axis in layout.whole.cells.axes if any(name == column for name, _ in _of_axis(axis))]
+    low, high = source.only.intervals[0][0], source.only.intervals[-1][1]
+    if (
+        fold(source.only.value.name) != fold(column)
+        or any(measure.column == column for measure in layout.whole.measures)
+        or low is None
+        or high is None
+        or low[1]
+        or not all(
+            isinstance(axis, LineAxis)
+            and axis.line.kind == source.only.line.kind
+            and not any(low < cut < high for cut in axis.cuts)
+            for axis in axes
+        )
+    ):
+        return None
+    return at(source.only.line, low[0])
 
 
 def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
@@ -196,15 +226,19 @@ def _values(layout: Layout) -> Mapping[str, Value]:
 def _operands(layout: Layout) -> Iterator[tuple[str, Line]]:
     """The columns that axes and measures are over, with their lines."""
     for axis in layout.cells.axes:
-        if not isinstance(axis, OpaqueAxis):
-            yield axis.column, axis.line
-        elif isinstance(axis.predicate, Like):
-            yield axis.predicate.column, axis.line
-        else:
-            yield axis.predicate.left, axis.line
-            yield axis.predicate.right, axis.line
+        yield from _of_axis(axis)
     for measure in layout.measures:
         yield measure.column, measure.line
+
+
+def _of_axis(axis: Axis) -> Iterator[tuple[str, Line]]:
+    if not isinstance(axis, OpaqueAxis):
+        yield axis.column, axis.line
+    elif isinstance(axis.predicate, Like):
+        yield axis.predicate.column, axis.line
+    else:
+        yield axis.predicate.left, axis.line
+        yield axis.predicate.right, axis.line
 
 
 def joined_columns(layout: Layout) -> tuple[Stored, ...]:

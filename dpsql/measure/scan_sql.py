@@ -8,6 +8,7 @@ u = z' + steps, which come in two words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -140,6 +141,8 @@ def region(axis: Axis, values: Mapping[str, tree.Value]) -> tree.Value:
     listed = _listed(axis.line, cuts, pieces)
     if listed is not None:
         body = _among(value, listed, pieces[0], kind)
+    elif _is_narrow(axis.line, cuts) and _counts_up(cuts, pieces):
+        body = _counted_up(value, axis.line, cuts, pieces)
     elif _is_narrow(axis.line, cuts):
         body = _lookup(value, axis.line, cuts, pieces, kind)
     else:
@@ -237,6 +240,22 @@ def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
     first, last = int(cuts[0][0]), int(cuts[-1][0])
     width = min(max(LOOKUP_WIDTH, LOOKUP_PER_CUT * len(cuts)), LONGEST_LOOKUP)
     return last - first < width and abs(first) < _FAR[line.kind] and abs(last) < _FAR[line.kind]
+
+
+def _counts_up(cuts: Sequence[Cut], pieces: Sequence[int]) -> bool:
+    """Whether each value between the first and the last cut is of the region after that of the value before it."""
+    steps = all(int(after[0]) - int(cut[0]) == 1 for cut, after in pairwise(cuts))
+    return steps and pieces[0] == pieces[-1] and all(b - a == 1 for a, b in pairwise(pieces[1:-1]))
+
+
+def _counted_up(value: tree.Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> tree.Value:
+    """The region by its distance from the first, which takes half the time of a list; both ends are checked before."""
+    first, end = int(cuts[0][0]), int(cuts[-1][0])
+    if line.kind == "date":
+        apart = tree.bare("-", value, at(line, first - pieces[1]))
+    else:
+        apart = tree.bare("-", tree.Cast(value, "INTEGER", bare=True), tree.Constant(first - pieces[1], "INTEGER"))
+    return _when(between(value, line, ((first, 0), (end, 0))), apart, tree.whole(pieces[0]))
 
 
 # Whole numbers that INTEGER holds with one to spare; days between year 1 and year 9999.
@@ -357,9 +376,9 @@ def summed(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
 def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
     """u = z' + grid as BIGINT in [0, 2 grid]; NULL gives the z' of ``Measure.at_null``.
 
-    Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
-    no value can overflow or leave the bound (the sensitivity rests on it). The column of a "grid" line
-    is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
+    Both sides are clamped before any arithmetic, and the arithmetic's result once more unless ``_stays_within`` shows
+    that it need not be, so that no value can overflow or leave the bound (the sensitivity rests on it). The column of a
+    "grid" line is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
     """
     column, steps = operand(measure.column, measure.line, values), measure.grid
     missing = (tree.IsNull(column), tree.whole(steps + (measure.at_null or 0)))
@@ -379,17 +398,31 @@ def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
         apart = tree.bare("-", value, _double(measure.lower), type="DOUBLE")
         quotient = tree.bare("round", tree.bare("/", apart, _double(measure.step), type="DOUBLE"), type="DOUBLE")
         index = tree.Cast(quotient, "BIGINT", tries=True)
-        most = tree.whole(steps)
-        index = tree.CaseValue(
-            ((tree.Compared(index, ">", most), most), (tree.Compared(index, ">=", tree.whole(0)), index)),
-            tree.whole(0),
-            "BIGINT",
-        )
+        if not _stays_within(measure):
+            most = tree.whole(steps)
+            index = tree.CaseValue(
+                ((tree.Compared(index, ">", most), most), (tree.Compared(index, ">=", tree.whole(0)), index)),
+                tree.whole(0),
+                "BIGINT",
+            )
         under = tree.Compared(value, "<=", _double(measure.lower))
         over = tree.Compared(value, ">=", _double(measure.upper))
     doubled = tree.bare("*", tree.Cast(index, "BIGINT", bare=True), _long(2))
     branches = (missing, (under, tree.whole(0)), (over, tree.whole(2 * steps)))
     return tree.Cast(tree.CaseValue(branches, doubled, "BIGINT"), "BIGINT", bare=True)
+
+
+def _stays_within(measure: Measure) -> bool:
+    """Whether round((v - lower) / step) is in [0, grid] for every v between the bounds, as doubles are computed.
+
+    Subtraction and division by a positive number, rounded to the nearest double, and rounding to the nearest whole
+    number never decrease where v grows (IEEE 754). So the result is at least that of v = lower, 0, and at most that of
+    v = upper, worked out here by the same operations; below grid + 1/2 it is rounded to grid at most.
+    """
+    step = float(measure.step)
+    if not step > 0.0 or not all(map(math.isfinite, (step, float(measure.lower), float(measure.upper)))):
+        return False
+    return (float(measure.upper) - float(measure.lower)) / step < measure.grid + 0.5
 
 
 def _at_most(column: tree.Value, kind: str, bound: int) -> tree.Test:

@@ -125,7 +125,8 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
         counts[kind] += 1
         if kind == "charge":
             _, _, _, _, _, account, units, cost, description = row
-            if (account, units) != (json.loads(cost)["purse"], json.loads(cost)["units"]):
+            said = json.loads(cost)
+            if (account, units) != (said["purse"], said["units"]):
                 return f"is damaged at link {number}: a charge contradicts itself"
             charged.add(account, units, Reads.of(json.loads(description)))
     for kind in kinds:

@@ -50,10 +50,12 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, IntegrityError, listed
 
+_KEPT = 2**13  # texts of periods that were read
 _ROWS = """SELECT purse, periods, sum(units) FROM (
 SELECT purse, units, CASE WHEN instr(description, '"periods":{{') THEN json_extract(description, '$.periods') END AS
 periods FROM charges NOT INDEXED {where}) GROUP BY purse, periods"""
@@ -203,10 +205,13 @@ def _said(reads: Reads) -> str:
 def spending(connection: sqlite3.Connection, where: str = "", values: tuple[object, ...] = ()) -> Spending:
     """What the charges of a ledger that meet ``where`` (fixed text) add up to. Cost O(charges), in SQLite."""
     rows = connection.execute(_ROWS.format(where=where), values)
-    return Spending.among(
-        (account, units, None if held is None else Reads.of({"periods": json.loads(held)}))
-        for account, held, units in rows
-    )
+    return Spending.among((account, units, None if held is None else _read(held)) for account, held, units in rows)
+
+
+@lru_cache(_KEPT)
+def _read(text: str) -> Reads | None:
+    """What the JSON of ``Reads.as_dict`` says; a ledger is added up often, and its rows never change."""
+    return Reads.of({"periods": json.loads(text)})
 
 
 def check(held: Spending, account: str, units: int, total: int, reads: Reads | None) -> int | None:

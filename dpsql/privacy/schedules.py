@@ -27,8 +27,9 @@ class Schedule:
 
     ``epsilon``, ``delta`` and ``rho`` are what each period is charged, as a request gives them; ``views`` the results
     of the batch; ``label`` who asks. Over a horizon of n periods ``kernel`` and ``factors`` (n,) are the integers of
-    what is measured after each (``dpsql.linalg.over_time``), ``windows`` the sums that they were chosen for, and
-    ``strategy`` the hash of what is measured of one period; none of them ever changes.
+    what is measured after each (``dpsql.linalg.over_time``; without a last period ``kernel`` alone), ``windows`` the
+    sums that they were chosen for, and ``strategy`` the hash of what is measured of one period; none of them ever
+    changes.
     """
 
     name: str

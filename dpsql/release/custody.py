@@ -149,7 +149,12 @@ def _amount(lost: object) -> Fraction:
     return Fraction(0) if nothing else exact("lost", lost, shortest=True)
 
 
-_TABLES = "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{}' ORDER BY ALL"
+# The rows of all periods are held against each other release by release, as their views show them (``series``).
+_TABLES = (
+    "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{0}' AND (schema_name <> 'main' OR "
+    "table_name = 'releases') UNION SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{0}' AND "
+    "NOT internal AND schema_name LIKE 'r%' AND sql LIKE '%EXCLUDE%' ORDER BY ALL"
+)
 
 
 def differing(store: ReleaseStore, records: Sequence[ReleaseRecord]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -13,9 +13,11 @@ from dpsql.arrays import Array, Values
 from dpsql.quoting import identifier
 
 from .columns import Coded, Numbers, Packed, runs_of
+from .instances import CATALOG
 from .names import is_unnamed
 from .range_table import RangeTable, write_ranges
-from .record import ReleaseRecord, Value
+from .record import ReleaseRecord, ReleaseTable, Value
+from .series import LATEST, columns_of, make_place, one_release, rows_sql, series_sql, take_out
 
 _LISTED = 1_000  # DuckDB reads a whole list of constants for every 2048 rows
 _INT64 = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
@@ -38,14 +40,13 @@ _COLUMNS = (
     *("release_id", "released_at", "label", "guarantee", "purse", "cost", "noise", "strategy", "queries", "gap"),
     *("names", "sql", "purse_total", "purse_spent", "purse_remaining", "unit", "period"),
 )
-LATEST = "_latest"
-"""What the view of the last period is called after its result."""
 
 
 def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[ReleaseRecord]) -> None:
     """Add the releases in one transaction; those that the file holds under the same names stay as they are.
 
-    Schema ``r<id>`` gets a table per result. ``dp.<name>`` selects from the release of the
+    ``connection`` is one of ``instances.attached``. Schema ``r<id>`` gets a table per result, or a view of the rows of
+    all periods (``series``). ``dp.<name>`` selects from the release of the
     highest id that has the name, so the order of writing does not matter; where that one is of a period, from the
     releases of all periods, with the period as a column, and ``dp.<name>_latest`` from that of the last. Unnamed
     results (q1, q2, ...) of one label are not those of another: where releases under several labels have q1, there is
@@ -58,8 +59,11 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
     records = [record for record in records if held.present.get(record.release_id) != record.names]
     changed: dict[str, str] = {}
     for record in records:
-        for name in (*held.present.pop(record.release_id, ()), *record.names):
+        before = held.present.pop(record.release_id, None)
+        for name in (*(before or ()), *record.names):
             changed[name.lower()] = name
+        if before is not None and record.period:
+            take_out(connection, CATALOG, record.release_id)
         connection.execute(f"DROP SCHEMA IF EXISTS r{record.release_id} CASCADE")
         connection.execute("DELETE FROM main.releases WHERE release_id = ?", [record.release_id])
     for record in records:
@@ -72,6 +76,8 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         for table in record.tables:
             if isinstance(table, RangeTable):
                 write_ranges(connection, table, schema)
+            elif record.period:
+                _write_of_period(connection, table, record.release_id, record.period)
             else:
                 write_table(connection, table.name, table.columns, schema)
         said = {name: getattr(record, name) for name in _COLUMNS}
@@ -128,7 +134,9 @@ def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held) -> None
         _point(connection, f"r{releases[-1]}", name)
     else:
         of_period = {held.periods[number]: number for number in releases if held.periods[number]}
-        connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS {series_sql(name, of_period)}")
+        connection.execute(
+            f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS {rows_sql(connection, CATALOG, name, of_period)}"
+        )
         if mine:
             last = max(of_period)
             text = series_sql(name, {last: of_period[last]})
@@ -138,21 +146,9 @@ def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held) -> None
         connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(latest)}")
 
 
-def series_sql(name: str, of_period: Mapping[str, int]) -> str:
-    """A result of the releases of several periods, the period before its columns, oldest first."""
-    return " UNION ALL ".join(
-        f"SELECT DATE '{period}' AS period, * FROM r{of_period[period]}.{identifier(name)}"  # noqa: S608
-        for period in sorted(of_period)
-    )
-
-
 def series_of(connection: duckdb.DuckDBPyConnection, catalogue: str) -> dict[str, str]:
     """The SELECT behind each view of several periods, and of the last one, by its name in lower case."""
-    known = connection.execute(
-        "SELECT 1 FROM duckdb_columns() WHERE database_name = ? AND table_name = 'releases' AND column_name = 'period'",
-        [catalogue],
-    ).fetchone()
-    if known is None:  # a file of before
+    if "period" not in columns_of(connection, f"{catalogue}.main.releases"):  # a file of before
         return {}
     held = _held(connection, f"{catalogue}.")
     found: dict[str, str] = {}
@@ -183,6 +179,12 @@ def _point(connection: duckdb.DuckDBPyConnection, schema: str, name: str) -> Non
     connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS SELECT * FROM {schema}.{identifier(name)}")  # noqa: S608
 
 
+def _write_of_period(connection: duckdb.DuckDBPyConnection, table: ReleaseTable, release: int, period: str) -> None:
+    """The rows of a result of one period among those of all, and a view of them."""
+    _fill(connection, make_place(connection, table), table.columns, f"{release}, DATE '{period}', ")
+    connection.execute(f"CREATE VIEW r{release}.{identifier(table.name)} AS {one_release(table, release)}")
+
+
 def write_table(
     connection: duckdb.DuckDBPyConnection,
     name: str,
@@ -193,11 +195,18 @@ def write_table(
     target = f"{schema}.{identifier(name)}"
     definition = ", ".join(f"{identifier(column)} {kind}" for column, kind, _ in columns)
     connection.execute(f"CREATE TABLE {target} ({definition})")
+    _fill(connection, target, columns)
+
+
+def _fill(
+    connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[tuple[str, str, Values]], first: str = ""
+) -> None:
+    """Insert the rows of the columns; ``first``: the text of constants that stand before them in each."""
     if not len(columns[0][2]):
         return
     packed = [(kind, values) for _, kind, values in columns if isinstance(values, Numbers | Coded)]
     if len(packed) == len(columns):
-        _write_packed(connection, target, packed)
+        _fill_packed(connection, target, packed, first)
         return
     # One list per column: a tenth of the time of VALUES at a thousand rows.
     carried = [(kind, *_parameter(kind, values)) for _, kind, values in columns]
@@ -205,10 +214,12 @@ def write_table(
         f"unnest(?::{kind}[])" if carrier == kind else f"CAST(unnest(?::{carrier}[]) AS {kind})"
         for kind, carrier, _ in carried
     )
-    connection.execute(f"INSERT INTO {target} SELECT {selected}", [values for _, _, values in carried])
+    connection.execute(f"INSERT INTO {target} SELECT {first}{selected}", [values for _, _, values in carried])
 
 
-def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[tuple[str, Packed]]) -> None:
+def _fill_packed(
+    connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[tuple[str, Packed]], first: str
+) -> None:
     """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values, once for a run of rows."""
     arrays: dict[str, Array] = {}
     coded = [values for _, values in columns if isinstance(values, Coded)]
@@ -233,12 +244,12 @@ def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: S
         arrays[f"c{at}"] = values.codes if runs is None else values.codes[runs[0]]
         lists.append(held)
         selected.append(f"CAST(list_extract(?::{carrier}[], c{at} + 1) AS {kind})")
-    rows = f"SELECT {', '.join(selected)} FROM dpsql_packed"  # noqa: S608
+    rows = f"SELECT {first}{', '.join(selected)} FROM dpsql_packed"  # noqa: S608
     if runs is not None:
         arrays["length"] = runs[1]
         named = ", ".join(f"{value} AS v{at}" for at, value in enumerate(selected))
         shown = ", ".join(f"v{at}" for at in range(len(selected)))
-        rows = f"SELECT {shown} FROM (SELECT {named}, unnest(range(length)) AS place FROM dpsql_packed)"  # noqa: S608
+        rows = f"SELECT {first}{shown} FROM (SELECT {named}, unnest(range(length)) AS place FROM dpsql_packed)"  # noqa: S608
     connection.register("dpsql_packed", arrays)
     try:
         connection.execute(f"INSERT INTO {target} {rows}", lists)

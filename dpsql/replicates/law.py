@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -94,26 +95,45 @@ class Laws:
 
     def of(self, release: int) -> Law:
         """The law of a release. Cost: its batch is understood and solved again. Raises NotSupportedError."""
-        if release not in self._held:
-            self._held[release] = self._found(release)
-        return self._held[release]
+        return self.of_all([release])[release]
+
+    def of_all(self, releases: Iterable[int]) -> dict[int, Law]:
+        """The laws of several releases, for which ledger and schemas are read once. Raises as ``of``."""
+        wanted = list(dict.fromkeys(releases))
+        lacking = [release for release in wanted if release not in self._held]
+        if lacking:
+            entries = {entry.id: entry for entry in self._books.entries() if entry.released is not None}
+            schemas = self._past.schemas()
+            for release in lacking:
+                self._held[release] = self._found(release, entries, schemas)
+        return {release: self._held[release] for release in wanted}
 
     def first_name(self, release: int, name: str) -> str:
         """What the batch of a release calls the result that is shown as ``name`` by now. Raises NoResultError."""
-        entry = next(entry for entry in self._books.entries() if entry.id == release)
-        for shown, first in zip(entry.shown, entry.results, strict=True):
-            if shown is not None and shown.lower() == name.lower():
-                return first
-        raise no_result(f"release {release}", name, entry.views)
+        return self.first_names([(release, name)])[release, name]
 
-    def _found(self, release: int) -> Law:
-        entries = {entry.id: entry for entry in self._books.entries() if entry.released is not None}
+    def first_names(self, places: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
+        """``first_name`` of several results."""
+        entries, found = {entry.id: entry for entry in self._books.entries()}, {}
+        for release, name in places:
+            entry = entries[release]
+            called = [
+                first
+                for shown, first in zip(entry.shown, entry.results, strict=True)
+                if shown is not None and shown.lower() == name.lower()
+            ]
+            if not called:
+                raise no_result(f"release {release}", name, entry.views)
+            found[release, name] = called[0]
+        return found
+
+    def _found(self, release: int, entries: Mapping[int, Entry], schemas: Mapping[str, Mapping[str, str]]) -> Law:
         entry = entries.get(release)
         if entry is None or entry.charge.noise not in ("gaussian", "laplace", "none"):
             raise NotSupportedError(
                 f"release {release} has no noise that replicates could draw again; leave errors out"
             )
-        combination = self._past.behind(entry, entries, float(entry.description.get("alpha", _ALPHA)))
+        combination = self._past.behind(entry, entries, float(entry.description.get("alpha", _ALPHA)), schemas)
         if combination is None:
             raise NotSupportedError(
                 f"the noise of release {release} cannot be drawn again: its batch was measured adaptively, is planned "

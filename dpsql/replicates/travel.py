@@ -159,7 +159,8 @@ class Replicates:
         check_query(query, tree, bare)
         tables = {}
         with self._lock:
-            laws = {release: self.laws.of(release) for release, _ in named}
+            laws = self.laws.of_all(release for release, _ in named)
+            first_names = self.laws.first_names(named)
             if sample and len(laws) > 1:
                 raise NotSupportedError(
                     'population="sample" takes the results of one release, whose cells it knows together; release '
@@ -171,7 +172,7 @@ class Replicates:
                 if places is None:
                     _check_size(laws[release], count)
                 results = self._results(laws[release], count, seconds or QUERY_SECONDS, sample=sample, places=places)
-                tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
+                tables[f"r{release}.{name}"] = results[first_names[release, name]].table
             drawn = None if sample else self._noise(laws, count)
 
         def key(node: exp.Table) -> str:

@@ -305,19 +305,24 @@ class Earlier:
             "and fresh=True measures again"
         )
 
-    def behind(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | PlannedAgain | None:
+    def schemas(self) -> Schemas:
+        """The column types of the private tables by now, for several calls of ``behind``."""
+        return self._schemas()
+
+    def behind(
+        self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
+    ) -> Combination | PlannedAgain | None:
         """How the numbers of a release follow from the measurements that it rests on, of its data version.
 
         A measurement whose integers the ledger does not keep, or that is too large for a matrix, is planned again. None
-        where the batch is not understood as it was. ``entries``: all releases, by number.
+        where the batch is not understood as it was. ``entries``: all releases, by number; ``schemas`` as by now.
         """
         if "horizon" in entry.description:
-            return self._over_time(entry, entries, alpha)
+            return self._over_time(entry, entries, alpha, schemas)
         rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
         every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
         if not every <= entries.keys():
             return None
-        schemas = self._schemas()
         pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
         prepared = self._prepared(entry, schemas)
         if prepared is None:
@@ -351,13 +356,15 @@ class Earlier:
         except SQLError:
             return None
 
-    def _over_time(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | None:
+    def _over_time(
+        self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
+    ) -> Combination | None:
         """``behind`` of a release of a horizon: it rests on all earlier ones."""
         name, place = entry.description.get("schedule"), int(entry.description["horizon"]["place"])
         mine = [e for e in entries.values() if e.description.get("schedule") == name and "horizon" in e.description]
         at = {int(e.description["horizon"]["place"]): e for e in mine}
         one = next((one for one in self._books.ledger().schedules() if one.name == name), None)
-        prepared = self._prepared(entry, self._schemas())
+        prepared = self._prepared(entry, schemas)
         if one is None or prepared is None or any(before not in at for before in range(place)):
             return None
         measured = {at[k].id: self.measurement(at[k].id) for k in range(place + 1)}

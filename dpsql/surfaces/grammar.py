@@ -57,6 +57,15 @@ def seconds(text: str) -> float:
     return value
 
 
+def horizon(text: str) -> int | str:
+    """A number of periods, or that there is no last one."""
+    if text == "endless":
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of periods; give one such as 120, or endless")
+
+
 def number(text: str) -> float:
     """A float, which argparse calls a number in its messages."""
     return float(text)
@@ -163,9 +172,9 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
             "--seed",
             "--max-groups",
             "--max-bytes",
-            "--horizon",
         )
     },
+    "--horizon": {"type": horizon},
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
     "--mcp-port": {"type": int},
@@ -310,8 +319,8 @@ file FILE?  SQL file of the batch, or - for stdin; it reads the table as if it h
 {_BUDGET}
 --table NAME  the table, where the policy has several with periods
 --from DATE  the earliest period; default: the first of all
---horizon N  measure so many periods each together with the earlier ones, so that totals so far have the least error
---windows N,N  with --horizon, also sums over the last so many periods, such as 7,30
+--horizon N  measure so many periods, or endless, each together with earlier ones: totals so far of least error
+--windows N,N  with --horizon, also sums over the last so many periods, such as 7,30; if endless, these alone
 {_LABEL}{_TODAY}{_PLACES}
 
 dpsql schedule list  show the standing batches, and which periods of each are released, due, or cut off

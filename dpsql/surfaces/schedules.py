@@ -28,13 +28,14 @@ def add(options: argparse.Namespace) -> None:
             output.print_json({**_record(made), **(said if errors else {})})
         elif not options.quiet:
             which = f"{len(made.factors):,} periods" if made.factors else "every period"
+            when = "all numbers and periods" if made.factors else "all numbers, after long"
             print(
                 f"{made.name} releases {', '.join(made.views)} of {which} of {made.table} from {made.first} on, "
                 f"at {_cost(made)} each. Nothing was charged; 'dpsql release --due' releases what is over."
             )
             if errors:
                 rows = [[_sum(made, window), f"{alone:.4g}", f"{over:.4g}"] for window, alone, over in errors]
-                print("standard errors, root mean square over all numbers and periods:")
+                print(f"standard errors, root mean square over {when}:")
                 heads = ("sum over", "each period alone", "the horizon")
                 print(output.grid(heads, ["VARCHAR", "DOUBLE", "DOUBLE"], rows, indent=2))
 
@@ -136,4 +137,4 @@ def _cost(one: Schedule) -> str:
 def _record(one: Schedule) -> dict[str, object]:
     left_out = ("removed", "kernel", "factors", "strategy")
     held = {name: value for name, value in one.as_dict().items() if name not in left_out}
-    return {**held, **({"horizon": len(one.factors)} if one.factors else {})}
+    return {**held, **({"horizon": len(one.factors) or "endless"} if one.kernel else {})}

@@ -855,6 +855,8 @@ ELSEWHERE = {
     'population="sample" needs the cells of a batch': "replicates/test_planned_again.py",
     "a batch over a horizon asks nothing of": "driver/test_horizon.py",
     "windows are numbers of periods": "driver/test_horizon.py",
+    "an endless horizon has windows": "driver/test_horizon.py",
+    "horizon=… is no number of periods": "driver/test_horizon.py",
     "a horizon is measured with Gaussian noise": "driver/test_horizon.py",
     "… measures each period together with all before": "driver/test_horizon.py",
     "… measures each period as the first one was": "driver/test_horizon.py",

@@ -129,6 +129,37 @@ def test_what_a_row_loses_by_all_releases_is_what_its_period_paid(
     assert lost(mine, away) == 0
 
 
+ENDLESS: dict[str, Any] = {"name": "m", "epsilon": 1, "horizon": "endless", "windows": [2]}
+
+
+def test_an_endless_horizon_reads_few_periods_and_pays_once(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows of the first, a middle and the last period: by all releases together a row loses what its period paid."""
+    found = []
+    for held in (world, *(World(tmp_path / day, (*ROWS, ("b", day, 8.0))) for day in ("2024-01-05", "2024-03-31"))):
+        con = held.connect("2024-07-01")
+        con.schedules.add(BATCH, **ENDLESS)
+        with jobs(monkeypatch) as seen:
+            assert [one.failure for one in con.schedules.release_due()] == [""] * 6
+        found.append(seen)
+    paid = found[0][0][0].charge.mu_squared
+    for other in found[1:]:
+        assert paid * Fraction(98, 100) < lost(found[0], other) <= paid
+    assert [len(job.over.numbers) for job, _ in found[0] if job.over is not None] == [1, 2, 2, 2, 2, 2]
+    (one,) = con.schedules.standing()
+    assert con.schedules.progress(one).as_dict() == {"released": 6, "due": 0, "cut_off": 0}
+    shown = {window: over for window, _, over in con.schedules.errors(one)}
+    assert list(shown) == [1, 2]
+    text = (
+        "SELECT ward, period, n, SUM(n) OVER (PARTITION BY ward ORDER BY period ROWS 1 PRECEDING) AS two FROM by_ward"
+    )
+    two = con.sql(f"{text} ORDER BY period, ward", errors=True).column("two_stderr")[-1]
+    counts = [row[1] for row in con.sql("SELECT ward, n_stderr FROM by_ward_latest").fetchall()]
+    assert float(two) < np.sqrt(2) * float(counts[0])  # the noise of one cancels some of the next
+    assert con.rebuild() == 6
+
+
 def test_noise_for_one_release_alone_would_be_too_little(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +387,9 @@ BAD: dict[str, tuple[dict[str, str], dict[str, Any], type[Error], str]] = {
     "long": ({}, {"horizon": 2001}, DataError, "a horizon has 1 to 2,000 periods"),
     "none": ({}, {"horizon": 0}, Error, "horizon"),
     "wide": ({}, {"windows": [7]}, DataError, "windows are numbers of periods from 1 to the horizon's 6"),
+    "endless": ({}, {"horizon": "endless", "windows": []}, DataError, "an endless horizon has windows"),
+    "endless and wide": ({}, {"horizon": "endless", "windows": [2001]}, DataError, "from 1 to the horizon's 2,000"),
+    "a word": ({}, {"horizon": "years"}, DataError, "horizon='years' is no number of periods"),
     "text": ({}, {"windows": "3"}, DataError, "windows are numbers of periods"),
     "days": (
         {},

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import random
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
 import pytest
 from helpers import compiled_of, engine_of, exact, policy_of, tables_of
 
-from dpsql.measure.scan_sql import select_list
+from dpsql.measure.scan_sql import _stays_within, select_list, summed
 from dpsql.policy import Policy
+from dpsql.workload.expr.lines import line_of
+from dpsql.workload.expr.measures import measure_of
+from dpsql.workload.expr.total import VALUES
 from dpsql.workload.expr.value_sql import render
+from dpsql.workload.expr.values import Stored
 
 
 def _policy(column: str) -> Policy:
@@ -60,12 +67,52 @@ def test_days_by_their_number() -> None:
     )
     policy = _policy("{ lower = 2020-01-01, upper = 2021-12-31 }")
     batch = "SELECT v, COUNT(*) FROM t GROUP BY v"
-    assert "list_extract" in _select(batch, policy, con)
+    assert "list_extract" not in _select(batch, policy, con)  # they count up
     assert [int(n) for n in exact(batch, policy, con).answers].count(1) == 366 + 365 + 1
     days = ("2020-01-01", "2020-02-29", "2021-07-01", "2021-12-31")
     _same(con, policy, [f"v {c} DATE '{day}'" for day in days for c in ("<", ">=", "=")] + ["v IS NULL"])
     far = _policy("{}")
     _same(con, far, ["v > DATE '9999-12-30'", "v < DATE '0001-01-02'", "v < DATE '2020-01-01'"])
+
+
+@pytest.mark.parametrize("kind", ["TINYINT", "BIGINT", "UTINYINT", "UBIGINT", "HUGEINT", "UHUGEINT"])
+def test_numbers_that_count_up(kind: str) -> None:
+    con = duckdb.connect()
+    unsigned = kind.startswith("U")
+    least, most = 0 if unsigned else -(2**7), 2**7 - 1
+    con.execute(f"CREATE TABLE t AS SELECT i::{kind} AS v FROM range({least}, {most + 1}) r(i) UNION ALL SELECT NULL")
+    if not kind.endswith("TINYINT"):
+        con.execute(f"INSERT INTO t VALUES (9223372036854775807), ({0 if unsigned else -9223372036854775808})")
+    low, high = (1, 99) if unsigned else (-3, 99)
+    policy = _policy(f"{{ lower = {low}, upper = {high}, other = true }}")
+    batch = "SELECT v, COUNT(*) FROM t GROUP BY v"
+    assert "list_extract" not in _select(batch, policy, con)
+    wanted = con.execute(f"SELECT count(*) FROM t WHERE NOT v BETWEEN {low} AND {high}").fetchone()
+    counts = [int(n) for n in exact(batch, policy, con).answers]
+    assert counts == [1] * (high - low + 1) + [wanted[0], 1]  # type: ignore[index]
+    _same(con, policy, ["v < 7", "v >= 98", "v = 0", "v IS NULL"])
+
+
+def test_a_sum_that_needs_no_clamp_stays_within_its_bounds() -> None:
+    draw, con, shown = random.Random(25), duckdb.connect(), 0
+    for number in range(200):
+        lower = Fraction(draw.randrange(-(10**6), 10**6), draw.choice([1, 3, 7, 10, 100, 2**20]))
+        grid, step = (
+            draw.choice([1, 2, 9, 1000, 2**20, 2**30 + 1]),
+            Fraction(draw.randrange(1, 99), 10 ** draw.randrange(9)),
+        )
+        if number % 10 == 0:  # hardly a double lies between
+            lower, step = Fraction(10**18 + draw.randrange(100)), Fraction(1)
+        measure = measure_of("v", line_of("DOUBLE"), lower, lower + grid * step, step, "v")
+        shown += _stays_within(measure)
+        ends, width = (float(measure.lower), float(measure.upper)), float(measure.upper - measure.lower)
+        near = [math.nextafter(end, to) for end in ends for to in (-math.inf, math.inf)]
+        values = [*ends, *near, *(ends[0] + width * draw.random() for _ in range(20)), math.inf, -math.inf, 1e300]
+        text = render(summed(measure, {"v": Stored("v", "DOUBLE", VALUES)})).replace(f'"{VALUES}".', "")
+        con.execute("CREATE OR REPLACE TABLE t AS SELECT unnest(?::DOUBLE[]) AS v", [values])
+        found = [row[0] for row in con.execute(f"SELECT {text} FROM t").fetchall()]
+        assert all(u is not None and 0 <= u <= 2 * grid and u % 2 == 0 for u in found)
+    assert 150 < shown < 200
 
 
 @pytest.mark.parametrize("kind", ["SMALLINT", "BIGINT", "UINTEGER", "UBIGINT", "HUGEINT", "UHUGEINT"])

@@ -11,7 +11,7 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.over_time import LONGEST, OverTime
 from dpsql.strategy.ranges import over_time
-from dpsql.strategy.ranges.over_time import least_over_time
+from dpsql.strategy.ranges.over_time import least_endless, least_over_time
 
 
 def written(held: OverTime) -> Floats:
@@ -73,6 +73,38 @@ def test_the_error_is_near_the_certified_least(n: int, lengths: tuple[int, ...],
         s * np.minimum(np.arange(1, n + 1), length).sum() for s, length in zip(share, (*lengths, n), strict=True)
     )
     assert found.error < 0.6 * alone
+
+
+@pytest.mark.parametrize("windows", [(7,), (3, 12), (1, 30, 90)])
+def test_an_endless_horizon_pays_once_and_forgets(windows: tuple[int, ...]) -> None:
+    held, n = least_endless(windows), 8 * max(windows)
+    C = np.array([[*held.row(at), *[0] * (n - 1 - at)] for at in range(n)], dtype=np.float64)
+    # A period that was read for the last time has paid for all of its column, and none pays more.
+    norms = [sum(int(v) ** 2 for v in column) for column in C.T.tolist()]
+    assert max(norms) == held.l2_squared == norms[n // 2]
+    assert [at for at, v in enumerate(held.row(n - 1)) if v] == list(held.reads(n - 1))
+    assert len(held.reads(n - 1)) == max(windows)
+    inverse = np.linalg.inv(C)
+    assert np.allclose(held.weights(n - 1), inverse[-1], rtol=1e-9, atol=1e-15)
+    root = OverTime(tuple(np.rint(over_time._root(max(windows)) * 2**16).astype(int).tolist()), ())
+    for window in windows:
+        sums = inverse[n - window :].sum(axis=0)
+        assert held.settled(window) == pytest.approx(held.l2_squared * float(sums @ sums), rel=1e-3)
+        # Never above the root from which it starts by more than another window gains.
+        assert held.settled(window) <= 1.3 * root.settled(window)
+    gains = [held.settled(window) / root.settled(window) for window in windows]
+    assert np.mean(gains) <= 1.0
+    assert held.settled(windows[-1]) < 0.8 * windows[-1] or windows == (7,)
+    assert held.stable
+
+
+def test_slopes_of_an_endless_horizon_are_those_of_its_error() -> None:
+    f, step = over_time._root(9) + 0.01 * np.cos(np.arange(9)), 1e-6
+    value, slope = over_time._settled(f, (2, 5), (0.3, 2.0))
+    found = [(over_time._settled(f + step * e, (2, 5), (0.3, 2.0))[0] - value) / step for e in np.eye(9)]
+    assert np.allclose(found, slope, rtol=1e-4, atol=1e-4 * np.abs(slope).max())
+    with pytest.raises(DataError, match="an endless horizon has windows of 1 to"):
+        least_endless(())
 
 
 def test_slopes_are_those_of_the_error() -> None:

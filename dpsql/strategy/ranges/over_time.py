@@ -25,7 +25,7 @@ import scipy
 from scipy import fft
 
 from dpsql.arrays import Floats
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg.lines import reciprocal
 from dpsql.linalg.over_time import LONGEST, OverTime, lower_toeplitz, window_sums
 
@@ -66,13 +66,80 @@ def least_over_time(n: int, windows: Sequence[int], bands: int | None = None) ->
     def error(f: Floats) -> tuple[float, Floats]:
         return _error(f, n, lengths, shares)
 
-    k = np.arange(1, width)
-    start = np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
+    start = _root(width)
     found = scipy.optimize.minimize(error, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
     best = min((start, np.asarray(found)), key=lambda f: error(f)[0] if f[0] > 0 else np.inf)
     measured = _integers(best, n)
     totals = (measured.spread(length).sum() for length in lengths)
     return Horizon(measured, lengths, float(sum(s * t for s, t in zip(shares, totals, strict=True))), float(lower))
+
+
+def least_endless(windows: Sequence[int]) -> OverTime:
+    """What is measured after each of any number of periods, for sums over windows of these lengths. DataError.
+
+    T alone, with as many coefficients f as the longest window has periods, so that each measurement reads no more of
+    them and every column has one norm whatever comes later. Its errors do not grow with the number of periods, but
+    those of totals of all so far do, as of independent releases of weight 1 / f(1). f starts from the coefficients of
+    (1 - z)^-1/2, which fall, so that f has no root within the unit circle (Enestrom and Kakeya) and 1 / f fades; from
+    there it descends on the windows' squared errors, each over its own at the start, and stays if 1 / f fades still.
+    Cost O(w log w) a step for a longest window of w periods.
+    """
+    lengths = tuple(sorted({*windows}))
+    if not lengths or not 1 <= lengths[0] <= lengths[-1] <= LONGEST:
+        raise DataError(f"strategy: an endless horizon has windows of 1 to {LONGEST:,} periods")
+    start = _root(lengths[-1])
+    first = _settled(start, lengths, (1.0,) * len(lengths), apart=True)[0]
+    shares = [1.0 / each for each in np.atleast_1d(first)]
+
+    def error(f: Floats) -> tuple[float, Floats]:
+        total, slope = _settled(f, lengths, shares)
+        return float(total), slope
+
+    found = np.asarray(
+        scipy.optimize.minimize(error, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
+    )
+    made = [_scaled(f) for f in (start, found) if f[0] > 0]
+    totals = [sum(s * held.settled(length) for s, length in zip(shares, lengths, strict=True)) for held in made]
+    return made[-1] if made[-1].stable and totals[-1] < totals[0] else made[0]
+
+
+def _scaled(f: Floats) -> OverTime:
+    """T in integers, f(0) = 2^16."""
+    return OverTime(tuple(np.rint(f / f[0] * 2.0**_KERNEL_BITS).astype(np.int64).tolist()), ())
+
+
+def _settled(
+    f: Floats, windows: Sequence[int], shares: Sequence[float], *, apart: bool = False
+) -> tuple[Floats | float, Floats]:
+    """|f|^2 times the weighed squared errors of windows of T^-1 z after long, and its gradient by f; ``apart``: each.
+
+    The sums over a window are z times h = (1 + ... + z^(L - 1)) g, g = 1 / f, whose squares add up to their error; as
+    power series dg = -g g df.
+    """
+    n, norm = 8 * f.size, float(f @ f)
+    held = np.zeros(n)
+    held[: f.size] = f
+    try:
+        g = reciprocal(held)
+    except InternalError:  # a step too far: 1 / f does not fade
+        return np.inf, np.zeros(f.size)
+    each, by_g = [], np.zeros(n)
+    for window, share in zip(windows, shares, strict=True):
+        h = window_sums(g, window)
+        each.append(share * float(h @ h))
+        by_g += 2.0 * share * window_sums(h[::-1], window)[::-1]
+    length = fft.next_fast_len(2 * n, real=True)
+    waves = fft.rfft(g, length)
+    squared = fft.rfft(fft.irfft(waves * waves, length)[:n], length)
+    by_f = -fft.irfft(fft.rfft(by_g, length) * np.conj(squared), length)[: f.size]
+    total = norm * np.array(each)
+    return (total if apart else float(total.sum())), np.asarray(norm * by_f + 2.0 * sum(each) * f)
+
+
+def _root(n: int) -> Floats:
+    """The first coefficients of (1 - z)^-1/2."""
+    k = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
 
 
 def _integers(f: Floats, n: int) -> OverTime:

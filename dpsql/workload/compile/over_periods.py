@@ -71,8 +71,8 @@ class Over:
 
     @property
     def numbers(self) -> range:
-        """The periods up to this one."""
-        return range(self.first, self.first + self.place + 1)
+        """The periods that are read: this one, and those before it that the horizon still measures."""
+        return range(self.first + self.measured.reads(self.place).start, self.first + self.place + 1)
 
     @property
     def said(self) -> Json:
@@ -88,10 +88,10 @@ class Over:
         return tuple(_over(layout, width, self.periods, self.numbers) for layout in self.layouts)
 
     def all_integers(self) -> Factored:
-        """B_t = (C_t0 B, ..., C_tt B). SQLError where B is never written out."""
+        """B_t = (C_t0 B, ..., C_tt B), of the periods that are read. SQLError where B is never written out."""
         if self.integers.written is None:
             raise SQLError("a batch over a horizon is measured by one matrix; ask for fewer groups")
-        row, (mixing, basis) = self.measured.row(self.place), self.integers.written
+        row, (mixing, basis) = self.measured.row(self.place)[-len(self.numbers) :], self.integers.written
         weighed = sparse.kron(np.array([row], dtype=np.int64), sparse.csr_array(mixing), format="csr")
         several = sparse.kron(sparse.eye_array(len(row), dtype=np.int64), basis, format="csr")
         return Factored(sparse.csr_array(weighed), sparse.csr_array(several))
