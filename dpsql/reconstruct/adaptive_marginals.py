@@ -5,12 +5,14 @@ Measurements k_j x_S + noise of one variance on sets S of axes speak of every re
 
     u_T = sum_j k_j C_T (mean of y_j over S_j - T) / N_T,        N_T = sum_j k_j^2 / prod_(S_j - T) d.
 
-Of a residual that no measurement has nothing is known, and the table on T is made up: the one of largest entropy whose
-smaller marginals are those found before (Ireland and Kullback 1968, by iterative proportional fitting; the product of
-its columns where T has two axes). Zero, as least squares has it, would be far off where columns are skewed: the sum of
-what each says of a pair is no product. What is put together is moved as little as its precision asks for until all
-tables agree and no entry is negative (``possible_marginals``), a made-up one counting a hundredth of the least that
-was measured (GReM-LNN: Mullins, Fuentes, Xiao, Kifer, Musco and Sheldon 2024, where unmeasured residuals are zero).
+What is inside of measured sets is moved as little as its precision asks for until all of it agrees and no entry is
+negative (``possible_marginals``; GReM-LNN: Mullins, Fuentes, Xiao, Kifer, Musco and Sheldon 2024). Of a residual that
+no measurement has nothing is known, and the table on T is made up. Zero, as least squares has it, would be far off
+where columns are skewed: the sum of what each says of a pair is no product. A pair is independent given a third axis,
+of those whose pairs with both were measured the one on which both depend most, and a product where there is none;
+such pairs agree with their columns. Of more axes it is the table of largest entropy over its parts (Ireland and
+Kullback 1968, by iterative proportional fitting), and all tables are then moved until they agree, a made-up one
+counting a hundredth of the least that was measured.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from dpsql.reconstruct.possible_marginals import Axes, PossibleMarginals, Tables
 MADE_UP = 0.01
 """How much a made-up table counts, beside the measured one that counts least."""
 _SWEEPS = 15  # of iterative proportional fitting
+_WORK, _EACH = 4e9, 1e5  # additions of the steps until all tables agree; what a table costs beside its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,9 @@ class MarginalFit:
         little = MADE_UP * min(weights.values(), default=1.0)
         for S in PossibleMarginals(marginals, {}).largest:
             weights.setdefault(S, little)
-        return PossibleMarginals(marginals, weights).solve(most=most)[0]
+        problem = PossibleMarginals(marginals, weights)
+        steps = _WORK / (problem.work + _EACH * len(problem.largest))
+        return problem.solve(most=min(most, max(100, int(steps))))[0]
 
     def guess(self, most: int, sweeps: int = 1) -> Tables:
         """All candidates' marginals, none negative: those inside measured ones agree, and all pairs with them.
@@ -145,17 +150,19 @@ class MarginalFit:
         if len(axes) == 1:
             return np.full(shape, float(known[()]) / prod(shape))
         table = np.ones(shape)
-        for T in inside(axes):  # where little depends on more than two axes this is nearly it already
-            if T != axes:
-                power = 1 if (len(axes) - len(T)) % 2 else -1
-                factor = known[T].reshape([self.model.sizes[i] if i in T else 1 for i in axes])
-                table *= factor if power > 0 else np.divide(1.0, factor, out=np.zeros_like(factor), where=factor > 0)
+        for T in list(inside(axes))[1:]:  # where little depends on more than two axes this is nearly it already
+            factor = known[T].reshape([self.model.sizes[i] if i in T else 1 for i in axes])
+            if (len(axes) - len(T)) % 2:
+                table *= factor
+            else:
+                table *= np.divide(1.0, factor, out=np.zeros_like(factor), where=factor > 0)
         for _ in range(sweeps if len(axes) > 2 else 0):
             for part in combinations(axes, len(axes) - 1):
                 gone = next(at for at, axis in enumerate(axes) if axis not in part)
                 now = table.sum(axis=gone, keepdims=True)
                 table *= np.divide(known[part].reshape(now.shape), now, out=np.zeros_like(now), where=now > 0)
         return table
+
 
 def _given(found: Tables, one: int, two: int, third: int) -> Floats:
     """The table of two axes that are independent given a third one: its columns' sums are those of both."""

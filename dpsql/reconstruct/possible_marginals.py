@@ -112,9 +112,10 @@ class PossibleMarginals:
     ) -> tuple[Tables, Solution]:
         """(the marginals, the proof) to a gap of ``accuracy`` x (1 + value), or what ``most`` steps reach.
 
-        ``multipliers``: the l_S to begin from, 0 where there is none; those at the end are left there. Never fails: no entry of what it returns is below 0 by more than rounding, all agree, and the gap says how good
-        they are; the solution's ``w`` are the entries of the largest sets. Cost of a step: 2^k passes over every
-        largest marginal, k its axes.
+        ``multipliers``: the l_S to begin from, 0 where there is none; those at the end are left there. Never fails: no
+        entry of what it returns is below 0 by more than rounding, all agree, and the gap says how good they are; the
+        solution's ``w`` are the entries of the largest sets. Cost of a step: 2^k passes over every largest marginal, k
+        its axes.
         """
         root = {S: sqrt(self.weights[S]) for S in self.largest}
         held = {} if multipliers is None else multipliers

@@ -68,10 +68,10 @@ def test_the_optimum_of_another_method(seed: int) -> None:
     basis, s, _ = np.linalg.svd(A, full_matrices=False)
     basis = basis[:, s > 1e-9 * s[0]]
     # Of all c with basis @ c >= 0 the nearest to c0 is c0 + basis^T l, of the l >= 0 that make it least.
-    start = basis.T @ b
-    l, _ = optimize.nnls(basis.T, -start)
-    least = 0.5 * float(np.sum((basis @ (start + basis.T @ l) - b) ** 2))
-    assert (basis @ (start + basis.T @ l)).min() >= -1e-8
+    multipliers, _ = optimize.nnls(basis.T, -(basis.T @ b))
+    nearest = basis @ (basis.T @ (b + multipliers))
+    assert nearest.min() >= -1e-8
+    least = 0.5 * float(np.sum((nearest - b) ** 2))
     assert found.value == pytest.approx(least, rel=1e-5, abs=1e-5)
     assert distance(tables, problem.marginals, problem.weights) == pytest.approx(2 * found.value, rel=1e-9)
 

@@ -150,28 +150,15 @@ def structured_strategy(
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     until = np.inf if time_limit is None else monotonic() + time_limit
     centres = centres_of(batch, wanted, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
-    chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
-    home = homes(batch.histograms, wanted)
-    costs: dict[Place, float] = {}
-    drafts: list[tuple[Residual, float]] = []
-    measured = 0
-    for place, blocks in wanted.items():
-        table, component, axes = place
-        mine = [block for block in blocks if chooser.reaches(block, axes)]
-        if not mine:
-            continue
-        if noise == "laplace":
-            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
-            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
-        integers = chooser.integers(place, mine)
-        residual = Residual(table, component, axes, home[place], integers)
-        error = sum(chooser.squared(block, axes, integers) for block in mine)
-        measured += residual.rows
-        if measured > MAX_MEASURED:
-            raise _too_many_measurements(batch, wanted)
-        drafts.append((residual, error))
     units = _Units.of(batch)
-    residuals, expected, l1, l2 = _rounded(batch, drafts, units, noise, tolerance)
+    while True:
+        chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
+        drafts, costs = _drafts(batch, wanted, chooser, noise)
+        residuals = _rounded(batch, drafts, units, noise, tolerance)
+        if not centres or KroneckerIntegers(batch.histograms, residuals).fits:
+            break
+        centres = {}  # integers around a centre are larger than those that add up to 0
+    expected, l1, l2 = _reached(batch, drafts, residuals, units, noise)
     method = METHOD if batch.pure else MIXED
     if noise == "laplace":
         found = _tables(batch, costs, units, tolerance)
@@ -301,12 +288,38 @@ def _weights(drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str
     return out
 
 
+def _drafts(
+    batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices, noise: str
+) -> tuple[list[tuple[Residual, float]], dict[Place, float]]:
+    """Every residual and its error at the multiplier 1; for Laplace noise also what whole tables would cost there."""
+    home = homes(batch.histograms, wanted)
+    costs: dict[Place, float] = {}
+    drafts: list[tuple[Residual, float]] = []
+    measured = 0
+    for place, blocks in wanted.items():
+        table, component, axes = place
+        mine = [block for block in blocks if chooser.reaches(block, axes)]
+        if not mine:
+            continue
+        if noise == "laplace":
+            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
+            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
+        integers = chooser.integers(place, mine)
+        residual = Residual(table, component, axes, home[place], integers)
+        error = sum(chooser.squared(block, axes, integers) for block in mine)
+        measured += residual.rows
+        if measured > MAX_MEASURED:
+            raise _too_many_measurements(batch, wanted)
+        drafts.append((residual, error))
+    return drafts, costs
+
+
 def _rounded(
     batch: Structured, drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str, tolerance: float
-) -> tuple[tuple[Residual, ...], float, int, int]:
-    """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best.
+) -> tuple[Residual, ...]:
+    """The residuals with whole multipliers, their error within tolerance / 10 of the best.
 
-    Where multipliers so fine are too large to measure exactly, the finest that are not; the error is theirs.
+    Where multipliers so fine are too large to measure exactly, the finest that are not, or 1 at the least.
     """
     error = np.array([e for _, e in drafts])
     wanted = _weights(drafts, units, noise)
@@ -333,10 +346,22 @@ def _rounded(
         k = {number: times // shared for number, times in k.items()}
         residuals = tuple(replace(residual, multiplier=k[number]) for number, (residual, _) in enumerate(drafts))
         if not finest or KroneckerIntegers(batch.histograms, residuals).fits:
-            break
+            return residuals
+
+
+def _reached(
+    batch: Structured,
+    drafts: Sequence[tuple[Residual, float]],
+    residuals: tuple[Residual, ...],
+    units: _Units,
+    noise: str,
+) -> tuple[float, int, int]:
+    """(error at sensitivity 1, L1, squared L2) of residuals with their multipliers."""
     l1, l2 = _known(batch, residuals)
     sensitivity = (l1 / units.common) ** 2 if noise == "laplace" else l2 / units.common**2
-    return residuals, sensitivity * squares(k), -(-l1 // units.common), -(-l2 // units.common**2)
+    times = np.array([residual.multiplier for residual in residuals], dtype=np.float64)
+    squares = float((np.array([error for _, error in drafts]) / times**2).sum())
+    return sensitivity * squares, -(-l1 // units.common), -(-l2 // units.common**2)
 
 
 def _bound(batch: Structured, drafts: Sequence[tuple[Residual, float]]) -> float:
