@@ -77,7 +77,7 @@ class MarginalFit:
 
     def tables(self, most: int = 2000) -> Tables:
         """All candidates' marginals: none negative, all agreeing. ``most`` steps; fewer where it is exact enough."""
-        found, known = self.guess(most, _SWEEPS), self._inside
+        found, known = self._guessed(most, _SWEEPS, dict(self._multipliers)), self._inside  # the same however often
         if all(len(S) <= 2 or S in known for S in self.model.candidates):
             return found
         residuals: Tables = {T: np.asarray(_centred(found[T])) for T in self.model.candidates}
@@ -91,17 +91,21 @@ class MarginalFit:
         steps = _WORK / (problem.work + _EACH * len(problem.largest))
         return problem.solve(most=min(most, max(100, int(steps))))[0]
 
-    def guess(self, most: int, sweeps: int = 1) -> Tables:
+    def guess(self, most: int) -> Tables:
         """All candidates' marginals, none negative: those inside measured ones agree, and all pairs with them.
 
         It takes up the search where the last one was left.
         """
+        return self._guessed(most, 1, self._multipliers)
+
+    def _guessed(self, most: int, sweeps: int, multipliers: Tables) -> Tables:
+        """The same by so many sweeps of proportional fitting, from multipliers which it moves on."""
         if not self.times:
             return {axes: np.zeros(self.model.shape(axes)) for axes in self.model.candidates}
         residuals = {T: np.asarray(self._sums[T] / self._precision[T]) for T in self._precision}
         weights = {S: squares / self.model.variance for S, squares in self.times.items()}
         measured = PossibleMarginals({S: self._spread(S, residuals) for S in self._inside}, weights)
-        found = measured.solve(most=most, multipliers=self._multipliers)[0]
+        found = measured.solve(most=most, multipliers=multipliers)[0]
         found[()] = np.asarray(next(iter(found.values())).sum())
         between = self._between(found)
         for T in self.model.candidates:

@@ -68,6 +68,8 @@ def test_tables_of_noise_are_possible_and_agree() -> None:
     for S in ((0,), (1,), (2,), (0, 2), (1, 2), (0, 2)):
         fit.learn(S, 1, np.rint(draws.normal(5, 20, [SIZES[i] for i in S])).astype(int).ravel().tolist())
     found = fit.tables()
+    for S, again in fit.tables().items():
+        assert (again == found[S]).all()  # an answer is the same however often it is asked for
     for S in CANDIDATES:
         assert found[S].min() >= 0
         for T in (T for T in CANDIDATES if set(T) < set(S)):
