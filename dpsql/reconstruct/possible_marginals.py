@@ -107,17 +107,21 @@ class PossibleMarginals:
                 out += moved[T].reshape(shape) / self._spread(axes, T)
         return out
 
-    def solve(self, *, most: int = 2000, accuracy: float = 1e-4) -> tuple[Tables, Solution]:
+    def solve(
+        self, *, most: int = 2000, accuracy: float = 1e-4, multipliers: Tables | None = None
+    ) -> tuple[Tables, Solution]:
         """(the marginals, the proof) to a gap of ``accuracy`` x (1 + value), or what ``most`` steps reach.
 
-        Never fails: no entry of what it returns is below 0 by more than rounding, all agree, and the gap says how good
-        they are; the solution's ``w`` are the entries of the largest sets. Cost of a step: 2^k passes over every
-        largest marginal, k its axes.
+        ``multipliers``: the l_S to begin from, 0 where there is none; those at the end are left there. Never fails: no
+        entry of what it returns is below 0 by more than rounding, all agree, and the gap says how good they are; the
+        solution's ``w`` are the entries of the largest sets. Cost of a step: 2^k passes over every largest marginal, k
+        its axes.
         """
         root = {S: sqrt(self.weights[S]) for S in self.largest}
-        now = {S: np.zeros_like(self.marginals[S]) for S in self.largest}
+        held = {} if multipliers is None else multipliers
+        now = {S: held[S] / root[S] if S in held else np.zeros_like(self.marginals[S]) for S in self.largest}
         ahead, pace = dict(now), 1.0
-        best = self._judged(now, 0)
+        best = self._judged({S: root[S] * now[S] for S in self.largest}, 0)
         for step in range(1, most + 1):
             moved = self.moved({S: root[S] * ahead[S] for S in self.largest})
             after = {S: np.maximum(ahead[S] - root[S] * self.table(S, moved), 0.0) for S in self.largest}
@@ -127,7 +131,8 @@ class PossibleMarginals:
             ahead = {S: after[S] + push * (after[S] - now[S]) for S in self.largest}
             now, pace = after, faster
             if step % _BETWEEN == 0 or step == most:
-                best = min(best, self._judged({S: root[S] * now[S] for S in self.largest}, step), key=_worth)
+                held.update({S: root[S] * now[S] for S in self.largest})
+                best = min(best, self._judged({S: held[S] for S in self.largest}, step), key=_worth)
                 if best[1].gap <= accuracy * (1.0 + best[1].value):
                     tables, found = best
                     return tables, Solution(found.w, found.value, found.gap, found.rounds, True)

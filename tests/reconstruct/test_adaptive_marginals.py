@@ -40,6 +40,21 @@ def test_what_is_not_measured_has_the_largest_entropy() -> None:
     assert fit.tables()[0, 1, 2] == pytest.approx(given, rel=1e-5)
 
 
+def test_a_pair_that_was_not_measured_goes_together_as_a_third_axis_has_it() -> None:
+    """Axes 0 and 2 are what 1 makes of them: where 0 is 1 and 2 are known their pair is that of the chain."""
+    chain = np.einsum("ij,jk->ijk", [[9, 1, 0, 4], [0, 8, 2, 2], [3, 0, 6, 5]], [[1, 3], [2, 0], [0, 5], [1, 1]])
+    pairs = tuple(S for S in CANDIDATES if len(S) < 3)
+    true = {S: chain.sum(axis=tuple(i for i in range(3) if i not in S)) for S in pairs}
+    fit = MarginalModel(SIZES, pairs, 1.0).start()
+    for S in ((0,), (1,), (2,), (0, 1), (1, 2)):
+        fit.learn(S, 2, 2 * true[S].ravel())
+    product = np.outer(true[0,], true[2,]) / chain.sum()
+    given = np.einsum("ij,j,jk->ik", true[0, 1], 1 / true[1,], true[1, 2])
+    assert fit.tables()[0, 2] == pytest.approx(given, rel=1e-5)
+    assert np.abs(given - product).sum() > 5
+    assert fit.guess(0)[0, 2] == pytest.approx(given, rel=1e-5)  # takes up what was found before
+
+
 def test_measurements_count_by_their_precision() -> None:
     """A marginal on one axis, at 1 and at 3: by hand (y1 + 3 y3) / 10."""
     fit = MarginalModel((2,), ((0,),), 1.0).start()
@@ -53,6 +68,8 @@ def test_tables_of_noise_are_possible_and_agree() -> None:
     for S in ((0,), (1,), (2,), (0, 2), (1, 2), (0, 2)):
         fit.learn(S, 1, np.rint(draws.normal(5, 20, [SIZES[i] for i in S])).astype(int).ravel().tolist())
     found = fit.tables()
+    for S, again in fit.tables().items():
+        assert (again == found[S]).all()  # an answer is the same however often it is asked for
     for S in CANDIDATES:
         assert found[S].min() >= 0
         for T in (T for T in CANDIDATES if set(T) < set(S)):

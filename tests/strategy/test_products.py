@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from dpsql.linalg.arrow import Barb, root_trace
 from dpsql.linalg.blocks import Mixed
 from dpsql.strategy.kronecker import root_parts
 from dpsql.strategy.kronecker.structured_bound import structured_bound
+from dpsql.workload.compile import kronecker
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload
 
@@ -150,3 +153,24 @@ def test_the_largest_error_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_columns_with_contributions_are_no_products() -> None:
     with pytest.raises(DataError, match="products needs at least one part"):
         workload.products(order=1)
+
+
+def test_where_integers_around_centres_are_too_large_those_that_add_up_to_nothing_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns, sets = some("prefixes")
+    monkeypatch.setattr(kronecker, "_LEAST", 28)
+    found = strategy.select(workload.products(*columns, sets=sets))
+    assert not [p for r in found.residuals for p in r.integers if isinstance(p, Mixed) and p.centre is not None]
+    assert found.lower_bound is not None
+    assert found.expected < 1.25 * found.lower_bound
+
+
+@pytest.mark.long
+def test_all_pairs_of_a_census_are_planned() -> None:
+    """Groups of values, and a region that no group counts, on each of fourteen columns."""
+    sizes = (86, 10, 101, 17, 8, 16, 7, 6, 3, 101, 101, 100, 43, 3)
+    columns = [workload.from_matrix(np.eye(d, dtype=np.int64)[:-1]) for d in sizes]
+    found = strategy.select(workload.products(*columns, sets=list(combinations(range(len(sizes)), 2))))
+    assert found.lower_bound is not None
+    assert found.expected < 1.005 * found.lower_bound

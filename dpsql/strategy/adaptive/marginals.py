@@ -246,7 +246,7 @@ class MarginalCourse:
     def known(self) -> dict[Axes, Floats]:
         """The estimate so far, roughly."""
         if not self._known:
-            self._known = self.fit.tables(_ROUGH)
+            self._known = self.fit.guess(_ROUGH)
         return self._known
 
     def _left_over(self, axes: Axes) -> float:

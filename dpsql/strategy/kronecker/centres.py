@@ -40,6 +40,7 @@ _MAX_TERMS = 1_000_000
 _STEADY, _MOVING = 12, 80  # steps with the centres where they were, and with moving ones
 _IDLE = 30  # moving ones without a gain, after which no more are made
 _LEAST = 1e-3  # what centres have to save, of the error
+_FEW = 32  # regions of which one may be left out
 _RIDGE = 1e-9
 _FINENESS = {1: 64, 2: 32, 3: 16}  # integers of a centre over its regions, by the axes of a block that have one
 _FLOOR = 1e-10
@@ -88,6 +89,16 @@ def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], de
     for _ in range(_STEADY):
         search.step(moving=False)
     return {key: AxisCentre(whole[key], _short(axis.mu)) for key, axis in search.axes.items()}
+
+
+def _nearly_even(matrix: Csr) -> bool:
+    """Whether each region is in a row of its own, but for a few of many: then even centres cost hardly more."""
+    rows, d = matrix.shape
+    return is_marginal(matrix) or (
+        rows == matrix.nnz >= d - d / _FEW
+        and len(np.unique(matrix.indices)) == rows
+        and bool((np.abs(matrix.data) == abs(matrix.data[0])).all())
+    )
 
 
 def _short(weights: Floats) -> Floats:
@@ -175,7 +186,8 @@ class _Search:
         for table, f in factors.values():
             for axis in f.axes:
                 d = batch.sizes[table][axis]
-                if (table, axis) not in apart and 1 < d < _MOST_CUBES ** (1 / 3) and not is_marginal(f.matrix):
+                small = 1 < d < _MOST_CUBES ** (1 / 3) and not _nearly_even(f.matrix)
+                if (table, axis) not in apart and small:
                     axes.setdefault((table, axis), _Axis(d))
         cubes = 0
         for key, own in sorted(axes.items(), key=lambda item: item[1].d):

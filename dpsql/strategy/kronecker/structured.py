@@ -153,30 +153,16 @@ def structured_strategy(
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     until = np.inf if time_limit is None else monotonic() + time_limit
     centres = centres_of(batch, wanted, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
-    chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
-    home = homes(batch.histograms, wanted)
-    costs: dict[Place, float] = {}
-    drafts: list[tuple[Residual, float]] = []
-    measured = 0
-    for place, blocks in wanted.items():
-        table, component, axes = place
-        mine = [block for block in blocks if chooser.reaches(block, axes)]
-        if not mine:
-            continue
-        if noise == "laplace":
-            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
-            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
-        integers = chooser.integers(place, mine)
-        residual = Residual(table, component, axes, home[place], integers)
-        error = sum(chooser.squared(block, axes, integers) for block in mine)
-        measured += residual.rows
-        if measured > MAX_MEASURED:
-            raise _too_many_measurements(batch, wanted)
-        drafts.append((residual, error))
     units = _Units.of(batch)
+    while True:
+        chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
+        drafts, costs = _drafts(batch, wanted, chooser, noise)
+        tables = _Tables(drafts, units) if noise == "gaussian" else None
+        residuals, expected, l1, l2 = _rounded(batch, drafts, units, tables, tolerance)
+        if not centres or KroneckerIntegers(batch.histograms, residuals).fits:
+            break
+        centres = {}  # integers around a centre are larger than those that add up to 0
     method = METHOD if batch.pure else MIXED
-    tables = _Tables(drafts, units) if noise == "gaussian" else None
-    residuals, expected, l1, l2 = _rounded(batch, drafts, units, tables, tolerance)
     if tables is None:
         found = _tables(batch, costs, units, tolerance)
         ranked = tuple(sorted([(method, expected)] + ([(found.method, found.expected)] if found else []), key=_second))
@@ -358,6 +344,32 @@ def _laplace_weights(drafts: Sequence[tuple[Residual, float]], units: _Units) ->
     return out
 
 
+def _drafts(
+    batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices, noise: str
+) -> tuple[list[tuple[Residual, float]], dict[Place, float]]:
+    """Every residual and its error at the multiplier 1; for Laplace noise also what whole tables would cost there."""
+    home = homes(batch.histograms, wanted)
+    costs: dict[Place, float] = {}
+    drafts: list[tuple[Residual, float]] = []
+    measured = 0
+    for place, blocks in wanted.items():
+        table, component, axes = place
+        mine = [block for block in blocks if chooser.reaches(block, axes)]
+        if not mine:
+            continue
+        if noise == "laplace":
+            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
+            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
+        integers = chooser.integers(place, mine)
+        residual = Residual(table, component, axes, home[place], integers)
+        error = sum(chooser.squared(block, axes, integers) for block in mine)
+        measured += residual.rows
+        if measured > MAX_MEASURED:
+            raise _too_many_measurements(batch, wanted)
+        drafts.append((residual, error))
+    return drafts, costs
+
+
 def _rounded(
     batch: Structured,
     drafts: Sequence[tuple[Residual, float]],
@@ -368,7 +380,7 @@ def _rounded(
     """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best.
 
     ``tables`` for Gaussian noise, None for Laplace noise. Where multipliers so fine are too large to measure exactly,
-    the finest that are not; the error is theirs.
+    the finest that are not, or 1 at the least; the error is theirs.
     """
     error = np.array([e for _, e in drafts])
     norms = [residual.norms[0] for residual, _ in drafts]
