@@ -200,6 +200,12 @@ class MatrixStrategy(Strategy):
     def _frame(self) -> Frame:
         if "frame" not in self._cache:
             even = evened(self.mixing, self.blocks)
-            self._cache["frame"] = Frame(even, self.basis, self._cache.get("independent", False))
+            placed = self._cache.pop("placed", None)
+            if placed is None:
+                self._cache["frame"] = Frame(even, self.basis, self._cache.get("independent", False))
+            else:
+                rows, coords, span, held = placed
+                self._cache["frame"] = Frame(even.astype(np.float64) @ coords, rows, independent=True)
+                self._cache["frame"].hold(span, held)
         found: Frame = self._cache["frame"]
         return found
