@@ -304,7 +304,8 @@ class Task:
                 weights.append((block, np.full(N, 1.0 / N), bound))
                 late += 1
                 continue
-            piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram)
+            placed = None if block.coords is None else (block.basis, block.coords)
+            piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram, placed=placed)
             found.append(spread(piece, block.copies))
             upper, lower = upper + block.count * solution.upper, lower + block.count * solution.lower
             weights.append((block, solution.weights, solution.lower))

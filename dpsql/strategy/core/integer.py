@@ -43,7 +43,7 @@ class Piece:
     Where ``copies`` is k > 1, ``rows`` are those of k problems that are alike, one after the other (k u x n): the root
     is that of each, and no record moves two of them.
     ``placed``: independent rows that span ``rows``, of coordinates ``coords``, and the coordinates of all queries of
-    the workload in them, where these were worked out.
+    the workload in them, where these were worked out. ``MatrixStrategy`` checks them before it uses them.
     """
 
     rows: Csr

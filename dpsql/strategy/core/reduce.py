@@ -38,8 +38,8 @@ class Block:
     column numbers in ``contributions`` (in W where that is None).
     A block with ``gram`` of one dimension is a bundle of single rows that share no column:
     each is a problem of its own with that entry. A block with ``copies`` is the first of problems that are alike:
-    the others have the same answer over cells of their own. ``cells``: the distinct columns of the basis, where they
-    are known.
+    the others have the same answer over cells of their own. ``cells``: the distinct columns of the basis, and
+    ``coords`` (q x v) all queries in it, as floats know them, where these are known.
     """
 
     basis: Csr
@@ -48,6 +48,7 @@ class Block:
     places: NDArray[np.int64]
     copies: Copies | None = None
     cells: Distinct | None = None
+    coords: Matrix | None = None
 
     @property
     def count(self) -> int:
@@ -120,8 +121,9 @@ def merge_cells(W: Workload) -> tuple[Workload, Csr]:
 def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
     span, inner = W.span, W.inner
     diagonal = weight = inner.diagonal()
+    back: Csr | None = None
     if diagonal is not None:
-        kept, diagonal = _merge_rows(span, diagonal)
+        kept, diagonal, back = _merge_rows(span, diagonal)
         span = _rows_at(span, kept)
         inner = algebra.Diagonal(np.sqrt(diagonal))
         coupling = np.arange(span.shape[0])
@@ -174,7 +176,8 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
             columns = sparse.csc_array(_rows_at(held, chosen.picked)), mine
         else:
             columns = _columns(chosen.rows, W, mine)
-        out.append(Block(chosen.rows, chosen.gram(own), *columns, cells=reuse))
+        coords = back @ chosen.coords if number == 1 and back is not None else None
+        out.append(Block(chosen.rows, chosen.gram(own), *columns, cells=reuse, coords=coords))
     return tuple(out)
 
 
@@ -258,13 +261,25 @@ def _rows_at(matrix: Csr, rows: Ints) -> Csr:
     return matrix if every else sparse.csr_array(matrix[rows])
 
 
-def _merge_rows(span: Csr, weight: Floats) -> tuple[Ints, Floats]:
-    """The numbers of the distinct rows, and their squared weights added up; rows of zeros or without weight go."""
+def _merge_rows(span: Csr, weight: Floats) -> tuple[Ints, Floats, Csr | None]:
+    """The numbers of the distinct rows, their squared weights added up, and all rows as multiples of these (q x k).
+
+    Rows of zeros or without weight go. The multiples, 1 and -1, are not given where a row other than 0 goes.
+    """
     found = distinct_columns(sparse.csr_array(span.T), up_to_sign=True)
-    used = found.label >= 0
+    used = np.flatnonzero(found.label >= 0)
     total = np.bincount(found.label[used], weights=weight[used], minlength=found.keep.size)
     alive = total > 0
-    return found.keep[alive], np.asarray(total[alive], dtype=np.float64)
+    kept = found.keep[alive]
+    if not alive.all() or not span.has_sorted_indices or not span.data.all():
+        return kept, np.asarray(total[alive], dtype=np.float64), None
+    first = np.zeros(span.shape[0], dtype=np.int64)
+    first[used] = span.data[span.indptr[used]]
+    label = found.label[used]
+    back = sparse.csr_array(
+        (np.sign(first[used] * np.sign(first[kept[label]])), (used, label)), (first.size, kept.size)
+    )
+    return kept, np.asarray(total, dtype=np.float64), back
 
 
 @dataclass(frozen=True, eq=False)

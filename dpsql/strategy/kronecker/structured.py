@@ -150,28 +150,16 @@ def structured_strategy(
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     until = np.inf if time_limit is None else monotonic() + time_limit
     centres = centres_of(batch, wanted, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
-    chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
-    home = homes(batch.histograms, wanted)
-    costs: dict[Place, float] = {}
-    drafts: list[tuple[Residual, float]] = []
-    measured = 0
-    for place, blocks in wanted.items():
-        table, component, axes = place
-        mine = [block for block in blocks if chooser.reaches(block, axes)]
-        if not mine:
-            continue
-        if noise == "laplace":
-            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
-            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
-        integers = chooser.integers(place, mine)
-        residual = Residual(table, component, axes, home[place], integers)
-        error = sum(chooser.squared(block, axes, integers) for block in mine)
-        measured += residual.rows
-        if measured > MAX_MEASURED:
-            raise _too_many_measurements(batch, wanted)
-        drafts.append((residual, error))
-    units = _Units.of(batch)
-    residuals, expected, l1, l2 = _rounded(batch, drafts, units, noise, tolerance)
+    units, limit = _Units.of(batch), None if time_limit is None else until
+    try:
+        drafts, costs = _drafts(batch, wanted, ResidualMatrices(batch, noise, tolerance, limit, centres))
+        residuals, expected, l1, l2 = _rounded(batch, drafts, units, noise, tolerance)
+    except DataError:
+        if not any(held.integers is not None for held in centres.values()):
+            raise
+        # Matrices around centres have larger integers than those around the mean, and these may fit.
+        drafts, costs = _drafts(batch, wanted, ResidualMatrices(batch, noise, tolerance, limit))
+        residuals, expected, l1, l2 = _rounded(batch, drafts, units, noise, tolerance)
     method = METHOD if batch.pure else MIXED
     if noise == "laplace":
         found = _tables(batch, costs, units, tolerance)
@@ -183,6 +171,32 @@ def structured_strategy(
     weights = {key: held.weights for key, held in centres.items()}
     lower = _bound(batch, drafts) if exact else structured_bound(batch, until, weights)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
+
+
+def _drafts(
+    batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices
+) -> tuple[list[tuple[Residual, float]], dict[Place, float]]:
+    """The residuals with their errors e_T, and for Laplace noise the errors where every region is measured."""
+    home = homes(batch.histograms, wanted)
+    costs: dict[Place, float] = {}
+    drafts: list[tuple[Residual, float]] = []
+    measured = 0
+    for place, blocks in wanted.items():
+        table, component, axes = place
+        mine = [block for block in blocks if chooser.reaches(block, axes)]
+        if not mine:
+            continue
+        if chooser.noise == "laplace":
+            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
+            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
+        integers = chooser.integers(place, mine)
+        residual = Residual(table, component, axes, home[place], integers)
+        error = sum(chooser.squared(block, axes, integers) for block in mine)
+        measured += residual.rows
+        if measured > MAX_MEASURED:
+            raise _too_many_measurements(batch, wanted)
+        drafts.append((residual, error))
+    return drafts, costs
 
 
 def _second(entry: tuple[str, float]) -> float:
