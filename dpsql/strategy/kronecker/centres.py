@@ -36,8 +36,8 @@ from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.workload.compile.structured import Structured, is_marginal
 
-# Of the axes that get centres of their own, the smallest first, sum of d^3 up to which all steps take all regions, a few
-# seconds; beyond, up to the second figure, most steps take runs of neighbours, whose own sum is held to the first.
+# Of the axes that get centres of their own, the smallest first, sum of d^3 up to which all steps take all regions, a
+# few seconds; beyond, up to the second figure, most steps take runs of neighbours, whose own sum is held to the first.
 _FEW_CUBES, _MOST_CUBES = 1e7, 1.6e8
 _RUNS = 128
 _POLISHED, _STEADY_LONG = 4, 4  # steps over all regions of such axes
