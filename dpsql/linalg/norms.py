@@ -41,9 +41,9 @@ class Part:
     label: Ints
     blocks: tuple[int, ...]
 
-    def of(self, mixing: Array) -> Array:
+    def of(self, mixing: Matrix) -> Array:
         """The part's own matrix."""
-        return mixing[np.ix_(self.rows, self.inside)]
+        return np.asarray(dense(mixing)[np.ix_(self.rows, self.inside)])
 
 
 def column_norms(mixing: Matrix, columns: Sparse, parted: Sequence[Part] | None = None) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def _each_by_blocks(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> l
     if added is not None:
         mixing, blocks = mixing[~alone], [size for size in blocks if size > 1]
         if not blocks:
-            return added.tolist()
+            return [int(value) for value in added.tolist()]
     starts = block_starts(blocks)
     out: list[int] = []
     for chunk in product_chunks(mixing, columns):

@@ -172,6 +172,7 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
         _check_rank(chosen.rows.shape[0])
         before(chosen.gram_seconds())
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
+        columns: tuple[Sparse, Ints]
         if number == 1 and chosen.picked is not None:  # of the very rows that are moved already
             columns = sparse.csc_array(_rows_at(held, chosen.picked)), mine
         else:

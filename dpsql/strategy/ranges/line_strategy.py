@@ -83,7 +83,7 @@ def line_strategy(n: int, family: str, noise: str) -> LinePlan:
     if noise == "laplace":
         line, total = _blocks(n, family)
         return LinePlan(line, family, noise, "nested-blocks", line.l1**2 * total, None, svd_bound)
-    shift = CyclicLine(_circulant(n)) if family == "ranges" else _fourth_root(n)
+    shift: CyclicLine | PrefixLine = CyclicLine(_circulant(n)) if family == "ranges" else _fourth_root(n)
     total = _total(shift.spread, n, family)
     method = "circulant" if family == "ranges" else "prefix-transform"
     return LinePlan(shift, family, noise, method, shift.l2_squared * total, lower, svd_bound)
