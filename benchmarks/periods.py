@@ -163,7 +163,7 @@ def trends(draws: int) -> None:
 
 def endless() -> None:
     """The table of windows of an endless horizon, beside one of as many days as are asked and each day alone."""
-    print("\nRoot of the squared error of sums over windows at sensitivity 1, after long; endless horizons read as many")
+    print("\nRoot of the squared error of sums over windows at sensitivity 1; endless horizons read as many")
     print("periods a release as their longest window has, a horizon of 1,000 reads all so far.\n")
     print("| windows | of | alone | horizon of 1,000, last | endless | over the horizon | column's memory | seconds |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")

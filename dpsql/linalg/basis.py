@@ -16,7 +16,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
-from dpsql.linalg.columns import Distinct, distinct_columns
+from dpsql.linalg.columns import Distinct, columns_at, distinct_columns
 from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.inner import Inner
 
@@ -33,10 +33,14 @@ _SECONDS = 2.2e-10  # on one slow core, for each multiplication of the QR and of
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """``rows`` (v x n integer csr, independent) and ``coords`` (q x v, ndarray or csr): span = coords @ rows."""
+    """``rows`` (v x n integer csr, independent) and ``coords`` (q x v, ndarray or csr): span = coords @ rows.
+
+    ``picked`` (v,): their numbers in the span, where they are some of its rows.
+    """
 
     rows: Csr
     coords: Matrix
+    picked: Ints | None = None
 
     def gram(self, inner: Inner) -> Floats:
         """coords^T (F^T F) coords (v x v): the Gram matrix of the workload in these coordinates."""
@@ -95,9 +99,9 @@ def choose_basis(
         return Basis(sparse.csr_array((0, span.shape[1]), dtype=np.int64), np.zeros((span.shape[0], 0)))
     if found is None or used.size < span.shape[0]:
         found = distinct_columns(part)
-    D = sparse.csr_array(part[:, found.keep])
+    D = columns_at(part, found.keep)
     if int(np.diff(sparse.csc_array(D).indptr).max()) == 1:
-        return _place(part, modular.identity_csr(used.size), used, span.shape[0])
+        return _place(part, modular.identity_csr(used.size), used, span.shape[0], np.arange(used.size))
     if exact and 4 * D.shape[1] < D.shape[0] and modular.rank(_thin(D)) == D.shape[1]:
         # Far more rows than columns, and no linear relation among these: no row need be picked.
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
@@ -112,10 +116,10 @@ def choose_basis(
             return _place(lift, D, used, span.shape[0])
     if rank == D.shape[0] and (not exact or modular.spans(D, D)):
         # All rows are independent: nothing to choose.
-        return _place(part, modular.identity_csr(used.size), used, span.shape[0])
+        return _place(part, modular.identity_csr(used.size), used, span.shape[0], np.arange(used.size))
     for picked, coords in _choices(D, rank, order, R):
         if not exact or modular.spans(D, sparse.csr_array(D[picked])):
-            return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0])
+            return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0], picked)
     raise InternalError("strategy: no independent rows were found that span the workload")
 
 
@@ -138,13 +142,13 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
     yield picked, coordinates(D, sparse.csr_array(D[picked]))
 
 
-def _place(rows: Csr, coords: Matrix, used: Ints, q: int) -> Basis:
-    """Coordinates for all q rows from those of the ``used`` ones."""
+def _place(rows: Csr, coords: Matrix, used: Ints, q: int, picked: Ints | None = None) -> Basis:
+    """Coordinates for all q rows from those of the ``used`` ones; ``picked``: of which the rows are."""
     if used.size < q:
         back = sparse.csr_array((np.ones(used.size), (used, np.arange(used.size))), shape=(q, used.size))
         coords = back @ coords
     coords = sparse.csr_array(coords).astype(np.float64) if is_sparse(coords) else coords
-    return Basis(sparse.csr_array(rows).astype(np.int64), coords)
+    return Basis(sparse.csr_array(rows).astype(np.int64), coords, None if picked is None else used[picked])
 
 
 def _indicator(label: Ints, classes: int) -> Csr:
@@ -218,7 +222,7 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
     """
     # Columns that no row of the basis tells apart are alike in all that it spans.
     keep = distinct_columns(rows).keep
-    S, B = (part if keep.size == part.shape[1] else sparse.csr_array(part[:, keep]) for part in (span, rows))
+    S, B = columns_at(span, keep), columns_at(rows, keep)
     v = B.shape[0]
     coords: Matrix
     csc = sparse.csc_array(B)

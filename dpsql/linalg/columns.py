@@ -13,8 +13,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dpsql.arrays import Array, Csr, Ints, Matrix
+from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
 
+_SOME = 2048  # columns that mostly link all rows already
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
 
@@ -112,13 +113,37 @@ def _distinct_slowly(indptr: Array, indices: Array, data: Ints) -> Distinct:
     return Distinct(np.asarray(keep, dtype=np.int64), label)
 
 
-def disjoint_blocks(matrix: Matrix, coupling: Ints) -> tuple[int, Ints]:
+def columns_at(matrix: Sparse, keep: Ints) -> Csr:
+    """The columns ``keep`` (ascending) of a matrix, as csr. Cost O(nnz), a fraction of what slicing takes."""
+    csr = sparse.csr_array(matrix)
+    if keep.size == csr.shape[1]:
+        return csr
+    place = np.full(csr.shape[1], -1, dtype=csr.indices.dtype)
+    place[keep] = np.arange(keep.size, dtype=csr.indices.dtype)
+    column = place[csr.indices]
+    there = column >= 0
+    before = np.concatenate([[0], np.cumsum(there)]).astype(csr.indptr.dtype)
+    parts = csr.data[there], column[there], before[csr.indptr]
+    return sparse.csr_array(parts, shape=(csr.shape[0], keep.size))
+
+
+def disjoint_blocks(matrix: Sparse, coupling: Ints) -> tuple[int, Ints]:
     """(number, labels of the q rows): rows that share a column or a coupling label, transitively.
 
     ``matrix`` is q x N, ``coupling`` (q,) as in ``inner.Inner.coupling``. Cost O(nnz).
     """
-    q = matrix.shape[0]
-    csc = sparse.csc_array(matrix)
+    N = matrix.shape[1]
+    if N > 2 * _SOME:
+        # More columns only link more: where a few of them link all rows, so do all.
+        found = _linked(sparse.csc_array(columns_at(matrix, np.arange(0, N, N // _SOME))), coupling)
+        if found[0] == 1:
+            return found
+    return _linked(sparse.csc_array(matrix), coupling)
+
+
+def _linked(csc: Sparse, coupling: Ints) -> tuple[int, Ints]:
+    """``disjoint_blocks`` of a csc matrix."""
+    q = csc.shape[0]
     # Consecutive rows of a column are linked, and consecutive rows of a coupling label.
     follows = np.ones(csc.nnz, dtype=bool)
     follows[csc.indptr[:-1][np.diff(csc.indptr) > 0]] = False

@@ -1,4 +1,4 @@
-"""Exact products of long integer vectors with cyclic and causal convolutions.
+"""Exact products of long integer vectors with cyclic convolutions.
 
 They take a vector of n Python integers below 2^bits in size, ``bits`` a public bound, and give Python integers. Long
 values are cut into words by that bound alone, so that no step depends on the data but in its result.
@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ LARGEST = 2**24
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """The n x n integer matrix with entries f(i - j): ``cyclic`` of period n, else f(k) = 0 for k < 0 (causal).
+    """The n x n integer matrix with entries f(i - j), f of period n.
 
     No column is longer than the first.
     ``kernel`` (n,) int64 is f(0), ..., f(n - 1), below 2^24 in size. Raises DataError for others, and where the
@@ -36,7 +35,6 @@ class Convolution:
     """
 
     kernel: Ints = field(repr=False)
-    cyclic: ClassVar[bool]
 
     def __post_init__(self) -> None:
         f = self.kernel
@@ -64,7 +62,7 @@ class Convolution:
 
     def digest(self) -> bytes:
         """The SHA-256 of the integers."""
-        return hashlib.sha256((b"cyclic" if self.cyclic else b"causal") + self.kernel.tobytes()).digest()
+        return hashlib.sha256(b"cyclic" + self.kernel.tobytes()).digest()
 
     @property
     def length(self) -> int:
@@ -95,8 +93,7 @@ class Convolution:
             for digit in digits:
                 whole = np.rint(fft.irfft(spectrum * fft.rfft(digit, self.length), self.length)).astype(np.int64)
                 part = whole[:n].copy()
-                if self.cyclic:
-                    part[: n - 1] += whole[n : 2 * n - 1]
+                part[: n - 1] += whole[n : 2 * n - 1]
                 found.append(part)
             return found
 
@@ -110,5 +107,4 @@ class Convolution:
             raise DataError(f"linalg: a matrix of {n} x {n} entries is not written out; use its products")
         at = np.arange(n)
         apart = at[:, None] - at
-        held = self.kernel[apart % n]
-        return held if self.cyclic else np.where(apart >= 0, held, 0)
+        return np.asarray(self.kernel[apart % n])

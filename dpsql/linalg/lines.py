@@ -1,8 +1,8 @@
 """Ways to measure a line of n ordered cells whose errors have closed forms: integers, their inverse, its spread.
 
 ``CyclicLine`` is a circulant: every column has the same norm and every range of one length the same error.
-``CausalLine`` is a lower triangular Toeplitz matrix: prefix j needs the measurements up to j alone. ``BlockLine`` sums
-nested blocks, whose projections commute. None of them is ever written out.
+``BlockLine`` sums nested blocks, whose projections commute. ``dpsql.linalg.prefix_line`` has the line whose prefixes
+alone are asked. None of them is ever written out.
 """
 
 from __future__ import annotations
@@ -80,8 +80,6 @@ class CyclicLine(Convolution):
     is the least squares estimate. Raises InternalError where an eigenvalue might be zero.
     """
 
-    cyclic = True
-
     @cached_property
     def eigenvalues(self) -> Floats:
         found = fft.rfft(self.kernel.astype(np.float64)).real
@@ -114,36 +112,6 @@ class CyclicLine(Convolution):
         if self.n % 2 == 0:
             twice[-1] = 1.0
         return float((twice * self.eigenvalues**2).sum() / self.n)
-
-
-@dataclass(frozen=True, eq=False)
-class CausalLine(Convolution):
-    """B_ij = f(i - j) for i >= j, else 0, ``kernel`` (n,) int64 = f, f(0) > 0.
-
-    With rho the coefficients of 1 / ((1 - z) f(z)), prefix j is sum_i rho_(j-1-i) y_i, of spread
-    rho_0^2 + ... + rho_(j-1)^2. B is square. The spread is that of prefixes alone.
-    """
-
-    cyclic = False
-
-    @cached_property
-    def _rho(self) -> Floats:
-        u = reciprocal(self.kernel.astype(np.float64))
-        return np.cumsum(u)
-
-    @cached_property
-    def spread(self) -> ByLength:
-        """By the number of the prefix."""
-        return ByLength(np.concatenate([[0.0], np.cumsum(self._rho**2)]))
-
-    def prefix_sums(self, y: Floats) -> Floats:
-        """A convolution of y with rho."""
-        return np.concatenate([[0.0], _series(self._rho, y, self.n)])
-
-    def largest_norm(self, order: int) -> float:
-        """Of the first column in floats: each other one is a part of it."""
-        held = np.abs(self.kernel.astype(np.float64))
-        return float(held.sum() if order == 1 else held @ held)
 
 
 @dataclass(frozen=True)
@@ -238,24 +206,3 @@ class BlockLine:
         """The norm of the first column, counted block by block."""
         first = [float(weight) for size, weight in zip(self.sizes, self.weights, strict=True) if size]
         return sum(value**order for value in first)
-
-
-def reciprocal(f: Floats) -> Floats:
-    """The coefficients of 1 / f(z), as many as f has: Newton's iteration, twice as many a step. f(0) is not 0."""
-    u = np.array([1.0 / f[0]])
-    while u.size < f.size:
-        size = min(2 * u.size, f.size)
-        error = -_series(f[:size], u, size)
-        error[0] += 2.0
-        u = _series(u, error, size)
-    one = _series(f, u, f.size)
-    one[0] -= 1.0
-    if float(np.abs(one).max()) > 1e-9:
-        raise InternalError("linalg: a triangular matrix could not be inverted in floats")
-    return u
-
-
-def _series(a: Floats, b: Floats, size: int) -> Floats:
-    """The first ``size`` coefficients of the product of two power series."""
-    length = fft.next_fast_len(a.size + b.size, real=True)
-    return np.asarray(fft.irfft(fft.rfft(a, length) * fft.rfft(b, length), length)[:size])

@@ -8,6 +8,7 @@ otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
@@ -15,25 +16,49 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.exact import CHUNK, SPARSE_COST, max_abs, product_chunks, whole
 from dpsql.linalg.forms import dense, is_sparse
 
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
 _ROOT_BITS = 32
 _FEW_PARTS = 16
+_TINY = 4  # rows, or blocks of rows, and columns together
 _WORTH_PARTING = 2**26  # multiplications of a product from which its parts are looked for
 
 
-def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a block diagonal matrix: the ``rows`` and the ``inside`` (columns of the matrix) that it takes.
+
+    ``columns``: the distinct ones of what it is multiplied by; ``label`` (N,): each one's place among them, -1 for
+    zeros. ``blocks``: the sizes of its blocks of rows.
+    """
+
+    rows: Ints
+    inside: Ints
+    columns: Sparse
+    label: Ints
+    blocks: tuple[int, ...]
+
+    def of(self, mixing: Matrix) -> Array:
+        """The part's own matrix."""
+        return np.asarray(dense(mixing)[np.ix_(self.rows, self.inside)])
+
+
+def column_norms(mixing: Matrix, columns: Sparse, parted: Sequence[Part] | None = None) -> tuple[int, int]:
     """(largest L1, largest squared L2) norm of a column of mixing @ columns, exactly.
 
     Cost: one p x v x N product, of each part over its distinct columns where ``mixing`` falls into few parts; where
-    nothing is negative and columns hold few entries, O(nnz v) instead. Shapes as in ``product_chunks``.
+    nothing is negative and columns hold few entries, O(nnz v) instead. Shapes as in ``product_chunks``. ``parted``:
+    the parts, where they are known.
     """
-    parted = parts_of(mixing, columns)
+    parted = parts_of(mixing, columns) if parted is None else parted
     if parted is not None:
-        l1, l2 = (_largest_sum([(each_norm(*part[:2], order), part[2]) for part in parted]) for order in (1, 2))
+        l1, l2 = (
+            _largest_sum([(each_norm(part.of(mixing), part.columns, order), part.label) for part in parted])
+            for order in (1, 2)
+        )
         return l1, l2
     sparse_norms = few_entries(mixing, columns)
     if sparse_norms is not None:
@@ -49,28 +74,39 @@ def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
     return l1, l2
 
 
-def block_norm(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> int:
+def block_norm(mixing: Matrix, columns: Sparse, blocks: Sequence[int], parted: Sequence[Part] | None = None) -> int:
     """The largest, over columns of mixing @ columns, sum over blocks of rows of the largest absolute entry, exactly.
 
     ``blocks``: sizes that add up to p. Cost and shapes as ``product_chunks``, less for rows alone in a block where few
-    entries meet; sums beyond 2^53 in Python integers.
+    entries meet, and of each part over its distinct columns where ``mixing`` falls into few; sums beyond 2^53 in Python
+    integers. ``parted``: the parts, where they are known.
     """
+    parted = parts_of(mixing, columns, blocks) if parted is None else parted
+    if parted is not None:
+        return _largest_sum(
+            [(_each_by_blocks(part.of(mixing), part.columns, part.blocks), part.label) for part in parted]
+        )
+    return max(_each_by_blocks(mixing, columns, blocks), default=0)
+
+
+def _each_by_blocks(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> list[int]:
+    """``block_norm`` of every column (N,)."""
     alone = np.repeat(np.array(blocks) == 1, blocks)
     added = _added(mixing[alone], columns) if alone.any() else None
     if added is not None:
         mixing, blocks = mixing[~alone], [size for size in blocks if size > 1]
         if not blocks:
-            return int(added.max(initial=0))
+            return [int(value) for value in added.tolist()]
     starts = block_starts(blocks)
-    largest = at = 0
+    out: list[int] = []
     for chunk in product_chunks(mixing, columns):
         tops = np.maximum.reduceat(np.abs(chunk), starts, axis=0) if chunk.size else chunk
         small = tops.dtype != object and len(starts) * int(tops.max(initial=0)) < 2**53
         sums = whole((tops.astype(np.float64) if small else whole(tops)).sum(axis=0))
         if added is not None:
-            sums = sums + added[at : at + len(sums)]
-        largest, at = max(largest, int(sums.max(initial=0))), at + len(sums)
-    return largest
+            sums = sums + added[len(out) : len(out) + len(sums)]
+        out.extend(sums.tolist())
+    return out
 
 
 def _added(mixing: Matrix, columns: Sparse) -> Ints | None:
@@ -94,31 +130,33 @@ def block_starts(blocks: Sequence[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int64)
 
 
-def parts_of(mixing: Matrix, columns: Sparse) -> list[tuple[Array, Sparse, Ints]] | None:
-    """Parts of a block diagonal ``mixing``: (part, distinct columns of its rows, each column's place or -1).
+def parts_of(mixing: Matrix, columns: Sparse, blocks: Sequence[int] = ()) -> list[Part] | None:
+    """The parts of a block diagonal ``mixing``; by ``blocks``, if any, those that share no block of rows either.
 
     The norm (or its square) of a column of the product is the sum of those of its parts. None where the product is
     small, or there is one part, or many. Cost O(p v + nnz).
     """
     if is_sparse(mixing) or mixing.ndim != 2 or mixing.size * columns.shape[1] < _WORTH_PARTING:
         return None
-    p = mixing.shape[0]
+    sizes = np.array(blocks, dtype=np.int64) if len(blocks) else np.ones(mixing.shape[0], dtype=np.int64)
+    owner, k = np.repeat(np.arange(sizes.size), sizes), sizes.size
     left, right = np.nonzero(mixing)
-    size = p + mixing.shape[1]
-    graph = sparse.coo_array((np.ones(left.size, dtype=np.int8), (left, right + p)), shape=(size, size))
+    size = k + mixing.shape[1]
+    graph = sparse.coo_array((np.ones(left.size, dtype=np.int8), (owner[left], right + k)), shape=(size, size))
     component = connected_components(graph, directed=False)[1]
-    small = np.bincount(component) <= 2  # an entry alone: all of these are one part
+    small = np.bincount(component) <= _TINY  # all of these are one part
     label = np.unique(np.where(small[component], -1, component), return_inverse=True)[1]
     number = int(label.max()) + 1
     if not 1 < number <= _FEW_PARTS:
         return None
     held = sparse.csr_array(columns)
-    found: list[tuple[Array, Sparse, Ints]] = []
+    found: list[Part] = []
     for one in range(number):
-        rows, inside = np.flatnonzero(label[:p] == one), np.flatnonzero(label[p:] == one)
+        rows, inside = np.flatnonzero(label[owner] == one), np.flatnonzero(label[k:] == one)
         mine = sparse.csr_array(held[inside])
         alike = distinct_columns(mine)
-        found.append((mixing[np.ix_(rows, inside)], sparse.csc_array(mine[:, alike.keep]), alike.label))
+        distinct = sparse.csc_array(columns_at(mine, alike.keep))
+        found.append(Part(rows, inside, distinct, alike.label, tuple(sizes[label[:k] == one].tolist())))
     return found
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from scipy import fft
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.lines import reciprocal
 
 LONGEST = 2_000
 """Periods of a horizon: its errors are worked out from matrices of so many rows and columns."""
@@ -134,3 +134,24 @@ def window_sums(M: Floats, window: int) -> Floats:
     if window < len(M):
         sums[window:] -= sums[:-window].copy()
     return np.asarray(sums)
+
+
+def reciprocal(f: Floats) -> Floats:
+    """The coefficients of 1 / f(z), as many as f has: Newton's iteration, twice as many a step. f(0) is not 0."""
+    u = np.array([1.0 / f[0]])
+    while u.size < f.size:
+        size = min(2 * u.size, f.size)
+        error = -_series(f[:size], u, size)
+        error[0] += 2.0
+        u = _series(u, error, size)
+    one = _series(f, u, f.size)
+    one[0] -= 1.0
+    if float(np.abs(one).max()) > 1e-9:
+        raise InternalError("linalg: a triangular matrix could not be inverted in floats")
+    return u
+
+
+def _series(a: Floats, b: Floats, size: int) -> Floats:
+    """The first ``size`` coefficients of the product of two power series."""
+    length = fft.next_fast_len(a.size + b.size, real=True)
+    return np.asarray(fft.irfft(fft.rfft(a, length) * fft.rfft(b, length), length)[:size])

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg.exact import words_of
-from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine
+from dpsql.linalg.lines import BlockLine, CyclicLine
 from dpsql.linalg.norms import largest_norm
+from dpsql.linalg.prefix_line import PrefixLine
+from dpsql.strategy.ranges.line_strategy import line_strategy
 
 
 def _long(rng: np.random.Generator, n: int) -> list[int]:
@@ -19,21 +21,39 @@ def _long(rng: np.random.Generator, n: int) -> list[int]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 100])
-@pytest.mark.parametrize("line", [CyclicLine, CausalLine])
-def test_convolutions_are_exact(n: int, line: type[CyclicLine | CausalLine]) -> None:
+def test_convolutions_are_exact(n: int) -> None:
     rng = np.random.default_rng(n)
-    held = line(rng.integers(-(2**20), 2**20, n))
+    held = CyclicLine(rng.integers(-(2**20), 2**20, n))
     x = _long(rng, n)
     assert held.times(x, 112) == list(held.matrix().astype(object) @ np.array(x, dtype=object))
 
 
-@pytest.mark.parametrize("line", [CyclicLine, CausalLine])
-def test_the_largest_counts_are_exact(line: type[CyclicLine | CausalLine]) -> None:
-    held = line(np.full(5000, 2**20 - 1, dtype=np.int64))
+def test_the_largest_counts_are_exact() -> None:
+    held = CyclicLine(np.full(5000, 2**20 - 1, dtype=np.int64))
     x = [2**63 - 1] * 5000
     each = (2**20 - 1) * (2**63 - 1)
-    expected = [5000 * each] * 5000 if line.cyclic else [i * each for i in range(1, 5001)]
-    assert held.times(x, 63) == expected
+    assert held.times(x, 63) == [5000 * each] * 5000
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 32, 33, 100])
+def test_products_spreads_and_norms_of_prefixes_are_those_of_the_matrix(n: int) -> None:
+    line = line_strategy(n, "prefixes", "gaussian").line
+    B, x = line.matrix(), _long(np.random.default_rng(n), n)
+    assert line.times(x, 112) == list(B.astype(object) @ np.array(x, dtype=object))
+    assert line.l1 == np.abs(B).sum(axis=0).max()
+    assert line.l2_squared == (B.astype(object) ** 2).sum(axis=0).max()
+    assert (line.largest_norm(1), line.largest_norm(2)) == pytest.approx((line.l1, line.l2_squared), rel=1e-9)
+    R = np.tri(n) @ np.linalg.inv(B.astype(float))
+    assert line.spread.of(np.zeros(n, np.int64), np.arange(1, n + 1)) == pytest.approx((R * R).sum(axis=1), rel=1e-8)
+
+
+def test_a_kernel_of_prefixes_falls_and_has_full_rank() -> None:
+    with pytest.raises(DataError, match="n \\+ 1 integers"):
+        PrefixLine(np.array([4, 2]), np.array([1, 1]))
+    with pytest.raises(InternalError, match="not decreasing"):
+        PrefixLine(np.array([2, 4, 1]), np.array([1, 1]))
+    with pytest.raises(InternalError, match="full rank"):
+        PrefixLine(np.array([0, 0, 0]), np.array([1, 1]))
 
 
 @pytest.mark.parametrize("n", [1, 5, 16, 100, 128])

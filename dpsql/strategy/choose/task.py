@@ -19,7 +19,7 @@ from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, normalise
 from dpsql.strategy.core.parts import split, total_of, union_piece
 from dpsql.strategy.core.product import product_piece
-from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
+from dpsql.strategy.core.reduce import Block, cholesky, distinct_cells, reduce_workload
 from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, single_rows, workload_piece
 from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategy.gaussian.optimal import solve
@@ -123,8 +123,10 @@ class Task:
             return self.in_blocks and 0 < wide <= _IN_BLOCKS
         if all(b.solo for b in self.blocks()):
             return name in ("identity", "workload")
-        cells = max(b.columns.shape[1] for b in self.blocks() if not b.solo)
+        cells = self.cells
         rank = max(b.rank for b in self.blocks() if not b.solo)
+        if name == "identity" and drafts and cells > _CELLS_ASKED:
+            return self._cell_by_cell() < min(error for error, _, _ in drafts)
         if name == "p-identity":
             return bool(cells <= CELLS_AUTO)
         if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
@@ -136,6 +138,19 @@ class Task:
             room = rank * rank * cells
             return bool(room <= 1e5 or (2 * rank <= cells and room <= 2e7))
         return True
+
+    @property
+    def cells(self) -> int:
+        """The columns of the widest problem; 0 where all are single rows."""
+        return max((b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
+
+    def _cell_by_cell(self) -> float:
+        """At most the error of every cell measured: ||W||_F^2 over the distinct cells; 0 where it is not known."""
+        W, diagonal = self.W, self.W.inner.diagonal()
+        if diagonal is None:
+            return 0.0
+        each = W.span.data.astype(np.float64) ** 2 * np.repeat(diagonal, np.diff(W.span.indptr))
+        return float(np.bincount(W.span.indices, each, W.shape[1])[distinct_cells(W).keep].sum())
 
     def _as_asked(self) -> float:
         """The error of very many queries measured themselves, L1^2 rank W, as tr(G G^+) is the rank; 0 for few."""
@@ -289,7 +304,8 @@ class Task:
                 weights.append((block, np.full(N, 1.0 / N), bound))
                 late += 1
                 continue
-            piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram)
+            placed = None if block.coords is None else (block.basis, block.coords)
+            piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram, placed=placed)
             found.append(spread(piece, block.copies))
             upper, lower = upper + block.count * solution.upper, lower + block.count * solution.lower
             weights.append((block, solution.weights, solution.lower))
@@ -305,7 +321,7 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
     """
     found: list[tuple[float, str, tuple[Piece, ...]]] = []
     lower = task.optimum().lower if task.noise == "gaussian" else None
-    for name in CATALOGUE if method == "auto" else (method,):
+    for name in _in_turn(task) if method == "auto" else (method,):
         if found and lower is not None and found[0][0] <= (1.0 + task.tolerance) * lower:
             break  # certified: the others cannot be better by more than the tolerance
         if method == "auto" and not task.worthwhile(name, found):
@@ -326,6 +342,16 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
     if not found:
         raise DataError("strategy: the workload is too large for every method; split the batch")
     return found
+
+
+def _in_turn(task: Task) -> tuple[str, ...]:
+    """The catalogue; over very many cells, which pure noise hardly ever measures one by one, these come last.
+
+    Not where time is limited: they are what takes no search.
+    """
+    if task.noise == "gaussian" or task.deadline < np.inf or task.cells <= _CELLS_ASKED:
+        return CATALOGUE
+    return (*(name for name in CATALOGUE if name != "identity"), "identity")
 
 
 def _ones_over(basis: Csr) -> Csr:

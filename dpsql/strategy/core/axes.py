@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Floats, Ints, Matrix, Sparse
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.inner import Inner
 
 _SAMPLE = 3000
@@ -22,6 +22,7 @@ _ROWS_CAP = 1500
 _GROUPS_CAP = 8
 _GROWTH = 3  # an interval adds two breakpoints to the axis that it shares, a value of a key one
 _SEED = 20_151
+_COUNTED = 2**16  # values up to which they are counted, not sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +48,12 @@ def group_rows(matrix: Sparse) -> list[list[int]] | None:
     groups: list[list[int]] = []
     labels: list[Ints] = []
     for i in range(v):
-        _, value = np.unique(seen[i], return_inverse=True)
+        value = _classes(seen[i])
         width = int(value.max()) + 1
         options = []
         for g, label in enumerate(labels):
-            classes, joint = np.unique(label * width + value, return_inverse=True)
-            options.append((classes.size - int(label.max()) - 1, g, joint))
+            joint = _classes(label * width + value)
+            options.append((int(joint.max()) - int(label.max()), g, joint))
         best = min(options, key=lambda o: o[0], default=None)
         if best is not None and best[0] <= _GROWTH:
             groups[best[1]].append(i)
@@ -63,6 +64,16 @@ def group_rows(matrix: Sparse) -> list[list[int]] | None:
             groups.append([i])
             labels.append(value)
     return groups
+
+
+def _classes(values: Ints) -> Ints:
+    """The rank of each of the ``values`` among the distinct ones."""
+    low, high = int(values.min()), int(values.max())
+    if high - low > _COUNTED:
+        return np.asarray(np.unique(values, return_inverse=True)[1])
+    there = np.zeros(high - low + 1, dtype=np.int64)
+    there[values - low] = 1
+    return np.asarray((np.cumsum(there) - 1)[values - low])
 
 
 def find_axes(columns: Sparse) -> Axes | None:
@@ -78,7 +89,7 @@ def find_axes(columns: Sparse) -> Axes | None:
         found = distinct_columns(part)
         # Columns of zeros in this group form a class without a part of its own: one zero column.
         table = np.zeros((v, found.keep.size + 1))
-        table[rows, :-1] = part[:, found.keep].toarray()
+        table[rows, :-1] = columns_at(part, found.keep).toarray()
         codes.append(np.where(found.label < 0, found.keep.size, found.label))
         tables.append(table)
         starts.append(starts[-1] + table.shape[1])

@@ -7,9 +7,10 @@ with B, so rounding never biases; the sensitivity is that of B, exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, gcd, isqrt, log2, sqrt
 from time import monotonic
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -41,6 +42,8 @@ class Piece:
     (``dpsql.strategy.core.blocks``); none where all are single.
     Where ``copies`` is k > 1, ``rows`` are those of k problems that are alike, one after the other (k u x n): the root
     is that of each, and no record moves two of them.
+    ``placed``: independent rows that span ``rows``, of coordinates ``coords``, and the coordinates of all queries of
+    the workload in them, where these were worked out. ``MatrixStrategy`` checks them before it uses them.
     """
 
     rows: Csr
@@ -50,6 +53,15 @@ class Piece:
     coords: Matrix | None = None
     copies: int = 1
     blocks: tuple[int, ...] = ()
+    placed: tuple[Csr, Matrix] | None = None
+    _parted: list[list[norms.Part] | None] = field(default_factory=list, repr=False)  # one entry, once it is known
+
+    @property
+    def parted(self) -> list[norms.Part] | None:
+        """The parts that the root falls into, kept for every root of the same entries other than 0."""
+        if not self._parted:
+            self._parted.append(None if self.root.ndim == 1 else norms.parts_of(self.root, self.columns, self.blocks))
+        return self._parted[0]
 
     def trace(self, root: Array) -> float:
         """tr(gram (C^T C)^-1), C = root @ coords, of all copies: the error at sensitivity 1. inf at lost rank."""
@@ -74,24 +86,32 @@ class Piece:
     def norms(self, root: Array) -> tuple[int, int]:
         """Exact (L1, squared L2) sensitivity of the integers root @ rows; by blocks, if any, in place of L1."""
         mixing = sparse.csr_array(sparse.diags_array(root, dtype=root.dtype)) if root.ndim == 1 else root
-        l1, l2_squared = norms.column_norms(mixing, self.columns)
-        return norms.block_norm(mixing, self.columns, self.blocks) if self.blocks else l1, l2_squared
+        parted = None if root.ndim == 1 else self.parted
+        l1, l2_squared = norms.column_norms(mixing, self.columns, parted)
+        return norms.block_norm(mixing, self.columns, self.blocks, parted) if self.blocks else l1, l2_squared
 
     def real_norms(self) -> tuple[float, float]:
         """(L1, squared L2) sensitivity of root @ rows in floats; by blocks, if any, in place of L1."""
+        parted = self.parted
         if self.blocks:
-            return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
+            if parted is None:
+                return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
+            total = np.zeros(self.columns.shape[1])
+            for part in parted:
+                size = np.abs(part.of(self.root) @ part.columns.toarray())
+                tops = np.maximum.reduceat(size, norms.block_starts(part.blocks), axis=0).sum(axis=0)
+                total += np.append(tops, 0.0)[part.label]  # the last for columns of zeros
+            return float(total.max()), np.nan
         quick = None if self.root.ndim == 1 else norms.few_entries(self.root, self.columns)
         if quick is not None:
             return float(quick[0]), float(quick[1])
-        parted = None if self.root.ndim == 1 else norms.parts_of(self.root, self.columns)
         if parted is not None:
             sums = np.zeros((2, self.columns.shape[1]))
-            for root, few, label in parted:
-                size = np.abs(root @ few.toarray())
-                each = np.zeros((2, size.shape[1] + 1))  # the last for columns of zeros
+            for part in parted:
+                size = np.abs(part.of(self.root) @ part.columns.toarray())
+                each = np.zeros((2, size.shape[1] + 1))
                 each[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
-                sums += each[:, label]
+                sums += each[:, part.label]
             return float(sums[0].max()), float(sums[1].max())
         l1 = l2 = 0.0
         columns = sparse.csc_array(self.columns)
@@ -237,7 +257,9 @@ def finish(
     error, mixings, l1, l2 = best
     # Rows that blocks were reduced to are independent: that need not be found out again.
     alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
-    known = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
+    known: dict[str, Any] = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
+    if len(pieces) == 1 and pieces[0].placed is not None:
+        known["placed"] = pieces[0].placed[0], pieces[0].coords, W.span, pieces[0].placed[1]
     return MatrixStrategy(
         method,
         noise,

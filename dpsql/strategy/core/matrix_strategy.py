@@ -12,6 +12,7 @@ from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import DataError, InternalError, quoted
+from dpsql.linalg.basis import check
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.reconstruct import Answers, MatrixAnswers
 from dpsql.strategy.core.base import NOISES, AnyWorkload, Batch, Strategy
@@ -200,6 +201,19 @@ class MatrixStrategy(Strategy):
     def _frame(self) -> Frame:
         if "frame" not in self._cache:
             even = evened(self.mixing, self.blocks)
-            self._cache["frame"] = Frame(even, self.basis, self._cache.get("independent", False))
+            placed = self._cache.pop("placed", None)
+            self._cache["frame"] = self._framed(even, *placed) if placed else None
+            if self._cache["frame"] is None:
+                self._cache["frame"] = Frame(even, self.basis, self._cache.get("independent", False))
         found: Frame = self._cache["frame"]
         return found
+
+    def _framed(self, even: Matrix, rows: Csr, coords: Matrix | None, span: Csr, held: Matrix) -> Frame | None:
+        """The frame in ``rows`` that were chosen before, with the coordinates of ``span``; None where these fail."""
+        try:
+            check(span, held, rows)
+        except InternalError:
+            return None
+        frame = Frame(even if coords is None else even.astype(np.float64) @ coords, rows, independent=True)
+        frame.hold(span, held)
+        return frame

@@ -105,7 +105,7 @@ def union_piece(
             at += root.shape[1]
         share = _refine(share, metrics, gram, squares)
     joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
-    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks)
+    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks, placed=(frame.rows, held))
     return piece, piece.trace(piece.root)
 
 

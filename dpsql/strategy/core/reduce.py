@@ -20,7 +20,7 @@ from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
-from dpsql.linalg.columns import disjoint_blocks, distinct_columns
+from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.copies import Copies, alike
 from dpsql.workload.families.matrix import Workload
@@ -38,7 +38,8 @@ class Block:
     column numbers in ``contributions`` (in W where that is None).
     A block with ``gram`` of one dimension is a bundle of single rows that share no column:
     each is a problem of its own with that entry. A block with ``copies`` is the first of problems that are alike:
-    the others have the same answer over cells of their own.
+    the others have the same answer over cells of their own. ``cells``: the distinct columns of the basis, and
+    ``coords`` (q x v) all queries in it, as floats know them, where these are known.
     """
 
     basis: Csr
@@ -46,6 +47,8 @@ class Block:
     columns: Sparse
     places: NDArray[np.int64]
     copies: Copies | None = None
+    cells: Distinct | None = None
+    coords: Matrix | None = None
 
     @property
     def count(self) -> int:
@@ -90,29 +93,38 @@ def reduce_workload(W: Workload, deadline: float = np.inf, last: float = np.inf)
     return W._cache["blocks"]  # type: ignore[no-any-return]
 
 
+def distinct_cells(W: Workload) -> Distinct:
+    """The distinct columns of ``W.span``, which are those of any rows that span it; kept with W."""
+    if "cells" not in W._cache:
+        W._cache["cells"] = distinct_columns(W.span)
+    return W._cache["cells"]  # type: ignore[no-any-return]
+
+
 def merge_cells(W: Workload) -> tuple[Workload, Csr]:
     """(W over classes of equal columns, the classes L): W = W' L and x' = L x for 0/1 rows of L.
 
     Columns of zeros are in no class. Every strategy over x' is one over x with the same error, and
     one record moves x' by a column of L @ contributions, so the sensitivities are the same too.
     """
-    found = distinct_columns(W.span)
+    found = distinct_cells(W)
     used = np.flatnonzero(found.label >= 0)
     shape = (found.keep.size, found.label.size)
     L = sparse.csr_array((np.ones(used.size, dtype=np.int64), (found.label[used], used)), shape=shape)
-    span = sparse.csr_array(W.span[:, found.keep])
+    span = columns_at(W.span, found.keep)
     if W.contributions is None:
         return Workload(span, W.inner, None, W.groups, W.name), L
     moved = sparse.csr_array(L @ W.contributions)
-    corners = sparse.csr_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+    corners = columns_at(moved, distinct_columns(moved, up_to_sign=True).keep)
     return Workload(span, W.inner, corners, W.groups, W.name), L
 
 
 def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
     span, inner = W.span, W.inner
-    diagonal = inner.diagonal()
+    diagonal = weight = inner.diagonal()
+    back: Csr | None = None
     if diagonal is not None:
-        span, diagonal = _merge_rows(span, diagonal)
+        kept, diagonal, back = _merge_rows(span, diagonal)
+        span = _rows_at(span, kept)
         inner = algebra.Diagonal(np.sqrt(diagonal))
         coupling = np.arange(span.shape[0])
     else:
@@ -121,9 +133,9 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
     moved = W.moved(span)
     found = distinct_columns(moved, up_to_sign=True)
-    held = sparse.csc_array(sparse.csc_array(moved)[:, found.keep])
+    held = columns_at(moved, found.keep)
     number, label = disjoint_blocks(held, coupling)
-    moved = sparse.csr_array(held) if number > 1 else moved
+    moved = held if number > 1 else moved
     sizes = np.bincount(label, minlength=number)
     single = np.flatnonzero(sizes[label] == 1)
     out: list[Block] = []
@@ -149,14 +161,24 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
             assert diagonal is not None  # noqa: S101 - for the type checker: one of the two is there
             own = algebra.Diagonal(np.sqrt(diagonal[rows]))
         # Columns are alike in the basis exactly where they are alike in the rows that it spans.
-        reuse = found if number == 1 and W.contributions is None and not (span.data < 0).any() else None
+        reuse = None
+        if number == 1 and W.contributions is None and not (span.data < 0).any():
+            reuse = found
+        elif number == 1 and W.exact is None and (weight is None or weight.all()):
+            reuse = distinct_cells(W)
         _check_room(part, 2 * found.keep.size)
         before = _before(last, number, b, W)
         chosen = choose_basis(part, own, exact=W.exact is None, found=reuse, before=before)
         _check_rank(chosen.rows.shape[0])
         before(chosen.gram_seconds())
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
-        out.append(Block(chosen.rows, chosen.gram(own), *_columns(chosen.rows, W, mine)))
+        columns: tuple[Sparse, Ints]
+        if number == 1 and chosen.picked is not None:  # of the very rows that are moved already
+            columns = sparse.csc_array(_rows_at(held, chosen.picked)), mine
+        else:
+            columns = _columns(chosen.rows, W, mine)
+        coords = back @ chosen.coords if number == 1 and back is not None else None
+        out.append(Block(chosen.rows, chosen.gram(own), *columns, cells=reuse, coords=coords))
     return tuple(out)
 
 
@@ -231,16 +253,34 @@ def _columns(basis: Sparse, W: Workload, keep: Ints | None) -> tuple[Sparse, Int
     moved = W.moved(basis)
     if keep is None:
         keep = distinct_columns(moved, up_to_sign=True).keep
-    return sparse.csc_array(sparse.csc_array(moved)[:, keep]), keep
+    return sparse.csc_array(columns_at(moved, keep)), keep
 
 
-def _merge_rows(span: Csr, weight: Floats) -> tuple[Csr, Floats]:
-    """Equal rows become one whose squared weights add up; rows of zeros or without weight go."""
+def _rows_at(matrix: Csr, rows: Ints) -> Csr:
+    """Those rows; the matrix itself where they are all of them, in their order."""
+    every = rows.size == matrix.shape[0] and np.array_equal(rows, np.arange(rows.size))
+    return matrix if every else sparse.csr_array(matrix[rows])
+
+
+def _merge_rows(span: Csr, weight: Floats) -> tuple[Ints, Floats, Csr | None]:
+    """The numbers of the distinct rows, their squared weights added up, and all rows as multiples of these (q x k).
+
+    Rows of zeros or without weight go. The multiples, 1 and -1, are not given where a row other than 0 goes.
+    """
     found = distinct_columns(sparse.csr_array(span.T), up_to_sign=True)
-    used = found.label >= 0
+    used = np.flatnonzero(found.label >= 0)
     total = np.bincount(found.label[used], weights=weight[used], minlength=found.keep.size)
     alive = total > 0
-    return sparse.csr_array(span[found.keep[alive]]), np.asarray(total[alive], dtype=np.float64)
+    kept = found.keep[alive]
+    if not alive.all() or not span.has_sorted_indices or not span.data.all():
+        return kept, np.asarray(total[alive], dtype=np.float64), None
+    first = np.zeros(span.shape[0], dtype=np.int64)
+    first[used] = span.data[span.indptr[used]]
+    label = found.label[used]
+    back = sparse.csr_array(
+        (np.sign(first[used] * np.sign(first[kept[label]])), (used, label)), (first.size, kept.size)
+    )
+    return kept, np.asarray(total, dtype=np.float64), back
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from scipy import sparse
 from dpsql.arrays import Csr, Floats, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.basis import coordinates
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.forms import dense, is_identity
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block
@@ -19,17 +19,17 @@ _ROW_CAP = 4096
 
 def cells_of(block: Block) -> tuple[Csr, Csr]:
     """(indicator rows of the distinct data cells (N x n), basis coordinates of them (v x N))."""
-    found = distinct_columns(block.basis)
+    found = distinct_columns(block.basis) if block.cells is None else block.cells
     used = np.flatnonzero(found.label >= 0)
     ones = np.ones(used.size, dtype=np.int64)
     lift = sparse.csr_array((ones, (found.label[used], used)), shape=(found.keep.size, found.label.size))
-    return lift, sparse.csr_array(block.basis[:, found.keep])
+    return lift, columns_at(block.basis, found.keep)
 
 
 def moved_columns(rows: Sparse, W: Workload) -> Sparse:
     """Distinct columns, up to sign, of rows @ contributions (csc)."""
     moved = W.moved(rows)
-    return sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+    return sparse.csc_array(columns_at(moved, distinct_columns(moved, up_to_sign=True).keep))
 
 
 def identity_piece(block: Block, W: Workload) -> Piece:

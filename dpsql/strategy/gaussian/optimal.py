@@ -137,10 +137,15 @@ def _exchange(
     return joined, weights / weights.sum()
 
 
+def _first_active(v: int, N: int) -> int:
+    """How many columns column generation begins with."""
+    return min(N, max(8 * v, 600))
+
+
 def _spanning(Y: _Columns, R: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """A deterministic sample of columns that spans all v dimensions."""
     v, N = Y.shape
-    active = np.sort(rng.choice(N, size=min(N, max(8 * v, 600)), replace=False))
+    active = np.sort(rng.choice(N, size=_first_active(v, N), replace=False))
     while True:
         Q, T, _ = linalg.qr(R @ Y.some(active), mode="economic", pivoting=True)
         diagonal = np.abs(np.diag(T))
@@ -196,6 +201,8 @@ def solve(
     _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
     if axes is not None:
         return _over(Product(Written(axes), R.T), R, tolerance, deadline)
+    if _first_active(v, N) == N:  # all of them from the first round on
+        return _over(Dense((R @ block.columns).T), R, tolerance, deadline)
     return generate(block, R, tolerance, deadline, progress)
 
 

@@ -14,7 +14,8 @@ Steps. Of a fixed v the best X is the optimum of ``dpsql.strategy.gaussian.optim
 on the regions K = U diag(mu) U^T, U = L (I - v 1^T), L^T L = the sum over factors of g_c M^T M / c, X = U^T K^-1/2 U,
 and mu rises where X_jj is above t = tr K^1/2. Of a fixed X the best v solves a linear system, since m and
 sum_j mu_j X_jj are quadratic in v; g_m and g_c are the derivatives of sum_T (e_T n_T)^1/2 by log m and log c. Both are
-done for all axes at once, half a step of v each time, and the best v that was met is kept: no step is trusted.
+done for all axes at once, half a step of v each time, and the best v that was met is kept: no step is trusted. An axis
+of many regions takes most of the steps over runs of its neighbours, and a few over all of its regions from there.
 
 The mu of the last v are weights of regions for ``dpsql.strategy.kronecker.structured_bound``, valid as any are.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import log2, prod
 from time import monotonic
 
 import numpy as np
@@ -35,7 +36,11 @@ from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.workload.compile.structured import Structured, is_marginal
 
-_MOST_CUBES = 1e7  # sum of d^3 over the axes that get centres of their own, the smallest first: a few seconds
+# Of the axes that get centres of their own, the smallest first, sum of d^3 up to which all steps take all regions, a
+# few seconds; beyond, up to the second figure, most steps take runs of neighbours, whose own sum is held to the first.
+_FEW_CUBES, _MOST_CUBES = 1e7, 1.6e8
+_RUNS = 128
+_POLISHED, _STEADY_LONG = 4, 4  # steps over all regions of such axes
 _MAX_TERMS = 1_000_000
 _STEADY, _MOVING = 12, 80  # steps with the centres where they were, and with moving ones
 _IDLE = 30  # moving ones without a gain, after which no more are made
@@ -43,6 +48,7 @@ _LEAST = 1e-3  # what centres have to save, of the error
 _FEW = 32  # regions of which one may be left out
 _RIDGE = 1e-9
 _FINENESS = {1: 64, 2: 32, 3: 16}  # integers of a centre over its regions, by the axes of a block that have one
+_MOST_BITS, _COARSE = 20, 96  # of a block's centres together; the sum of a centre where they would have more
 _FLOOR = 1e-10
 
 
@@ -64,7 +70,7 @@ def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], de
     ``wanted``: the residuals with the blocks that have a part there. Cost: 100 steps of O(d^3) for each axis that some
     factor treats other than as groups, and of the blocks' residuals; none past ``deadline`` (monotonic seconds).
     """
-    search = _Search.of(batch, wanted)
+    search = _Search.of(batch, wanted, _RUNS)
     if search is None:
         return {}
     for _ in range(_STEADY):
@@ -81,12 +87,29 @@ def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], de
         if idle == _IDLE and number >= _STEADY:
             break
     if search.best**2 > (1.0 - _LEAST) * plain**2:
-        return {key: AxisCentre(None, _short(axis.even_mu)) for key, axis in search.axes.items()}
+        return {key: AxisCentre(None, _short(axis.spread @ axis.even_mu)) for key, axis in search.axes.items()}
+    steady = _STEADY
+    if any(axis.spread.shape[0] > axis.d for axis in search.axes.values()):
+        runs, search, steady = search, _Search.of(batch, wanted, None), _STEADY_LONG
+        assert search is not None  # noqa: S101 - as it was over runs
+        for key, axis in search.axes.items():
+            axis.begin(runs.axes[key])
+        for _ in range(_POLISHED):
+            if monotonic() > deadline:
+                return {}
+            search.step(moving=True)
     widest = max(sum((b.table, i) in search.axes for i in b.axes) for b in batch.blocks)
-    whole = {key: axis.whole(_FINENESS.get(widest, 8)) for key, axis in search.axes.items()}
+    fine = _FINENESS.get(widest, 8)
+    bits = max(
+        sum(log2(fine * search.axes[b.table, i].d) for i in b.axes if (b.table, i) in search.axes) for b in batch.blocks
+    )
+    whole = {
+        key: axis.whole(fine if bits <= _MOST_BITS else min(fine, max(1, round(_COARSE / axis.d))))
+        for key, axis in search.axes.items()
+    }
     for key, axis in search.axes.items():
         axis.v = whole[key] / float(whole[key].sum())
-    for _ in range(_STEADY):
+    for _ in range(steady):
         search.step(moving=False)
     return {key: AxisCentre(whole[key], _short(axis.mu)) for key, axis in search.axes.items()}
 
@@ -109,15 +132,35 @@ def _short(weights: Floats) -> Floats:
 class _Axis:
     """One axis: the Gram matrices of its factors, its centre and weights, and what they come to.
 
-    ``m`` and ``c`` (factors,) with the largest X_jj for n, ``smooth`` with t instead.
+    ``m`` and ``c`` (factors,) with the largest X_jj for n, ``smooth`` with t instead. ``spread`` (regions x d): the
+    regions of each run, in equal shares, where d of them stand for more regions.
     """
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, regions: int, most: int | None) -> None:
+        d = regions if most is None else min(regions, most)
         self.d = d
+        # The two regions at either end, NULL among them, stay alone.
+        run = np.arange(regions)
+        if d < regions:
+            run[2:-2] = 2 + (np.arange(regions - 4) * (d - 4)) // (regions - 4)
+            run[-2:] = d - 2, d - 1
+        self.spread: Csr = sparse.csr_array(
+            (1.0 / np.bincount(run)[run], (np.arange(regions), run)), shape=(regions, d)
+        )
         self.grams: list[Floats] = []
         self.entries: list[int] = []  # of each factor's m; that of its c follows
         self.v = self.mu = self.even_mu = self.best_v = np.full(d, 1.0 / d)
         self.E: Floats = np.vstack([np.eye(d - 1), -np.ones((1, d - 1))])
+
+    def takes(self, matrix: Csr) -> None:
+        """A factor's rows (k x regions)."""
+        rows = (matrix @ self.spread).toarray().astype(np.float64)
+        self.grams.append(rows.T @ rows)
+
+    def begin(self, runs: _Axis) -> None:
+        """From the best centre and the weights over runs of the regions."""
+        self.v, self.mu = runs.spread @ runs.best_v, runs.spread @ runs.mu
+        self.best_v = self.v
 
     def start(self) -> None:
         """As if what was measured were the axis itself, centred."""
@@ -133,7 +176,8 @@ class _Axis:
         root, V = np.sqrt(np.maximum(s[1:], 1e-300)), V[:, 1:]
         self.t = float(root.sum())
         half = (V / np.sqrt(root)).T
-        q = np.einsum("ij,ij->j", half @ U, half @ U)
+        held = half @ U
+        q = np.einsum("ij,ij->j", held, held)
         back = linalg.solve_triangular(L, V * np.sqrt(root))  # back back^T = Q
         traces = np.array([float(np.einsum("ij,ij->", back, G @ back)) for G in self.grams])
         self.m = np.array([float(self.v @ G @ self.v) for G in self.grams])
@@ -176,32 +220,36 @@ class _Search:
     best: float = np.inf
 
     @classmethod
-    def of(cls, batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]]) -> _Search | None:
-        """None where no axis may have a centre of its own, or the terms are too many."""
+    def of(cls, batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], runs: int | None) -> _Search | None:
+        """None where no axis may have a centre of its own, or the terms are too many.
+
+        ``runs``: so many stand for the regions of an axis that has more; None for all regions.
+        """
         if sum(len(held) for held in wanted.values()) > _MAX_TERMS:
             return None
         factors = {id(f): (b.table, f) for b in batch.blocks for f in b.factors}
         apart = {(table, axis) for table, f in factors.values() if len(f.axes) > 1 for axis in f.axes}
-        axes: dict[tuple[int, int], _Axis] = {}
+        sizes: dict[tuple[int, int], int] = {}
         for table, f in factors.values():
             for axis in f.axes:
                 d = batch.sizes[table][axis]
                 small = 1 < d < _MOST_CUBES ** (1 / 3) and not _nearly_even(f.matrix)
                 if (table, axis) not in apart and small:
-                    axes.setdefault((table, axis), _Axis(d))
-        cubes = 0
-        for key, own in sorted(axes.items(), key=lambda item: item[1].d):
-            cubes += own.d**3
-            if cubes > _MOST_CUBES:
-                del axes[key]
+                    sizes[table, axis] = d
+        cubes, taken = 0, 0
+        for key, d in sorted(sizes.items(), key=lambda item: item[1]):
+            cubes, taken = cubes + d**3, taken + min(d, _RUNS) ** 3
+            if cubes > _FEW_CUBES and (cubes > _MOST_CUBES or taken > _FEW_CUBES):
+                del sizes[key]
+        few = sum(d**3 for d in sizes.values()) <= _FEW_CUBES
+        axes = {key: _Axis(d, None if few else runs) for key, d in sizes.items()}
         if not axes:
             return None
         entry: dict[int, int] = {}
         for number, (table, f) in factors.items():
             held = axes.get((table, f.axes[0])) if len(f.axes) == 1 else None
             if held is not None:
-                matrix = f.matrix.toarray().astype(np.float64)
-                held.grams.append(matrix.T @ matrix)
+                held.takes(f.matrix)
                 entry[number] = 2 * len(entry)
                 held.entries.append(entry[number])
         columns: list[int] = []

@@ -153,15 +153,20 @@ def structured_strategy(
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     until = np.inf if time_limit is None else monotonic() + time_limit
     centres = centres_of(batch, wanted, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
-    units = _Units.of(batch)
+    units, around = _Units.of(batch), centres
     while True:
-        chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
-        drafts, costs = _drafts(batch, wanted, chooser, noise)
-        tables = _Tables(drafts, units) if noise == "gaussian" else None
-        residuals, expected, l1, l2 = _rounded(batch, drafts, units, tables, tolerance)
-        if not centres or KroneckerIntegers(batch.histograms, residuals).fits:
-            break
-        centres = {}  # integers around a centre are larger than those that add up to 0
+        chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, around)
+        try:
+            drafts, costs = _drafts(batch, wanted, chooser)
+            tables = _Tables(drafts, units) if noise == "gaussian" else None
+            residuals, expected, l1, l2 = _rounded(batch, drafts, units, tables, tolerance)
+        except DataError:
+            if not around:
+                raise
+        else:
+            if not around or KroneckerIntegers(batch.histograms, residuals).fits:
+                break
+        around = {}  # matrices around centres have larger integers than those around the mean, and these may fit
     method = METHOD if batch.pure else MIXED
     if tables is None:
         found = _tables(batch, costs, units, tolerance)
@@ -173,6 +178,32 @@ def structured_strategy(
     weights = {key: held.weights for key, held in centres.items()}
     lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
+
+
+def _drafts(
+    batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices
+) -> tuple[list[tuple[Residual, float]], dict[Place, float]]:
+    """The residuals with their errors e_T, and for Laplace noise the errors where every region is measured."""
+    home = homes(batch.histograms, wanted)
+    costs: dict[Place, float] = {}
+    drafts: list[tuple[Residual, float]] = []
+    measured = 0
+    for place, blocks in wanted.items():
+        table, component, axes = place
+        mine = [block for block in blocks if chooser.reaches(block, axes)]
+        if not mine:
+            continue
+        if chooser.noise == "laplace":
+            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
+            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
+        integers = chooser.integers(place, mine)
+        residual = Residual(table, component, axes, home[place], integers)
+        error = sum(chooser.squared(block, axes, integers) for block in mine)
+        measured += residual.rows
+        if measured > MAX_MEASURED:
+            raise _too_many_measurements(batch, wanted)
+        drafts.append((residual, error))
+    return drafts, costs
 
 
 def _second(entry: tuple[str, float]) -> float:
@@ -342,32 +373,6 @@ def _laplace_weights(drafts: Sequence[tuple[Residual, float]], units: _Units) ->
         k = np.cbrt(error / (norm * times))
         out[group] = k / float(k @ (norm * times))
     return out
-
-
-def _drafts(
-    batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices, noise: str
-) -> tuple[list[tuple[Residual, float]], dict[Place, float]]:
-    """Every residual and its error at the multiplier 1; for Laplace noise also what whole tables would cost there."""
-    home = homes(batch.histograms, wanted)
-    costs: dict[Place, float] = {}
-    drafts: list[tuple[Residual, float]] = []
-    measured = 0
-    for place, blocks in wanted.items():
-        table, component, axes = place
-        mine = [block for block in blocks if chooser.reaches(block, axes)]
-        if not mine:
-            continue
-        if noise == "laplace":
-            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
-            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
-        integers = chooser.integers(place, mine)
-        residual = Residual(table, component, axes, home[place], integers)
-        error = sum(chooser.squared(block, axes, integers) for block in mine)
-        measured += residual.rows
-        if measured > MAX_MEASURED:
-            raise _too_many_measurements(batch, wanted)
-        drafts.append((residual, error))
-    return drafts, costs
 
 
 def _rounded(

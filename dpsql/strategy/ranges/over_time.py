@@ -26,8 +26,7 @@ from scipy import fft
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.lines import reciprocal
-from dpsql.linalg.over_time import LONGEST, OverTime, lower_toeplitz, window_sums
+from dpsql.linalg.over_time import LONGEST, OverTime, lower_toeplitz, reciprocal, window_sums
 
 _KERNEL_BITS, _FACTOR_BITS = 16, 10
 _STEPS = 100

@@ -20,6 +20,7 @@ from dpsql.workload.expr.regions import IntArray
 
 MAX_MEASURES_IN_A_CELL = 16
 MAX_CORNER_ENTRIES = 4_000_000
+_PACKED = 62  # flags that one integer holds
 
 
 def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
@@ -37,7 +38,7 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
         # Merged cells share all their entries, so any one of them tells cells apart.
         counted = entry[:, (entry >= 0).any(axis=0)]
         cells = counted[:, np.unique(counted.max(axis=0), return_index=True)[1]]
-        kinds, inverse = np.unique(cells.T >= 0, axis=0, return_inverse=True)
+        kinds, inverse = _kinds(cells >= 0)
         total += _counted(kinds, np.bincount(inverse.ravel(), minlength=len(kinds)))
         _check(total)
         for number, kind in enumerate(kinds):
@@ -55,6 +56,17 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
         (np.concatenate(values), np.concatenate(at_entry), starts), shape=(size, len(starts) - 1)
     )
     return sparse.csr_array(by_corner)
+
+
+def _kinds(there: Flags) -> tuple[Flags, IntArray]:
+    """The distinct columns, as rows in ascending order, and which of them each column is."""
+    rows = there.shape[0]
+    if rows > _PACKED:
+        kinds, inverse = np.unique(there.T, axis=0, return_inverse=True)
+        return kinds, inverse.ravel()
+    weights = 1 << np.arange(rows, dtype=np.int64)[::-1]
+    codes, inverse = np.unique(weights @ there, return_inverse=True)
+    return (codes[:, None] & weights) > 0, inverse
 
 
 def _counted(kinds: Flags, cells: IntArray) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -20,7 +21,6 @@ from dpsql.errors import SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.workload.cells.boxes import Boxes, BoxWorkload
 from dpsql.workload.cells.cell_table import Block, Cells
-from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.tell_apart import compile_cells
 from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
 from dpsql.workload.compile.units import contributions_of, tied_layouts
@@ -61,7 +61,7 @@ class Compiled:
     groups: IntArray = field(repr=False)
     kept: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """How many cells the batch distinguishes, over all tables."""
         if isinstance(self.layouts[0].cells, Boxes):
@@ -115,14 +115,11 @@ def compile_batch(
     spans = spans_of(queries)
     layouts, rows, scale = compile_rows(queries, tables, boxes, deadline)
     size = rows.shape[1]
-    plain = None
-    if any(layout.measures for layout in layouts):
-        plain = corners_of([layout.entry for layout in layouts], size)
     common_steps(layouts)
     weight = np.ones(len(scale))
     for span in spans:
         weight[span.start : span.stop] = queries[span.query].weight
-    objective = weight * scale / _units(spans, rows, scale, plain)
+    objective = weight * scale / _units(spans, rows, scale, layouts)
     units = contributions_of(layouts, size)
     contributions = None if units.plain else units.columns
     return Compiled(
@@ -183,20 +180,35 @@ def _primitive(rows: sparse.csr_array) -> tuple[sparse.csr_array, np.ndarray]:
     return rows, divisor
 
 
-def _units(
-    spans: Sequence[Span], rows: sparse.csr_array, scale: np.ndarray, contributions: sparse.csr_array | None
-) -> np.ndarray:
-    """What errors of each row are divided by to compare them: 1 for counts, the sensitivity of sums."""
+def _units(spans: Sequence[Span], rows: sparse.csr_array, scale: np.ndarray, layouts: Sequence[Layout]) -> np.ndarray:
+    """What errors of each row are divided by to compare them: 1 for counts, the sensitivity of sums.
+
+    One row adds 1 to its cell's count and at most 1 to each sum of it, of either sign.
+    """
     units = np.ones(rows.shape[0])
-    if contributions is None or not rows.shape[1]:
+    if not rows.shape[1] or not any(layout.measures for layout in layouts):
         return units
+    whole = _cells_of_entries(layouts, rows.shape[1])
     for span in spans:
         if span.output.sums:
-            reach = (
-                abs(rows[span.start : span.stop] @ contributions).max() * np.abs(scale[span.start : span.stop]).max()
-            )
+            reach = (abs(rows[span.start : span.stop]) @ whole).max() * np.abs(scale[span.start : span.stop]).max()
             units[span.start : span.stop] = reach or 1.0
     return units
+
+
+def _cells_of_entries(layouts: Sequence[Layout], size: int) -> sparse.csr_array:
+    """(size x cells): which entries of x each cell of each table has. Merged cells share all their entries."""
+    at_entry, at_cell, cells = list[IntArray](), list[IntArray](), 0
+    for layout in layouts:
+        counted = layout.entry[:, _used(layout)]
+        entries = counted[:, np.unique(counted.max(axis=0), return_index=True)[1]]
+        measure, cell = np.nonzero(entries >= 0)
+        at_entry.append(entries[measure, cell])
+        at_cell.append(cell + cells)
+        cells += entries.shape[1]
+    places = np.concatenate(at_entry), np.concatenate(at_cell)
+    ones = np.ones(places[0].size, dtype=np.int64)
+    return sparse.csr_array(sparse.coo_array((ones, places), shape=(size, cells)))
 
 
 def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
