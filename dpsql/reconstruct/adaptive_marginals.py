@@ -111,7 +111,7 @@ class MarginalFit:
         for T in self.model.candidates:
             if T not in found:
                 third = between.get(T)
-                found[T] = self._made_up(T, found, sweeps) if third is None else _given(found, *T, third)
+                found[T] = self._made_up(T, found, sweeps) if third is None else _given(found, T, third)
         return {S: found[S] for S in self.model.candidates}
 
     @property
@@ -131,7 +131,7 @@ class MarginalFit:
             if len(S) == 2:
                 product = np.multiply.outer(found[S[:1]], found[S[1:]]) / max(float(found[()]), 1.0)
                 apart[S] = apart[S[::-1]] = np.abs(found[S] - product).sum()
-        thirds = {}
+        thirds: dict[Axes, int] = {}
         for S in self.model.candidates:
             if len(S) == 2 and S not in found:
                 both = np.minimum(apart[S[0]], apart[S[1]])
@@ -168,9 +168,9 @@ class MarginalFit:
         return table
 
 
-def _given(found: Tables, one: int, two: int, third: int) -> Floats:
+def _given(found: Tables, pair: Axes, third: int) -> Floats:
     """The table of two axes that are independent given a third one: its columns' sums are those of both."""
-    rows = found[third,]
+    (one, two), rows = pair, found[third,]
     with_one = found[one, third] if one < third else found[third, one].T
     with_two = found[third, two] if third < two else found[two, third].T
     return np.asarray(np.divide(with_one, rows, out=np.zeros_like(with_one), where=rows > 0) @ with_two)

@@ -108,11 +108,12 @@ def check_estimates(plan: Plan, kind: str) -> None:
         )
 
 
-def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
+def feasible(plan: Plan, y: Sequence[int], kind: str, *, accuracy: float = 1e-4) -> Feasible:
     """The estimates of a plan's numbers from its measurements ``y`` (p,), as the module says.
 
     Where none are proven to be no worse, the release's own, and a warning. Of a plan whose errors are estimated its
     own values, which a table has, and what cuts their intervals.
+    ``accuracy``: how near a fit over groups comes to the best one, relative to what it moves.
     Cost: a fit over the rays of the cone (``reconstruct.nonnegative``), seconds for some 10,000 of them. Raises as
     ``check_estimates``.
     """
@@ -122,7 +123,7 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     elif isinstance(plan.compiled, Structured):
         return Feasible(values, *_signs(plan.compiled))
     if _wide(plan):
-        return _over_groups(plan, y, kind)
+        return _over_groups(plan, y, kind, accuracy)
     compiled = _cells(plan)
     cone = cone_of(compiled)
     limits = _limits(compiled, cone)
@@ -170,7 +171,7 @@ def _one_each(matrix: Sparse) -> bool:
     return bool(matrix.nnz == matrix.shape[0] == len(np.unique(matrix.indices)) and (matrix.data == 1).all())
 
 
-def _over_groups(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
+def _over_groups(plan: Plan, y: Sequence[int], kind: str, accuracy: float) -> Feasible:
     """What ``feasible`` says, over the batch's own groups and those that it leaves out of them."""
     answers, batch = plan.answers, plan.compiled
     assert isinstance(answers, ResidualAnswers)  # noqa: S101 - as ``_by_groups`` found
@@ -185,7 +186,8 @@ def _over_groups(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
             if b.table == table:
                 weights[b.axes] = weights.get(b.axes, 0.0) + (b.weight * b.coefficient / unit) ** 2
         problem = PossibleMarginals({axes: tables[table, 0, axes] for axes in weights}, weights)
-        found, proof = problem.solve(most=int(np.clip(_WORK / max(4 * problem.work, 1), 100, 5000)))
+        most = int(np.clip(_WORK / max(4 * problem.work, 1), 100, 5000))
+        found, proof = problem.solve(most=most, accuracy=accuracy)
         if proof.never_worse(_ROUNDING * proof.w.size):
             tables.update({(table, 0, axes): x for axes, x in found.items()})
         else:
