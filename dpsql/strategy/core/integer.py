@@ -116,12 +116,12 @@ class Piece:
         l1 = l2 = 0.0
         columns = sparse.csc_array(self.columns)
         for at in range(0, columns.shape[1], 4096):
-            part = columns[:, at : at + 4096].astype(np.float64)
+            some = columns[:, at : at + 4096].astype(np.float64)
             if self.root.ndim == 1:
-                few = abs((sparse.diags_array(self.root) @ part).tocsc())
+                few = abs((sparse.diags_array(self.root) @ some).tocsc())
                 l1, l2 = max(l1, float(few.sum(axis=0).max())), max(l2, float(few.power(2).sum(axis=0).max()))
             else:
-                chunk = np.abs(self.root @ part.toarray())
+                chunk = np.abs(self.root @ some.toarray())
                 l1 = max(l1, float(chunk.sum(axis=0).max()))
                 l2 = max(l2, float(np.einsum("ij,ij->j", chunk, chunk).max()))
         return l1, l2
