@@ -167,10 +167,10 @@ def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[f
 def _of_one(held: _Table, apart: RowsApart, batch: Structured, table: int) -> tuple[float, float] | None:
     """The same for one bound.
 
-    Of g classes of h regions s by lot, ``each`` rows in one region of each, by lot: the mean of c c^T on that axis, a
-    product with the weights of the other axes, has ``each``^2 s / (g h) on its diagonal, nothing elsewhere inside a
-    class and ``each``^2 s (s - 1) / (g (g - 1) h^2) between classes. Its root takes the place of the axis' own weights;
-    times what is constant it is ``each`` s.
+    Of g classes of h regions some by lot, rows in one region of each, by lot, R in all with the sum Q of their squared
+    numbers: the mean of c c^T on that axis, a product with the weights of the other axes, has Q / (g h) on its
+    diagonal, nothing elsewhere inside a class and (R^2 - Q) / (g (g - 1) h^2) between classes. Its root takes the place
+    of the axis' own weights; times what is constant it is R.
     """
     counted = ~held._idle(apart.axis)
     label = apart.label[counted]
@@ -179,15 +179,16 @@ def _of_one(held: _Table, apart: RowsApart, batch: Structured, table: int) -> tu
     if not alike or any(axis == apart.axis for _, axis in held.dead) or label.size > _MOST_APART:
         return None
     best: tuple[float, float] | None = None
-    g, h, most = sizes.size, int(sizes[0]), apart.rows[-1][0] // apart.each
-    for s in sorted({min(most, g - 1 if h == 1 else g), min(most, -(-3 * g // 4))}):
-        if s < 2:
+    g, h = sizes.size, int(sizes[0])
+    offered = [number for number in apart.rows[:g] if number[0] < g * apart.each or h > 1]
+    for R, Q in sorted({*offered[-1:], *offered[: -(-3 * g // 4)][-1:]}):
+        if apart.each >= R:
             continue
-        M = np.where(label[:, None] == label[None, :], 0.0, s * (s - 1) / (g * (g - 1) * h * h))
-        np.fill_diagonal(M, s / (g * h))
+        M = np.where(label[:, None] == label[None, :], 0.0, (R * R - Q) / (g * (g - 1) * h * h))
+        np.fill_diagonal(M, Q / (g * h))
         values, vectors = np.linalg.eigh(M)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * sqrt(g * h)
-        moved = [_turned(block, apart.axis, counted, apart.each * root, held.sizes) for block in held.given_blocks]
+        moved = [_turned(block, apart.axis, counted, root, held.sizes) for block in held.given_blocks]
         with suppress(LostError):
             found = _Table(batch, table, moved).at(0.0)
             best = found if best is None else max(best, found)

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from dpsql.linalg.exact import max_abs
 from dpsql.workload.compile.caps import is_over, regions_by_group, rows_of_classes
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import LineAxis
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,16 @@ def _form(part: AxisIntegers, apart: RowsApart, *, signed: bool) -> tuple[int, i
     gram = part.matrix.T @ part.matrix
     shift = int(level_of(gram, apart.label))
     found = largest_sums(gram + shift, apart, signed=signed)
-    return 0, shift, tuple(apart.each**2 * value for value in found.tolist())
+    return 0, shift, tuple(spread_sums(found.tolist(), apart))
+
+
+def spread_sums(found: list[Number], apart: RowsApart) -> list[Number]:
+    """H_s from the sums of single rows: it is convex in the rows of the last class, which may be less than ``each``."""
+    each, out = apart.each, [apart.each**2 * value for value in found]
+    left = apart.rows[-1][0] - each * (apart.most - 1)
+    if left < each:
+        out[-1] = each * ((each - left) * (found[-2] if len(found) > 1 else 0) + left * found[-1])
+    return out
 
 
 def level_of(gram: Array, label: Ints) -> float:
@@ -232,7 +244,8 @@ def rough_squared(residuals: Sequence[Residual], apart: RowsApart) -> float:
         if isinstance(mine, Mixed):
             gram = mine.matrix.astype(np.float64).T @ mine.matrix.astype(np.float64)
             shift = level_of(gram, apart.label)
-            sums += square * norm * float(apart.each) ** 2 * largest_sums(gram + shift, apart, signed=key == (0,))
+            found = largest_sums(gram + shift, apart, signed=key == (0,))
+            sums += square * norm * np.array(spread_sums(found.tolist(), apart))
         else:
             two = _products(mine, np.array([0, mine.d - 1]))
             shift = -float(two[0, 1])
