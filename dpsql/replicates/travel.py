@@ -51,7 +51,10 @@ _TAIL = 25
 """Replicates beyond each end of an interval, at least."""
 _LEAST_ALPHA = 0.005
 _SAME = 1e-6
-"""What the ledger's measurements give again is rounded: beside the answer, or what noise moves it by if it is small."""
+"""What the ledger's measurements give again is rounded, beside the answer."""
+_UNSEEN = 1e-3
+"""Or beside what noise moves it by: where sums are measured with counts in one matrix, of large integers, a count
+is rounded by more than ``_SAME`` of a small answer, and by far less than changes an error that is shown."""
 _KEPT = 8
 
 
@@ -343,7 +346,7 @@ class _Asked:
         with np.errstate(invalid="ignore"):
             moves = np.abs(moved - first)
             far = np.where(np.isfinite(moves), moves, 0.0).max(axis=0)
-            apart = np.abs(first - answer) > _SAME * np.maximum(np.maximum(np.abs(answer), far), 1.0)
+            apart = np.abs(first - answer) > np.maximum(_SAME * np.maximum(np.abs(answer), 1.0), _UNSEEN * far)
         if self.unbiased and apart.any():
             raise NotSupportedError(
                 f"the numbers of {name} do not follow from the measurements in the ledger as this version reads them; "

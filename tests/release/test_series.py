@@ -12,6 +12,7 @@ from dpsql.quoting import string
 from dpsql.release import ReleaseStore
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached
+from dpsql.release.result import Result
 from dpsql.release.writing import write_table
 
 
@@ -77,3 +78,16 @@ def test_a_row_that_was_altered_is_found_by_its_release(store: ReleaseStore) -> 
         (name,) = held.execute("SELECT table_name FROM duckdb_tables() WHERE table_name <> 'releases'").fetchall()
         held.execute(f'UPDATE main."{name[0]}" SET n = 5 WHERE n = 2')
     assert differing(store, made) == ["r2.a"]
+
+
+def test_a_trend_that_shows_its_intervals_is_drawn_as_it_is(store: ReleaseStore) -> None:
+    """Errors of hundreds of periods take long to work out, and these are there."""
+
+    def never() -> Result:
+        raise AssertionError("worked out")
+
+    store.write(of_period(1, 1.0), of_period(2, 2.0))
+    found = store.sql("SELECT period, n, n - 1 AS n_low, n + 1 AS n_high FROM a ORDER BY period").drawn_with(never)
+    assert found.plot().axes
+    with pytest.raises(AssertionError, match="worked out"):
+        store.sql("SELECT period, n, n + 1 AS m, n AS n_low, n AS n_high FROM a").drawn_with(never).plot()
