@@ -9,7 +9,7 @@ from dpsql import strategy, workload
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.arrow import Barb, root_trace
 from dpsql.linalg.blocks import Mixed
-from dpsql.strategy.kronecker import root_parts
+from dpsql.strategy.kronecker import centres, root_parts, structured
 from dpsql.strategy.kronecker.structured_bound import structured_bound
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload
@@ -150,3 +150,33 @@ def test_the_largest_error_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_columns_with_contributions_are_no_products() -> None:
     with pytest.raises(DataError, match="products needs at least one part"):
         workload.products(order=1)
+
+
+def test_long_axes_are_centred_over_runs_of_their_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = workload.products(workload.prefix(12), workload.prefix(12), sets=[(0, 1)])
+    whole = strategy.select(batch)
+    monkeypatch.setattr(centres, "_FEW_CUBES", 3000)
+    monkeypatch.setattr(centres, "_RUNS", 9)
+    by_runs = strategy.select(batch)
+    assert any(p.centre is not None for r in by_runs.residuals for p in r.integers if isinstance(p, Mixed))
+    assert by_runs.gap is not None
+    assert by_runs.gap < 0.01
+    assert by_runs.expected <= 1.005 * whole.expected
+
+
+def test_integers_around_centres_that_do_not_fit_give_way_to_those_around_the_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = workload.products(workload.prefix(6), workload.prefix(6), sets=[(0, 1)])
+    rounded, calls = structured._rounded, []
+
+    def too_large(*given: object) -> object:
+        calls.append(given)
+        if len(calls) == 1:
+            raise DataError("the strategy's integers are too large to measure exactly")
+        return rounded(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(structured, "_rounded", too_large)
+    found = strategy.select(batch)
+    assert not any(p.centre is not None for r in found.residuals for p in r.integers if isinstance(p, Mixed))
+    assert found.expected >= found.lower_bound
