@@ -67,3 +67,26 @@ def test_norms_of_parts_add_up_exactly(monkeypatch):
         B = M.astype(object) @ Y.astype(object)
         assert norms.column_norms(M, sparse.csc_array(Y)) == (max(abs(B).sum(axis=0)), max((B * B).sum(axis=0)))
     assert parted > 100
+
+
+def test_norms_by_blocks_of_parts_add_up_exactly(monkeypatch):
+    """Of parts that were found for a matrix, too, once more of its entries are 0."""
+    rng = np.random.default_rng(6)
+    monkeypatch.setattr(norms, "_WORTH_PARTING", 0)
+    parted = 0
+    for turn in range(100):
+        shapes = [(int(rng.integers(2, 6)), int(rng.integers(1, 5))) for _ in range(rng.integers(1, 5))]
+        M = linalg.block_diag(*(rng.integers(-5, 6, size=shape) for shape in shapes)).astype(np.int64)
+        M *= 2**50 if turn % 3 == 0 else 1
+        sizes, left = [], M.shape[0]
+        while left:
+            sizes.append(int(min(left, rng.integers(1, 4))))
+            left -= sizes[-1]
+        Y = rng.integers(-3, 4, size=(M.shape[1], rng.integers(1, 30)))
+        found = norms.parts_of(M, sparse.csc_array(Y), sizes)
+        parted += found is not None
+        for mixing in (M, M * rng.integers(0, 2, size=M.shape)):
+            size = abs(mixing.astype(object) @ Y.astype(object))
+            wanted = max(np.maximum.reduceat(size, norms.block_starts(sizes), axis=0).sum(axis=0))
+            assert norms.block_norm(mixing, sparse.csc_array(Y), sizes, found) == wanted
+    assert parted > 30
