@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod, sqrt
 from time import monotonic
@@ -50,11 +50,12 @@ from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
 from dpsql.strategy.kronecker import shared_rows
+from dpsql.strategy.kronecker.apart_blocks import blocks_apart
 from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
-from dpsql.workload.compile.rows_apart import RowsApart, rows_apart
+from dpsql.workload.compile.rows_apart import rows_apart
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
@@ -65,7 +66,6 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
-_MOST_APART = 256  # regions of an axis that keeps rows apart
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
@@ -153,63 +153,24 @@ def together(batch: Structured, table: int) -> float:
 
 
 def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:
-    """t and |m| of rows of a unit in different regions of one axis, alike on the others; None where that is not known.
+    """t and |m| of rows of a unit in different regions of one axis; None where that is not known.
 
     Of several bounds the least is taken, for units that keep to one of them.
     """
     bounds = rows_apart(batch.layouts[batch.owners[table][0]])
-    held = _Table(batch, table, blocks) if bounds else None
-    found = [_of_one(held, apart, batch, table) for apart in bounds if held is not None]
-    known = [one for one in found if one is not None]
-    return min(known) if known and len(known) == len(found) else None
-
-
-def _of_one(held: _Table, apart: RowsApart, batch: Structured, table: int) -> tuple[float, float] | None:
-    """The same for one bound.
-
-    Of g classes of h regions some by lot, rows in one region of each, by lot, R in all with the sum Q of their squared
-    numbers: the mean of c c^T on that axis, a product with the weights of the other axes, has Q / (g h) on its
-    diagonal, nothing elsewhere inside a class and (R^2 - Q) / (g (g - 1) h^2) between classes. Its root takes the place
-    of the axis' own weights; times what is constant it is R.
-    """
-    counted = ~held._idle(apart.axis)
-    label = apart.label[counted]
-    sizes = np.unique(label, return_counts=True)[1]
-    alike = sizes.min() == sizes.max() and label.min() >= 0 and apart.each == apart.least
-    if not alike or any(axis == apart.axis for _, axis in held.dead) or label.size > _MOST_APART:
-        return None
-    best: tuple[float, float] | None = None
-    g, h = sizes.size, int(sizes[0])
-    offered = [number for number in apart.rows[:g] if number[0] < g * apart.each or h > 1]
-    for R, Q in sorted({*offered[-1:], *offered[: -(-3 * g // 4)][-1:]}):
-        if apart.each >= R:
-            continue
-        M = np.where(label[:, None] == label[None, :], 0.0, (R * R - Q) / (g * (g - 1) * h * h))
-        np.fill_diagonal(M, Q / (g * h))
-        values, vectors = np.linalg.eigh(M)
-        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * sqrt(g * h)
-        moved = [_turned(block, apart.axis, counted, root, held.sizes) for block in held.given_blocks]
-        with suppress(LostError):
-            found = _Table(batch, table, moved).at(0.0)
-            best = found if best is None else max(best, found)
-    return best
-
-
-def _turned(block: RowBlock, axis: int, counted: NDArray[np.bool_], root: Floats, sizes: Sequence[int]) -> RowBlock:
-    """A block whose rows are multiplied by ``root`` along the counted regions of an axis, equally weighed."""
-    if axis not in block.axes:
-        return replace(block, coefficient=block.coefficient * float(root[0].sum()))
-    factors = []
-    for factor in block.factors:
-        if axis in factor.axes:
-            shape = [sizes[i] for i in factor.axes]
-            held = np.moveaxis(factor.matrix.toarray().reshape(-1, *shape), 1 + factor.axes.index(axis), -1)
-            turned = np.zeros_like(held, dtype=np.float64)
-            turned[..., counted] = held[..., counted] @ root
-            turned = np.moveaxis(turned, -1, 1 + factor.axes.index(axis)).reshape(factor.matrix.shape)
-            factor = replace(factor, matrix=sparse.csr_array(turned))
-        factors.append(factor)
-    return replace(block, factors=tuple(factors))
+    least: tuple[float, float] | None = None
+    for apart in bounds:
+        held = _Table(batch, table, blocks)
+        best: tuple[float, float] | None = None
+        if all(axis != apart.axis for _, axis in held.dead):
+            for moved in blocks_apart(blocks, apart, ~held._idle(apart.axis), held.sizes):
+                with suppress(LostError):
+                    found = _Table(batch, table, moved).at(0.0)
+                    best = found if best is None else max(best, found)
+        if best is None:
+            return None
+        least = best if least is None else min(least, best)
+    return least
 
 
 @dataclass(frozen=True)
@@ -230,7 +191,7 @@ class _Table:
     def __init__(
         self, batch: Structured, table: int, blocks: Sequence[RowBlock], given: Mapping[int, Floats] | None = None
     ) -> None:
-        self.given, self.given_blocks = given or {}, blocks
+        self.given = given or {}
         self.sizes = batch.sizes[table]
         self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]
