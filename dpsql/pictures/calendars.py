@@ -26,7 +26,7 @@ def calendar_picture(calendars: Sequence[tuple[str, Lines]], ax: Axes | None = N
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    shades = LinearSegmentedColormap.from_list("spent", _SHADES)  # type: ignore[no-untyped-call]
+    shades = LinearSegmentedColormap.from_list("spent", _SHADES)
     tall = [len(lines) for _, lines in calendars]
     wide = max((len(shares) for _, lines in calendars for _, shares in lines), default=1)
     square = _SQUARE if wide <= 16 else _SMALL_SQUARE
@@ -54,6 +54,6 @@ def calendar_picture(calendars: Sequence[tuple[str, Lines]], ax: Axes | None = N
         beside = held.inset_axes((1.0 + 0.15 / (wide * square), 1.0 - share, 0.12 / (wide * square), share))
         bar = held.figure.colorbar(image, cax=beside, ticks=[0, 50, 100] if share * len(lines) > 1.5 else [0, 100])
         bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         bar.ax.tick_params(labelsize=style.SMALL, length=2.5, color=style.PALE)
     return made
