@@ -225,23 +225,23 @@ class Result:
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
         """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.plot_result``).
 
-        What ``con.sql`` computed from releases without errors is drawn with them, worked out now unless the columns of
-        intervals stand beside each number.
+        What ``con.sql`` computed from releases without errors is drawn with them, worked out now unless the column of
+        standard errors stands beside each number.
         ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
         no number, and where matplotlib is not installed.
         """
         from dpsql.pictures import plot_result
 
         beside: Callable[[], Result] | None = object.__getattribute__(self, "_beside")
-        return plot_result(self if beside is None or self._shows_intervals() else beside(), ax, value=value)
+        return plot_result(self if beside is None or self._shows_errors() else beside(), ax, value=value)
 
-    def _shows_intervals(self) -> bool:
-        """Whether each DOUBLE has the columns of its interval beside it."""
+    def _shows_errors(self) -> bool:
+        """Whether each DOUBLE has its standard error beside it."""
         names = {column.lower() for column in self.columns}
         numbers = {c.lower() for c, kind in zip(self.columns, self.types, strict=True) if kind == "DOUBLE"}
         errors = {f"{name}{end}" for name in numbers for end in ("_stderr", "_low", "_high")}
         asked = numbers - errors
-        return bool(asked) and all({f"{name}_low", f"{name}_high"} <= names for name in asked)
+        return bool(asked) and all(f"{name}_stderr" in names for name in asked)
 
     def __str__(self) -> str:
         return grid_of(self.columns, self.types, self.rows).text()

@@ -87,7 +87,9 @@ def test_a_trend_that_shows_its_intervals_is_drawn_as_it_is(store: ReleaseStore)
         raise AssertionError("worked out")
 
     store.write(of_period(1, 1.0), of_period(2, 2.0))
-    found = store.sql("SELECT period, n, n - 1 AS n_low, n + 1 AS n_high FROM a ORDER BY period").drawn_with(never)
+    found = store.sql("SELECT period, n, 1.0::DOUBLE AS n_stderr, n - 1 AS n_low FROM a ORDER BY period").drawn_with(
+        never
+    )
     assert found.plot().axes
     with pytest.raises(AssertionError, match="worked out"):
-        store.sql("SELECT period, n, n + 1 AS m, n AS n_low, n AS n_high FROM a").drawn_with(never).plot()
+        store.sql("SELECT period, n, n + 1 AS m, n AS n_stderr FROM a").drawn_with(never).plot()
