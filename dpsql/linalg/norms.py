@@ -7,7 +7,7 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -82,31 +82,32 @@ def block_norm(mixing: Matrix, columns: Sparse, blocks: Sequence[int], parted: S
     integers. ``parted``: the parts, where they are known.
     """
     parted = parts_of(mixing, columns, blocks) if parted is None else parted
-    if parted is not None:
-        return _largest_sum(
-            [(_each_by_blocks(part.of(mixing), part.columns, part.blocks), part.label) for part in parted]
-        )
-    return max(_each_by_blocks(mixing, columns, blocks), default=0)
+    if parted is None:
+        return max((max(some) for some in _by_blocks(mixing, columns, blocks) if some), default=0)
+    each = [
+        [norm for some in _by_blocks(part.of(mixing), part.columns, part.blocks) for norm in some] for part in parted
+    ]
+    return _largest_sum([(norms, part.label) for norms, part in zip(each, parted, strict=True)])
 
 
-def _each_by_blocks(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> list[int]:
-    """``block_norm`` of every column (N,)."""
+def _by_blocks(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> Iterator[list[int]]:
+    """``block_norm`` of every column, some after the other."""
     alone = np.repeat(np.array(blocks) == 1, blocks)
     added = _added(mixing[alone], columns) if alone.any() else None
     if added is not None:
         mixing, blocks = mixing[~alone], [size for size in blocks if size > 1]
         if not blocks:
-            return [int(value) for value in added.tolist()]
-    starts = block_starts(blocks)
-    out: list[int] = []
+            yield [int(value) for value in added.tolist()]
+            return
+    starts, at = block_starts(blocks), 0
     for chunk in product_chunks(mixing, columns):
         tops = np.maximum.reduceat(np.abs(chunk), starts, axis=0) if chunk.size else chunk
         small = tops.dtype != object and len(starts) * int(tops.max(initial=0)) < 2**53
         sums = whole((tops.astype(np.float64) if small else whole(tops)).sum(axis=0))
         if added is not None:
-            sums = sums + added[len(out) : len(out) + len(sums)]
-        out.extend(sums.tolist())
-    return out
+            sums = sums + added[at : at + len(sums)]
+        yield sums.tolist()
+        at += len(sums)
 
 
 def _added(mixing: Matrix, columns: Sparse) -> Ints | None:

@@ -97,21 +97,21 @@ class Piece:
             if parted is None:
                 return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
             total = np.zeros(self.columns.shape[1])
-            for part in parted:
-                size = np.abs(part.of(self.root) @ part.columns.toarray())
-                tops = np.maximum.reduceat(size, norms.block_starts(part.blocks), axis=0).sum(axis=0)
-                total += np.append(tops, 0.0)[part.label]  # the last for columns of zeros
+            for one in parted:
+                size = np.abs(one.of(self.root) @ one.columns.toarray())
+                tops = np.maximum.reduceat(size, norms.block_starts(one.blocks), axis=0).sum(axis=0)
+                total += np.append(tops, 0.0)[one.label]  # the last for columns of zeros
             return float(total.max()), np.nan
         quick = None if self.root.ndim == 1 else norms.few_entries(self.root, self.columns)
         if quick is not None:
             return float(quick[0]), float(quick[1])
         if parted is not None:
             sums = np.zeros((2, self.columns.shape[1]))
-            for part in parted:
-                size = np.abs(part.of(self.root) @ part.columns.toarray())
+            for one in parted:
+                size = np.abs(one.of(self.root) @ one.columns.toarray())
                 each = np.zeros((2, size.shape[1] + 1))
                 each[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
-                sums += each[:, part.label]
+                sums += each[:, one.label]
             return float(sums[0].max()), float(sums[1].max())
         l1 = l2 = 0.0
         columns = sparse.csc_array(self.columns)
