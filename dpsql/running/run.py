@@ -103,11 +103,18 @@ class Batches:
                 return known.id
             self.past.check_held(plan)
             failure: LedgerError | None = None
-            try:
-                return self._measured(plan, reuse_key(plan, True), label=label, turn=turn, paid=known is not None).id
-            except LedgerError as error:
-                failure = error
-            # Another machine, whose claims are not seen here, may have recorded its own under the same charge.
+            paid = known is not None
+            while failure is None:
+                try:
+                    return self._measured(plan, reuse_key(plan, True), label=label, turn=turn, paid=paid).id
+                except BudgetError:
+                    # Another machine, whose claims are not seen here, may have made the charge since.
+                    if paid or self.books.ledger().charged(turn.charge_id) is None:
+                        raise
+                    paid = True
+                except LedgerError as error:
+                    failure = error
+            # It may have recorded its own under the same charge.
             known = self.books.ledger().charged(turn.charge_id)
             if known is None or known.released is None:
                 raise failure

@@ -176,6 +176,27 @@ def test_of_two_machines_one_measurement_is_seen(world: World, monkeypatch: pyte
     assert con.ledger.verify().releases == 2
 
 
+def test_a_charge_that_another_machine_makes_between_look_and_charge_pays_here_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.connect("2024-02-01").schedules.add(BATCH, epsilon=1, name="monthly")
+    with monkeypatch.context() as cut:
+        cut.setattr(Ledger, "record", dies)
+        with contextlib.suppress(Cut):
+            world.connect("2024-02-01").schedules.release_due()
+    looks, charged = list[str](), Ledger.charged
+
+    def late(self: Ledger, charge_id: str) -> Any:
+        looks.append(charge_id)
+        return None if len(looks) == 1 else charged(self, charge_id)
+
+    monkeypatch.setattr(Ledger, "charged", late)
+    con = world.connect("2024-02-01")
+    assert con.schedules.release_due()[0].new
+    assert len(looks) > 1
+    assert charges(con) == {"2024-01-01": 1}
+
+
 class Nothing:
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
