@@ -177,8 +177,8 @@ def test_the_budget_of_periods_as_a_calendar() -> None:
     figure = plots.plot_periods(found)
     first, second = figure.axes[:2]
     assert [axes.get_title(loc="left") for axes in (first, second)] == [
-        "visits, pure account",
-        "visits, gaussian account",
+        "visits, pure account: spent of each period",
+        "visits, gaussian account: spent of each period",
     ]
     assert [label.get_text() for label in first.get_yticklabels()] == ["2023", "2024"]
     shares = np.ma.asarray(first.collections[0].get_array()).reshape(2, 12)
