@@ -17,7 +17,7 @@ from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
 from dpsql.release.payload import unpack
-from dpsql.running.answer_free import Earlier
+from dpsql.running.past_releases import PastReleases
 from dpsql.running.planned_again import PlannedAgain
 
 from .noise import drawn, replicates, seed_of
@@ -88,7 +88,7 @@ def whitened(one: Observed, seed: int, count: int) -> Floats:
 class Laws:
     """The laws of one ledger's releases, found once each."""
 
-    def __init__(self, books: Books, past: Earlier) -> None:
+    def __init__(self, books: Books, past: PastReleases) -> None:
         self._books = books
         self._past = past
         self._held: dict[int, Law] = {}

@@ -25,7 +25,7 @@ from dpsql.release.limits import QUERY_SECONDS
 from dpsql.release.payload import unpack
 from dpsql.release.reading import first_line
 from dpsql.release.synthetic import SyntheticRows
-from dpsql.running.answer_free import Earlier
+from dpsql.running.past_releases import PastReleases
 from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import named_tables
@@ -67,7 +67,7 @@ class Replicates:
 
     books: Books
     store: ReleaseStore
-    past: Earlier
+    past: PastReleases
     laws: Laws = field(init=False)
     _made: dict[tuple[int, int, bool, bytes], dict[str, Stacked]] = field(default_factory=dict)
     _drawn: dict[tuple[int, ...], Drawn] = field(default_factory=dict)

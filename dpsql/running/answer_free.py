@@ -12,19 +12,17 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.earlier import Combination, Past, alone, combine, past_of
+from dpsql.earlier import Combination, combine
 from dpsql.earlier.budget_search import EarlierReleases, met
-from dpsql.earlier.combined import joined, observed_of
-from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, combined_plan, noted, plan_with
+from dpsql.earlier.combined import joined
+from dpsql.earlier.combined_plan import combined_plan, noted
 from dpsql.earlier.joint import Joint
-from dpsql.earlier.over_time import combination_over_time
-from dpsql.earlier.same_question import most_precise, question_keys, squared_errors, types_of
-from dpsql.errors import IntegrityError, SQLError
+from dpsql.earlier.same_question import question_keys, squared_errors, types_of
+from dpsql.errors import SQLError
 from dpsql.planning.budget_search import wish_of
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
@@ -33,15 +31,13 @@ from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
-from dpsql.reconstruct.combined import MOST_COLUMNS
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.running.counted_before import Counted, counted_before
-from dpsql.running.planned_again import PlannedAgain, planned_again
+from dpsql.running.past_releases import PastReleases
 from dpsql.running.result_tables import tables_of
-from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled
@@ -76,41 +72,36 @@ def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: M
     return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, wanted_of()) is None
 
 
-class Earlier:
-    """The earlier measurements of one connection's ledger, understood once each."""
+class Earlier(PastReleases):
+    """The answers that earlier releases give, by themselves and beside a new measurement."""
 
     def __init__(self, books: Books, policy: Policy, schemas: Callable[[], Schemas]) -> None:
-        self._books = books
-        self._policy = policy
-        self._schemas = schemas
-        self._held: dict[int, Past | None] = {}
-        self._meant: dict[str, Understood] = {}
+        super().__init__(books, policy, schemas)
         self._latest: Prepared | None = None
-        self._types: dict[str, str] = {}
-        self._measured: dict[int, Measurement] = {}
 
     def under(self, policy: Policy) -> None:
-        """Read batches under another policy of the data set from now on: one with domains that were found."""
-        self._policy, self._held, self._meant, self._latest = policy, {}, {}, None
+        """As of all releases."""
+        super().under(policy)
+        self._latest = None
 
     def answer(self, sql: str, alpha: float) -> Found | None:
         """What earlier releases say of a batch; None where they leave a number of it open, or there are none.
 
         Raises SQLError and PolicyError as planning does.
         """
-        usable = self._usable()
+        usable = self.usable()
         if not usable:
             return None
-        schemas = self._schemas()
-        self._latest = prepare(sql, self._policy, schemas)
+        schemas = self.schemas()
+        self._latest = prepare(sql, self.policy, schemas)
         return self._found(self._latest, alpha, schemas, usable)
 
     def counted(self, sql: str, alpha: float) -> FoundCounts | None:
         """The answer of a batch that asks for no more than a discovery counted; else None. Raises as ``answer``."""
-        schemas = self._schemas()
+        schemas = self.schemas()
         latest = self._latest
-        prepared = latest if latest is not None and latest.sql == sql else prepare(sql, self._policy, schemas)
-        counts = counted_before(prepared, self._policy, schemas, self._books, alpha)
+        prepared = latest if latest is not None and latest.sql == sql else prepare(sql, self.policy, schemas)
+        counts = counted_before(prepared, self.policy, schemas, self.books, alpha)
         return None if counts is None else FoundCounts(counts, sql, _types_read(counts.compiled, schemas))
 
     def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
@@ -118,18 +109,14 @@ class Earlier:
         if self._latest is not None and self._latest.sql == sql:  # ``answer`` was asked just before
             answers = self._latest.understood.answers
         else:
-            answers = understood_of(sql, self._policy, self._schemas()).answers
-        return question_keys(self._policy.to_toml(), answers), None, [answer.name for answer in answers]
-
-    def meaning(self, sql: str) -> Understood:
-        """What a batch asks under the policy and the schemas as they are now. Raises as planning does."""
-        return self._understood(self._schemas(), sql)
+            answers = understood_of(sql, self.policy, self.schemas()).answers
+        return question_keys(self.policy.to_toml(), answers), None, [answer.name for answer in answers]
 
     def as_good_as(self, plan: Plan) -> Found | None:
         """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""
         if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled):
             return None
-        usable = self._usable()
+        usable = self.usable()
         if not usable:
             return None
         if (
@@ -140,8 +127,8 @@ class Earlier:
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
         schemas, prepared = plan.origin.prepared.schemas, plan.origin.prepared
-        first = self._first(prepared)
-        if plan.rests_on and _counts_all(plan, joined(prepared, self._pasts(schemas, usable), first, beside=True)):
+        first = self.first_of(prepared)
+        if plan.rests_on and _counts_all(plan, joined(prepared, self.pasts(schemas, usable), first, beside=True)):
             return None  # it was planned with all that is known
         found = self._found(prepared, plan.alpha, schemas, usable)
         planned = plan.errors
@@ -161,14 +148,14 @@ class Earlier:
         taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends
         nothing.
         """
-        combination, ledger = found.combination, self._books.ledger()
+        combination, ledger = found.combination, self.books.ledger()
         key = self._key(found, errors)
-        held = None if fresh else self._books.earlier(key)
+        held = None if fresh else self.books.earlier(key)
         if held is not None:
             return held[1], True
-        self._books.check_releases(ledger)
+        self.books.check_releases(ledger)
         if not fresh:
-            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace])
+            self.books.check_free([q.name for q in combination.queries if q.named and not q.replace])
         # As before a charge: outer SQL that makes too much is refused rather than left out.
         counted = combination if isinstance(combination, Counted) else None
         tables = tables_of(combination, combination.values, errors=errors, rehearsal=True, possible=counted)
@@ -201,16 +188,16 @@ class Earlier:
         results of several labels are those of several batches.
         """
         last: dict[tuple[str, ...], Entry] = {}
-        for entry in self._books.entries():
+        for entry in self.books.entries():
             if entry.released is not None and entry.views and entry.charge.noise in ("gaussian", "laplace", "none"):
                 whose = entry.label if any(is_unnamed(name) for name in entry.views) else ""
                 last[whose, *(name.lower() for name in entry.views)] = entry
         better = []
         for entry in sorted(last.values(), key=lambda e: e.id):
             held = entry.description.get("questions")
-            if not held or entry.description.get("estimates") or entry.dataset != self._policy.dataset:
+            if not held or entry.description.get("estimates") or entry.dataset != self.policy.dataset:
                 continue
-            record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
+            record, _ = unpack(self.books.ledger().release(entry.id).payload or b"")
             try:
                 found = self.answer(record.sql, float(entry.description.get("alpha", 0.05)))
             except SQLError:
@@ -232,10 +219,10 @@ class Earlier:
         """
         if plan.estimated or plan.origin is None or not isinstance(plan.strategy, MatrixStrategy):
             return plan
-        usable = self._usable()
+        usable = self.usable()
         if not usable:
             return plan
-        pasts, first = self._pasts(plan.origin.prepared.schemas, usable), self._first(plan.origin.prepared)
+        pasts, first = self.pasts(plan.origin.prepared.schemas, usable), self.first_of(plan.origin.prepared)
         combined = combined_plan(plan, pasts, first)
         # Two independent estimates of one error or less have, together, half the variance at most.
         halved = np.asarray(combined.errors) ** 2 <= np.asarray(plan.errors) ** 2 * (0.5 + _ROUNDING)
@@ -245,201 +232,26 @@ class Earlier:
                 return noted(plan, free.combination.rests_on)
         return combined
 
-    def check_held(self, plan: Plan) -> None:
-        """IntegrityError where this ledger lacks a measurement that the plan's answers rest on.
-
-        A plan made beside another ledger, or beside one that was restored from a copy since, would put what was paid
-        for there into a release that this ledger says less was paid for.
-        """
-        if not isinstance(plan.answers, AnswersWithEarlier):
-            return
-        usable = {entry.id for entry in self._usable()}
-        *before, _ = plan.answers.combined.observed
-        for number, one in zip(plan.rests_on, before, strict=True):
-            found = unpack(self._books.ledger().release(number).payload or b"")[1] if number in usable else None
-            if found is None or tuple(found.y) != tuple(one.y):
-                raise IntegrityError(
-                    f"the plan rests on a release {number} that this ledger does not hold; plan again "
-                    "(nothing was charged)"
-                )
-
-    def answers_others(self, release: int) -> bool:
-        """Whether ``pasts`` has the release, over no more cells than are combined."""
-        usable = [entry for entry in self._usable() if entry.id == release]
-        return any(past.integers.shape[1] <= MOST_COLUMNS for past in self._pasts(self._schemas(), usable))
-
     def known(self, prepared: Prepared, alpha: float) -> EarlierReleases | None:
         """What earlier releases say of a batch, for the search of a budget; None where there are none."""
-        usable = self._usable()
+        usable = self.usable()
         if not usable or not isinstance(prepared.compiled, Compiled):
             return None
-        pasts = self._pasts(self._schemas(), usable)
-        first = self._first(prepared)
+        pasts = self.pasts(self.schemas(), usable)
+        first = self.first_of(prepared)
         return EarlierReleases(combine(prepared, pasts, alpha, first), pasts, first)
 
-    def as_measured(self, plan: Plan, entry: Entry) -> Plan:
-        """The plan of a batch as an earlier release of it was answered: with the releases that it rested on.
-
-        Raises IntegrityError where these are no longer understood as they were.
-        """
-        without = plan.without_earlier or plan
-        assert isinstance(without, Plan)  # noqa: S101 - narrows the type for the checker
-        rests_on = tuple(sorted(entry.description.get("rests_on") or ()))
-        if not rests_on:
-            return without
-        every = frozenset({*rests_on, entry.id})
-        pasts = self._pasts(self._schemas(), [other for other in self._usable() if other.id in every])
-        joint = None
-        if without.origin is not None and {past.release for past in pasts} == every:
-            joint = joined(without.origin.prepared, pasts, every)
-        if joint is not None and len(joint.observations) == len(every):
-            # The release's own measurement is the last, whatever cells it is of: older versions measured joint ones.
-            both = list(zip(joint.observations, observed_of(joint), strict=True))
-            observed = [one for of, one in both if of.release != entry.id]
-            observed += [one for of, one in both if of.release == entry.id]
-            answers = answers_of_all(joint, observed, without.compiled.common_steps)
-            if answers is not None:
-                return plan_with(without, answers, rests_on)
-        raise IntegrityError(
-            f"release {entry.id} rests on earlier ones that this policy understands otherwise; its own results stay, "
-            "and fresh=True measures again"
-        )
-
-    def schemas(self) -> Schemas:
-        """The column types of the private tables by now, for several calls of ``behind``."""
-        return self._schemas()
-
-    def behind(
-        self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
-    ) -> Combination | PlannedAgain | None:
-        """How the numbers of a release follow from the measurements that it rests on, of its data version.
-
-        A measurement whose integers the ledger does not keep, or that is too large for a matrix, is planned again. None
-        where the batch is not understood as it was. ``entries``: all releases, by number; ``schemas`` as by now.
-        """
-        if "horizon" in entry.description:
-            return self._over_time(entry, entries, alpha, schemas)
-        rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
-        every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
-        if not every <= entries.keys():
-            return None
-        pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
-        prepared = self._prepared(entry, schemas)
-        if prepared is None:
-            return None
-        if every == {entry.id}:
-            known = alone(prepared, pasts[0], alpha) if pasts else None
-            return self._again(prepared, entry, alpha) if known is None else known
-        found = combine(prepared, pasts, alpha, every)
-        return found if found is not None and frozenset(found.rests_on) == every else None
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _again(self, prepared: Prepared, entry: Entry, alpha: float) -> PlannedAgain | None:
-        """A release of its own measurement alone, planned again; None where words mean other things by now."""
-        said = entry.description
-        keys = question_keys(self._policy.to_toml(), prepared.understood.answers)
-        before, types = said.get("types"), types_of(prepared.schemas)
-        if [key for key, _ in said.get("questions") or ()] != keys or "rounds" in said or not isinstance(before, dict):
-            return None
-        if any(types.get(name) != mark for name, mark in before.items()):
-            return None
-        _, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
-        objective = str(said.get("objective", "balanced"))
-        return planned_again(prepared, entry.charge, objective, measurement, alpha, entry.id)
-
-    def _prepared(self, entry: Entry, schemas: Schemas) -> Prepared | None:
-        """The batch of a release, whose periods were closed when it was made; None where it is understood no more."""
-        record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
-        try:
-            return prepare(record.sql, replace(self._policy, today=dt.date.max), schemas)
-        except SQLError:
-            return None
-
-    def _over_time(
-        self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
-    ) -> Combination | None:
-        """``behind`` of a release of a horizon: it rests on all earlier ones."""
-        name, place = entry.description.get("schedule"), int(entry.description["horizon"]["place"])
-        mine = [e for e in entries.values() if e.description.get("schedule") == name and "horizon" in e.description]
-        at = {int(e.description["horizon"]["place"]): e for e in mine}
-        one = next((one for one in self._books.ledger().schedules() if one.name == name), None)
-        prepared = self._prepared(entry, schemas)
-        if one is None or prepared is None or any(before not in at for before in range(place)):
-            return None
-        measured = {at[k].id: self.measurement(at[k].id) for k in range(place + 1)}
-        return combination_over_time(prepared, one, measured, alpha)
-
-    def measurement(self, release: int) -> Measurement:
-        """What a release of a horizon measured, read once."""
-        if release not in self._measured:
-            self._measured[release] = unpack(self._books.ledger().release(release).payload or b"")[1]
-        return self._measured[release]
-
     def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
-        combination = combine(prepared, self._pasts(schemas, usable), alpha, self._first(prepared))
+        combination = combine(prepared, self.pasts(schemas, usable), alpha, self.first_of(prepared))
         if combination is None:
             return None
         return Found(combination, prepared.sql, _types_read(combination.compiled, schemas))
 
-    def _usable(self) -> list[Entry]:
-        """Releases of this data version with additive noise; the ledger is not made for the question."""
-        if not self._books.path.exists():
-            return []
-        return [
-            entry
-            for entry in self._books.entries()
-            if entry.released is not None
-            and entry.dataset == self._policy.dataset
-            and entry.charge.noise in ("gaussian", "laplace")
-            and entry.charge.delta is None  # counts that a threshold let pass have another law
-        ]
-
-    def _pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:
-        types = types_of(schemas)
-        if types != self._types:
-            self._held, self._meant, self._types = {}, {}, types
-        found = []
-        for entry in usable:
-            before = entry.description.get("types")
-            if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
-                continue
-            if entry.id not in self._held:
-                record, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
-                texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
-                self._held[entry.id] = past_of(
-                    *(entry.id, record.sql, measurement, self._policy, schemas),
-                    partial(self._understood, schemas),
-                    texts,
-                )
-            past = self._held[entry.id]
-            if past is not None:
-                found.append(past)
-        return found
-
-    def _first(self, prepared: Prepared) -> frozenset[int]:
-        """What the most precise answer of the same questions so far rests on: it is to count in any later one."""
-        keys = question_keys(self._policy.to_toml(), prepared.understood.answers)
-        found = most_precise(self._books.entries(), keys, None, None, None, types_of(prepared.schemas))
-        if found is None:
-            return frozenset()
-        return frozenset({found[0].id, *found[0].description.get("rests_on", ())})
-
-    def _text(self, release: int) -> str:
-        """The SQL text of a release's batch."""
-        return unpack(self._books.ledger().release(release).payload or b"")[0].sql
-
-    def _understood(self, schemas: Schemas, sql: str) -> Understood:
-        """What a batch of an earlier release asks, understood once for all releases of one text."""
-        if sql not in self._meant:
-            self._meant[sql] = understood_of(sql, self._policy, schemas)
-        return self._meant[sql]
-
     def _key(self, found: Found | FoundCounts, errors: bool) -> str:
         combination = found.combination
         body = [
-            self._policy.dataset,
-            question_keys(self._policy.to_toml(), combination.queries),
+            self.policy.dataset,
+            question_keys(self.policy.to_toml(), combination.queries),
             [answer.name for answer in combination.queries],
             list(combination.rests_on),
             combination.alpha,
@@ -449,7 +261,7 @@ class Earlier:
 
     def _description(self, found: Found | FoundCounts, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
         combination = found.combination
-        keys = question_keys(self._policy.to_toml(), combination.queries)
+        keys = question_keys(self.policy.to_toml(), combination.queries)
         return {
             "key": key,
             # Counts of a discovery leave numbers open, so that they answer no other question.
