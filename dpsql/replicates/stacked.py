@@ -13,7 +13,7 @@ import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,6 +42,8 @@ from .partitioned import REPLICATE, Query, Table, parsed, table_of
 
 _EPOCH = dt.date(1970, 1, 1)
 _UNIT = White("gaussian", 1.0)
+Laid: TypeAlias = tuple[str, str, Any]
+"""A column: its name, DuckDB type and values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class Stacked:
     ``ranges``: in place of the columns' values, where these are all ranges of a line.
     """
 
-    columns: Sequence[tuple[str, str, Any]] = field(repr=False)
+    columns: Sequence[Laid] = field(repr=False)
     noisy: Columns
     companions: frozenset[str]
     ranges: RangeTable | None = field(default=None, repr=False)
@@ -113,7 +115,7 @@ def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats, places
             keys=(*keys, (which, (False,) * len(which))),
         )
         beside = frozenset(name for name, _, (part, _) in table.shown if f"_{part}" in ERRORS)
-        columns: list[tuple[str, str, Any]] = [(name, kind, ()) for name, kind, _ in held.shown]
+        columns: list[Laid] = [(name, kind, ()) for name, kind, _ in held.shown]
         made[table.name] = Stacked(columns, columns_of(table), beside, held)
     return made
 
@@ -142,7 +144,7 @@ def _core(planned: Planned, core: Core, slices: Sequence[slice], estimates: Floa
     first: dict[str, tuple[str, Any]] = {
         name: (kind, values) for name, kind, values in Estimates(planned, estimates[0]).columns(core, slices)
     }
-    columns: list[tuple[str, str, Any]] = []
+    columns: list[Laid] = []
     noisy: list[tuple[str, bool]] = []
     companions: set[str] = set()
     groups = 1

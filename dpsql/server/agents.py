@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import Error, ProgrammingError, SQLError
@@ -22,6 +22,9 @@ from dpsql.server.service import FIRST, NO_SESSION_BUDGET, Answer, Asker, Servic
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
+
+Told: TypeAlias = dict[str, Any]
+"""What a tool answers, as JSON can hold it."""
 
 MOST_ROWS = 1_000
 """Rows of a result that an agent is shown; ``ask_releases`` with a LIMIT and OFFSET shows others."""
@@ -142,7 +145,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
     server: MCPServer[Any] = MCPServer("dpsql", instructions=INSTRUCTIONS, log_level="ERROR")
 
-    async def told(work: Callable[[], Awaitable[Mapping[str, object]]]) -> dict[str, Any]:
+    async def told(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Told:
         failure: Error
         try:
             agent.allowance.take()
@@ -155,33 +158,31 @@ def tools(agent: Agent) -> MCPServer[Any]:
     def given(**amounts: float | str | None) -> dict[str, str]:
         return {name: str(amount) for name, amount in amounts.items() if amount is not None}
 
-    async def tables() -> dict[str, Any]:
+    async def tables() -> Told:
         """List private tables and released views with their columns, types and public domains. Free."""
         return await told(agent.tables)
 
     async def plan(
         sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None
-    ) -> dict[str, Any]:
+    ) -> Told:
         """Show what a batch of SELECT or CREATE VIEW statements would cost and the error of every number. Free.
 
         epsilon (or epsilon and delta, or rho): what the batch may spend.
         """
         return await told(lambda: agent.plan(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
 
-    async def run(
-        sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None
-    ) -> dict[str, Any]:
+    async def run(sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> Told:
         """Run a batch over private tables and SPEND the budget named here, once for all its statements.
 
         What earlier releases answer is free. Charges are never given back. Call plan first.
         """
         return await told(lambda: agent.run(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
 
-    async def ask_releases(sql: str) -> dict[str, Any]:
+    async def ask_releases(sql: str) -> Told:
         """Query what is released (views of schema dp) with any SQL of DuckDB. Free; reads no private table."""
         return await told(lambda: agent.ask_releases(sql))
 
-    async def budget() -> dict[str, Any]:
+    async def budget() -> Told:
         """Show what is left to spend, and the state of batches that wait for the custodian's approval. Free."""
         return await told(agent.budget)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, isqrt, log2, sqrt
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -257,7 +256,7 @@ def finish(
     error, mixings, l1, l2 = best
     # Rows that blocks were reduced to are independent: that need not be found out again.
     alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
-    known: dict[str, Any] = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
+    known: dict[str, object] = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
     if len(pieces) == 1 and pieces[0].placed is not None:
         known["placed"] = pieces[0].placed[0], pieces[0].coords, W.span, pieces[0].placed[1]
     return MatrixStrategy(
