@@ -42,7 +42,7 @@ NORM = "CREATE VIEW m AS SELECT COUNT(*) AS n, " + ", ".join(
 ) + " FROM t"  # fmt: skip
 
 
-COUNT = 199
+COUNT = 299
 
 
 def _blocks(patch):
