@@ -55,7 +55,7 @@ from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
-from dpsql.workload.compile.rows_apart import rows_apart
+from dpsql.workload.compile.rows_apart import rows_anywhere, rows_apart
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
@@ -148,8 +148,7 @@ def bound_of_tables(
 
 def together(batch: Structured, table: int) -> float:
     """How many rows of a unit may be in any one cell of a table."""
-    layout = batch.layouts[batch.owners[table][0]]
-    return float(min([layout.multiplicity, *(apart.least for apart in rows_apart(layout))]))
+    return float(rows_anywhere(batch.layouts[batch.owners[table][0]]))
 
 
 def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:

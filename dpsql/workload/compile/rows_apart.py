@@ -19,7 +19,7 @@ as a row adds at most 1 in size, but may be 0, so that none of their b below 0 i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TypeVar
@@ -29,9 +29,10 @@ import numpy as np
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.linalg.exact import max_abs
-from dpsql.workload.compile.caps import is_over, regions_by_group, rows_of_classes
+from dpsql.workload.compile.caps import is_over, regions_by_group, rows_of_classes, side_by_side
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import LineAxis
+from dpsql.workload.expr.rows import Cap
 
 Number = TypeVar("Number", int, float)
 
@@ -67,8 +68,42 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
 
     Bounds that leave all rows of a unit in one class say nothing, nor do those of how many groups there are.
     """
-    source, axes = layout.source, layout.every[0] if layout.every is not None else ()
     found = []
+    for place, cap, classes, times in _bounds(layout):
+        if max(times) >= layout.multiplicity:
+            continue
+        label = np.full(layout.every[0][place].size, -1, dtype=np.int64)  # type: ignore[index]
+        for number, (regions, _) in enumerate(classes):
+            label[regions] = number
+        least = min(_rows_of_regions(layout, place, cap))
+        alike = min(times) == max(times) == least and len({regions.size for regions, _ in classes}) == 1
+        alike &= bool((label >= 0).all())
+        allowed = min(len(classes), cap.groups or len(classes))
+        rows = _sizes(max(times), min(layout.multiplicity, sum(sorted(times)[-allowed:])))
+        found.append(RowsApart(place, max(times), rows, least, alike, label))
+    return found
+
+
+def rows_anywhere(layout: Layout) -> int:
+    """So many rows of a unit may be in any one cell, whichever it is."""
+    bounds = _bounds(layout)
+    return min([layout.multiplicity, *(rows for at, cap, *_ in bounds for rows in _rows_of_regions(layout, at, cap))])
+
+
+def _rows_of_regions(layout: Layout, place: int, cap: Cap) -> list[int]:
+    """The rows that a unit may have in one region: some of a class may have fewer of its groups than others."""
+    axis = layout.every[0][place]  # type: ignore[index]
+    assert isinstance(axis, LineAxis)  # noqa: S101 - as bounds are over
+    mine, groups = side_by_side(axis, cap.axis)
+    held = np.bincount(np.unique(np.stack([mine, groups])[:, mine >= 0], axis=1)[0])
+    return rows_of_classes(
+        layout, cap, [(np.flatnonzero(held == count), int(count)) for count in np.unique(held[held > 0])]
+    )
+
+
+def _bounds(layout: Layout) -> Iterator[tuple[int, Cap, list[tuple[Ints, int]], list[int]]]:
+    """Each bound of rows over an axis that is read: the axis, the classes of its regions, and the rows of each."""
+    source, axes = layout.source, layout.every[0] if layout.every is not None else ()
     for cap in source.caps:
         place = next((i for i, axis in enumerate(axes) if is_over(axis, layout, cap)), -1)
         if place < 0 or cap.rows is None or source.counts_units:
@@ -76,17 +111,8 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
         axis = axes[place]
         assert isinstance(axis, LineAxis)  # noqa: S101 - asked before
         classes = regions_by_group(axis, cap)
-        times = rows_of_classes(layout, cap, classes)
-        if not classes or max(times) >= layout.multiplicity:
-            continue
-        label = np.full(axis.size, -1, dtype=np.int64)
-        for number, (regions, _) in enumerate(classes):
-            label[regions] = number
-        alike = len(set(times)) == 1 == len({regions.size for regions, _ in classes}) and bool((label >= 0).all())
-        allowed = min(len(classes), cap.groups or len(classes))
-        rows = _sizes(max(times), min(layout.multiplicity, sum(sorted(times)[-allowed:])))
-        found.append(RowsApart(place, max(times), rows, min(times), alike, label))
-    return found
+        if classes:
+            yield place, cap, classes, rows_of_classes(layout, cap, classes)
 
 
 def _sizes(each: int, limit: int) -> tuple[tuple[int, int], ...]:
