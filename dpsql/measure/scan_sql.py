@@ -245,6 +245,7 @@ def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
 def _counts_up(cuts: Sequence[Cut], pieces: Sequence[int]) -> bool:
     """Whether each value between the first and the last cut is of the region after that of the value before it."""
     steps = all(int(after[0]) - int(cut[0]) == 1 for cut, after in pairwise(cuts))
+    steps &= abs(int(cuts[0][0]) - pieces[1]) < _FAR["integer"]  # what it is told apart from is an INTEGER, too
     return steps and pieces[0] == pieces[-1] and all(b - a == 1 for a, b in pairwise(pieces[1:-1]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +24,7 @@ from dpsql.privacy.ledger_restore import Restored, restore
 from dpsql.quoting import identifier, string
 from dpsql.release.books import Books, check_replaceable
 from dpsql.release.record import ReleaseRecord
+from dpsql.release.series import places
 from dpsql.release.store import ReleaseStore
 
 
@@ -173,7 +174,22 @@ def differing(store: ReleaseStore, records: Sequence[ReleaseRecord]) -> list[str
             tables = [set(connection.execute(_TABLES.format(name)).fetchall()) for name in ("held", "made")]
             found = tables[0] ^ tables[1]
             found |= {table for table in tables[0] & tables[1] if _differ(connection, *table)}
+            found |= {("main", name) for name in _series_beyond(connection, records)}
     return [f"{schema}.{table}" for schema, table in sorted(found)]
+
+
+def _series_beyond(connection: duckdb.DuckDBPyConnection, records: Sequence[ReleaseRecord]) -> Iterator[str]:
+    """Tables of all periods with more than the releases of the ledger in their periods; their rows are compared apart."""
+    known, of_period = set[str](), {(record.release_id, record.period) for record in records}
+    for file in ("made", "held"):
+        connection.execute(f"USE {file}")
+        for table, column in places(connection, file):
+            if file == "made":
+                known.add(table)
+                continue
+            pairs = f"SELECT DISTINCT {identifier(column)}, CAST(period AS VARCHAR) FROM main.{identifier(table)}"  # noqa: S608
+            if table not in known or not set(connection.execute(pairs).fetchall()) <= of_period:
+                yield table
 
 
 def _differ(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> bool:

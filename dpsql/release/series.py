@@ -87,7 +87,8 @@ def rows_sql(connection: duckdb.DuckDBPyConnection, catalogue: str, name: str, o
         parts.append(f"(SELECT * EXCLUDE ({identifier(column)}) FROM {held}{where} ORDER BY period, rowid)")  # noqa: S608
         wanted -= there
     apart = {period: number for period, number in of_period.items() if number in wanted}
-    return " UNION ALL ".join([*parts, *([series_sql(name, apart)] if apart else [])])
+    # Tables of a release each are of a version before, so of earlier periods.
+    return " UNION ALL ".join([*([series_sql(name, apart)] if apart else []), *parts])
 
 
 def series_sql(name: str, of_period: Mapping[str, int]) -> str:

@@ -67,7 +67,7 @@ def test_a_file_of_before_with_a_table_for_each_period_goes_on(store: ReleaseSto
             write_table(held, "a", table("a", number * 1.0).columns, f"r{number}")
         held.execute(f'DROP VIEW dp.a; DROP TABLE main."{rest[0]}"')  # type: ignore[index]
     store.write(of_period(3, 3.0))
-    assert sorted(rows(store)) == [("2024-01", "k0", 1.0), ("2024-02", "k0", 2.0), ("2024-03", "k0", 3.0)]
+    assert rows(store) == [("2024-01", "k0", 1.0), ("2024-02", "k0", 2.0), ("2024-03", "k0", 3.0)]
 
 
 def test_a_row_that_was_altered_is_found_by_its_release(store: ReleaseStore) -> None:
@@ -93,3 +93,21 @@ def test_a_trend_that_shows_its_intervals_is_drawn_as_it_is(store: ReleaseStore)
     assert found.plot().axes
     with pytest.raises(AssertionError, match="worked out"):
         store.sql("SELECT period, n, n + 1 AS m, n AS n_stderr FROM a").drawn_with(never).plot()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INSERT INTO main.{0} SELECT 9, DATE '2023-12-01', * EXCLUDE (dpsql_release, period) FROM main.{0}",
+        "UPDATE main.{0} SET period = DATE '2020-01-01' WHERE dpsql_release = 1",
+        "UPDATE main.{0} SET period = NULL WHERE dpsql_release = 2",
+        "CREATE TABLE main.{1} AS FROM main.{0}",
+    ],
+)
+def test_rows_of_no_release_or_of_another_period_are_found(store: ReleaseStore, change: str) -> None:
+    made = [of_period(1, 1.0), of_period(2, 2.0)]
+    store.write(*made)
+    with attached(store.path, writing=True) as held:
+        ((name,),) = held.execute("SELECT table_name FROM duckdb_tables() WHERE table_name <> 'releases'").fetchall()
+        held.execute(change.format(f'"{name}"', '"a copy"'))
+    assert differing(store, made) == ["main.a copy" if change.startswith("CREATE") else f"main.{name}"]

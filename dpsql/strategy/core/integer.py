@@ -96,7 +96,7 @@ class Piece:
             if parted is None:
                 return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
             total = np.zeros(self.columns.shape[1])
-            for one in parted:
+            for one in (one for one in parted if len(one.rows)):
                 size = np.abs(one.of(self.root) @ one.columns.toarray())
                 tops = np.maximum.reduceat(size, norms.block_starts(one.blocks), axis=0).sum(axis=0)
                 total += np.append(tops, 0.0)[one.label]  # the last for columns of zeros
