@@ -179,7 +179,7 @@ def differing(store: ReleaseStore, records: Sequence[ReleaseRecord]) -> list[str
 
 
 def _series_beyond(connection: duckdb.DuckDBPyConnection, records: Sequence[ReleaseRecord]) -> Iterator[str]:
-    """Tables of all periods with more than the releases of the ledger in their periods; their rows are compared apart."""
+    """Tables of all periods with rows of no release of the ledger, or of another period than its own."""
     known, of_period = set[str](), {(record.release_id, record.period) for record in records}
     for file in ("made", "held"):
         connection.execute(f"USE {file}")
