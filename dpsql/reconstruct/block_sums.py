@@ -38,6 +38,11 @@ _DIGITS = 7.0
 Complex = NDArray[np.complex128]
 
 
+def variance(size: int) -> float:
+    """Of a coordinate of a block of the scale 1, continuous: E r^2 / 3."""
+    return (size + 1) * (size + 2) / 3.0
+
+
 @dataclass(frozen=True, eq=False)
 class Cubes:
     """Blocks of one size in many sums: sum ``rows[i]`` has one of weights that add up to ``reach[i]``.
@@ -122,8 +127,8 @@ class Parted:
             most -= distinct.size
             if most < 0:
                 return None
-            variance = (size + 1) * (size + 2) / 3.0 * (weights**2).sum(axis=1)
-            found.append(Cubes(size, rows, reach, variance, which.reshape(-1), _rules(distinct)))
+            squares = variance(size) * (weights**2).sum(axis=1)
+            found.append(Cubes(size, rows, reach, squares, which.reshape(-1), _rules(distinct)))
         return found
 
 

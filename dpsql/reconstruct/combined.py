@@ -21,6 +21,7 @@ from scipy import sparse
 
 from dpsql.arrays import Flags, Floats, Ints, Matrix
 
+from .block_sums import variance
 from .intervals import half_widths
 from .least_squares import solve
 from .spread import BlockNoise, NoiseModel, as_rows, in_deviations
@@ -86,8 +87,7 @@ class WhiteBlocks(White):
     @property
     def variances(self) -> Floats:
         """Of the coordinates of the continuous noise (p,)."""
-        each = [(size + 1) * (size + 2) / 3.0 for size in self.blocks]
-        return np.asarray(self.deviation**2 * np.repeat(each, self.blocks))
+        return np.asarray(self.deviation**2 * np.repeat([variance(size) for size in self.blocks], self.blocks))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Matrix
 from dpsql.linalg.forms import is_sparse
+from dpsql.reconstruct.block_sums import variance
 
 NORM_BLOCKS = "norm-blocks"
 _WORTH = 1.005
@@ -30,7 +31,7 @@ def standing(method: str, error: float) -> float:
 
 def factor(size: int) -> float:
     """The variance of a coordinate of a block over that of Laplace noise of the same scale: (m + 1)(m + 2) / 6."""
-    return (size + 1) * (size + 2) / 6.0
+    return variance(size) / 2.0
 
 
 def deviations(blocks: Sequence[int]) -> Floats:

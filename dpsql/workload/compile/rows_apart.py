@@ -69,13 +69,15 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
     Bounds that leave all rows of a unit in one class say nothing, nor do those of how many groups there are.
     """
     found = []
-    for place, cap, classes, times in _bounds(layout):
-        if max(times) >= layout.multiplicity:
+    for place, axis, cap in _bounds(layout):
+        classes = regions_by_group(axis, cap)
+        times = rows_of_classes(layout, cap, classes)
+        if not classes or max(times) >= layout.multiplicity:
             continue
-        label = np.full(layout.every[0][place].size, -1, dtype=np.int64)  # type: ignore[index]
+        label = np.full(axis.size, -1, dtype=np.int64)
         for number, (regions, _) in enumerate(classes):
             label[regions] = number
-        least = min(_rows_of_regions(layout, place, cap))
+        least = min(_rows_of_regions(layout, axis, cap))
         alike = min(times) == max(times) == least and len({regions.size for regions, _ in classes}) == 1
         alike &= bool((label >= 0).all())
         allowed = min(len(classes), cap.groups or len(classes))
@@ -86,14 +88,12 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
 
 def rows_anywhere(layout: Layout) -> int:
     """So many rows of a unit may be in any one cell, whichever it is."""
-    bounds = _bounds(layout)
-    return min([layout.multiplicity, *(rows for at, cap, *_ in bounds for rows in _rows_of_regions(layout, at, cap))])
+    held = (_rows_of_regions(layout, axis, cap) for _, axis, cap in _bounds(layout))
+    return min([layout.multiplicity, *(rows for each in held for rows in each)])
 
 
-def _rows_of_regions(layout: Layout, place: int, cap: Cap) -> list[int]:
+def _rows_of_regions(layout: Layout, axis: LineAxis, cap: Cap) -> list[int]:
     """The rows that a unit may have in one region: some of a class may have fewer of its groups than others."""
-    axis = layout.every[0][place]  # type: ignore[index]
-    assert isinstance(axis, LineAxis)  # noqa: S101 - as bounds are over
     mine, groups = side_by_side(axis, cap.axis)
     held = np.bincount(np.unique(np.stack([mine, groups])[:, mine >= 0], axis=1)[0])
     return rows_of_classes(
@@ -101,8 +101,8 @@ def _rows_of_regions(layout: Layout, place: int, cap: Cap) -> list[int]:
     )
 
 
-def _bounds(layout: Layout) -> Iterator[tuple[int, Cap, list[tuple[Ints, int]], list[int]]]:
-    """Each bound of rows over an axis that is read: the axis, the classes of its regions, and the rows of each."""
+def _bounds(layout: Layout) -> Iterator[tuple[int, LineAxis, Cap]]:
+    """Each bound of rows over an axis that is read, and which axis that is."""
     source, axes = layout.source, layout.every[0] if layout.every is not None else ()
     for cap in source.caps:
         place = next((i for i, axis in enumerate(axes) if is_over(axis, layout, cap)), -1)
@@ -110,9 +110,7 @@ def _bounds(layout: Layout) -> Iterator[tuple[int, Cap, list[tuple[Ints, int]], 
             continue
         axis = axes[place]
         assert isinstance(axis, LineAxis)  # noqa: S101 - asked before
-        classes = regions_by_group(axis, cap)
-        if classes:
-            yield place, cap, classes, rows_of_classes(layout, cap, classes)
+        yield place, axis, cap
 
 
 def _sizes(each: int, limit: int) -> tuple[tuple[int, int], ...]:
