@@ -41,9 +41,9 @@ import dpsql
 from dpsql.arrays import Floats
 from dpsql.privacy.calibrate import gaussian_mu
 from dpsql.reconstruct import evaluate
-from dpsql.reconstruct.formulas import Comparison, Fit, Independence, Leaf
 from dpsql.replicates.noise import replicates
 from dpsql.workload.expr.batch import Core, Derived
+from dpsql.workload.expr.formulas import Comparison, Fit, Independence, Leaf
 
 DELTA = 1e-9
 OUTCOMES = {

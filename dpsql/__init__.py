@@ -93,12 +93,12 @@ def __dir__() -> list[str]:
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext dpsql``: the magics ``%dpsql`` and ``%%dpsql``, tables and completion (docs/notebook.md)."""
     # By name, as a console script is: a surface stands above everything, this module too.
-    import_module("dpsql.notebook").load(shell)
+    import_module("dpsql.surfaces.notebook").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext dpsql``: takes back what ``%load_ext`` did; connections stay open."""
-    import_module("dpsql.notebook").unload(shell)
+    import_module("dpsql.surfaces.notebook").unload(shell)
 
 
 __all__ = [  # noqa: RUF022 - in the order of sorted()

@@ -22,8 +22,8 @@ from helpers import engine_of, exact_answers
 import dpsql
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct import MatrixAnswers, evaluate, quantile
-from dpsql.reconstruct.formulas import Leaf, narrowed
 from dpsql.workload.expr.batch import Derived, Measured, Ranked
+from dpsql.workload.expr.formulas import Leaf, narrowed
 
 POLICY = """
 dataset = "coverage-1"

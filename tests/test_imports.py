@@ -26,14 +26,14 @@ ROOMS: dict[str, set[str]] = {
     "pictures": {"arrays", "errors"},
     "privacy": {"arrays", "errors"},
     "policy": {"arrays", "errors", "arguments"},
-    "reconstruct": {"arrays", "errors", "linalg"},
     # The local release on a person's device, local/device/. It draws lies for the one who holds a record, so it may
     # reach no database: see its own test.
     "device": {"errors", "privacy", "policy"},
     "release": {"arrays", "errors", "quoting", "spare", "arguments", "pictures", "privacy", "policy"},
-    "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy", "reconstruct"},
+    "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy"},
+    "reconstruct": {"arrays", "errors", "linalg", "workload"},
     "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "quoting", "spare", "policy", "reconstruct", "workload"},
+    "sql": {"errors", "quoting", "spare", "policy", "workload"},
     "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
@@ -67,13 +67,10 @@ ROOMS: dict[str, set[str]] = {
     # The custodian's service over PostgreSQL's protocol: it asks a connection, as any caller does.
     "server": {"errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver"},
     "surfaces": {
-        *("arrays", "errors", "quoting", "linalg", "pictures", "privacy", "policy", "release", "workload"),
-        *("sql", "strategy", "local", "planning", "running", "driver", "server", "__init__", "audit"),
+        *("errors", "quoting", "pictures", "privacy", "policy", "release", "sql", "local", "planning", "running"),
+        *("driver", "server", "__init__", "audit"),
     },
     "__main__": {"surfaces"},
-    "notebook": {
-        *("errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver", "surfaces"),
-    },
 }
 ALLOWED_ON_A_DEVICE = {
     *("numpy", "scipy"),
@@ -302,7 +299,7 @@ def test_the_core_needs_four_packages() -> None:
             if name == "typing_extensions.TypeIs":  # for the checker alone, which has it: the next test blocks it
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            shown = ("surfaces", "notebook", "driver", "release", "planning", "pictures")
+            shown = ("surfaces", "driver", "release", "planning", "pictures")
             rooms = {
                 "yaml": ("policy",),
                 "pyspark": ("engines",),
@@ -311,7 +308,7 @@ def test_the_core_needs_four_packages() -> None:
             }.get(top, shown)
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
-            if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook", "server"):
+            if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "server"):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 assert not {name.split(".")[0] for name in names} & OPTIONAL, path
 
@@ -331,7 +328,7 @@ class Block(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Block())
 import dpsql
 for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
-    if module.name.split(".")[1] not in ("server", "surfaces", "notebook", "examples", "__main__"):
+    if module.name.split(".")[1] not in ("server", "surfaces", "examples", "__main__"):
         __import__(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - {"__main__"}))
 """

@@ -4,13 +4,15 @@ Every function takes ``ax``, matplotlib axes to draw into, or makes a figure of 
 Nothing is registered with pyplot, no global setting is touched, and no display is needed.
 """
 
-from .calendars import calendar_picture
 from .matrices import members_picture, pixels_picture
 from .ranges import plot_ranges
 from .results import plot_result, results_picture
+from .spending import SHARES, budget_picture, calendar_picture
 from .style import picture_bytes
 
 __all__ = [
+    "SHARES",
+    "budget_picture",
     "calendar_picture",
     "members_picture",
     "picture_bytes",

@@ -16,7 +16,14 @@ import numpy as np
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.text import figure
 from dpsql.quoting import identifier
-from dpsql.reconstruct.formulas import (
+from dpsql.sql import Answer
+from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
+from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
+from dpsql.workload.expr.condition_text import Lines, condition_text, output_text
+from dpsql.workload.expr.conditions import TRUE, And, Condition, conjunction
+from dpsql.workload.expr.formulas import (
     Comparison,
     Fit,
     Formula,
@@ -31,13 +38,6 @@ from dpsql.reconstruct.formulas import (
     Sum,
     Variance,
 )
-from dpsql.sql import Answer
-from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
-from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
-from dpsql.workload.expr.condition_text import Lines, condition_text, output_text
-from dpsql.workload.expr.conditions import TRUE, And, Condition, conjunction
 from dpsql.workload.expr.regions import Axis, LineAxis, RunAxis
 
 STATEMENTS = 60

@@ -28,9 +28,9 @@ from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy.values import fold
 from dpsql.privacy.noise import Noise, gaussian_noise
 from dpsql.reconstruct import RowsOfAnswers, evaluate, quantile, rank_rows
-from dpsql.reconstruct.formulas import narrowed
 from dpsql.sql import Answer
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
+from dpsql.workload.expr.formulas import narrowed
 from dpsql.workload.expr.terms import Measures
 
 OBJECTIVES = ("least", "balanced", "total", "max")

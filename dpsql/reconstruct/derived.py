@@ -29,10 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
-
-from .fieller import Ratios, fieller, largest_variance, variances
-from .fits import fitted
-from .formulas import (
+from dpsql.workload.expr.formulas import (
     Bounds,
     Comparison,
     Fit,
@@ -48,6 +45,9 @@ from .formulas import (
     affine,
     check_bounds,
 )
+
+from .fieller import Ratios, fieller, largest_variance, variances
+from .fits import fitted
 from .hypotheses import compared, concentrated, independence
 from .linear_errors import LinearErrors
 from .spread import NoiseModel

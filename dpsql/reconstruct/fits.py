@@ -35,9 +35,9 @@ from scipy.special import stdtr
 
 from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
+from dpsql.workload.expr.formulas import Fit, Formula, affine
 
 from .fieller import Ratios, fieller
-from .formulas import Fit, Formula, affine
 from .linear_errors import LinearErrors
 
 MOST_CORRELATED = 1 - 1e-9

@@ -25,10 +25,10 @@ import numpy as np
 from scipy.special import chdtrc, fdtrc, stdtr
 
 from dpsql.arrays import Floats
+from dpsql.workload.expr.formulas import Comparison, Gini, Independence
 
 from .fieller import Ratios, fieller
 from .fits import joint_covariance, linear_part
-from .formulas import Comparison, Gini, Independence
 from .linear_errors import LinearErrors
 from .spread import as_dense, excess, in_deviations
 

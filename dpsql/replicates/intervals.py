@@ -38,9 +38,9 @@ from scipy.special import ndtr, ndtri
 from dpsql.arrays import Floats
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.combined import CombinedAnswers, Observed
-from dpsql.reconstruct.formulas import Leaf, Quotient
 from dpsql.reconstruct.intervals import log_concave_quantile
 from dpsql.release.columns import Numbers
+from dpsql.workload.expr.formulas import Leaf, Quotient
 
 _LINEAR = 1e-7
 """What the noise of the measurements leaves of linear replicates, relative to their size, is rounding."""

@@ -22,7 +22,6 @@ from dpsql.arrays import Floats, Ints
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import RangeErrors, evaluate
 from dpsql.reconstruct.combined import White
-from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
@@ -34,6 +33,7 @@ from dpsql.sql.outer.relation import ERRORS, HIDDEN, gathered
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
+from dpsql.workload.expr.formulas import has_its_law
 
 from .law import Law
 from .lineage import Columns

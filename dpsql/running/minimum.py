@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Floats
-from dpsql.reconstruct.formulas import leaves
 from dpsql.release.record import Column
 from dpsql.sql.outer.relation import HIDDEN
 from dpsql.workload.expr.batch import Core, Derived, Measured, Output, Ranked
+from dpsql.workload.expr.formulas import leaves
 
 Mask = NDArray[np.bool_]
 

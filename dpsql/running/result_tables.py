@@ -15,7 +15,6 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.sparse import Passed, SparsePlan
 from dpsql.quoting import distinct_names
 from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
-from dpsql.reconstruct.formulas import narrowed
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
@@ -29,6 +28,7 @@ from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, ColumnInfo
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
+from dpsql.workload.expr.formulas import narrowed
 
 Columns = list[tuple[str, str, Values]]
 Shown = tuple[ColumnInfo, ...]

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError
+from dpsql.pictures import SHARES, budget_picture
 from dpsql.pictures.results import MOST_PANELS
 from dpsql.pictures.tables import read
 from dpsql.planning.plan import Plan
@@ -197,7 +198,7 @@ def _account(held: Record, known: list[Record]) -> Iterator[str]:
     total, spent = held["purse_total"], held["purse_spent"]
     name = f"{held['purse']} budget account"
     if held["purse"] == "gaussian":  # counts mu squared, in which releases add up: shares say more to most readers
-        measure, whole, end = plots.SHARES, Fraction(total) / 100, "%"
+        measure, whole, end = SHARES, Fraction(total) / 100, "%"
         holds = f"The {name} counts shares, since what it pays for does not add up in epsilon."
     else:
         measure, whole, end = "epsilon", Fraction(1), ""
@@ -215,7 +216,7 @@ def _account(held: Record, known: list[Record]) -> Iterator[str]:
         for row in known
         if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
     ]
-    made = plots.budget_picture([(held["purse"], measure, total / float(whole), charges)])
+    made = budget_picture([(held["purse"], measure, total / float(whole), charges)])
     yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} account, by label")
 
 

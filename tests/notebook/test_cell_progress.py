@@ -1,6 +1,6 @@
 """Planning that takes long says so, in one output that is empty afterwards."""
 
-from dpsql.notebook.magics import CellProgress, progress_for
+from dpsql.surfaces.notebook.magics import CellProgress, progress_for
 from dpsql.surfaces.output import Progress
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dpsql.errors import InterfaceError
-from dpsql.notebook.line import Connect, Line, command_of, filled, read_connect, read_line
+from dpsql.surfaces.notebook.line import Connect, Line, command_of, filled, read_connect, read_line
 
 
 @pytest.mark.parametrize(

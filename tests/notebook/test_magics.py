@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.notebook.results import NotebookResult, Results
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
+from dpsql.surfaces.notebook.results import NotebookResult, Results
 
 pytestmark = pytest.mark.surfaces
 
@@ -436,7 +436,7 @@ def test_an_interrupt_is_one_clean_message(toys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsql.notebook.magics.Cursor.execute", stop)
+    monkeypatch.setattr("dpsql.surfaces.notebook.magics.Cursor.execute", stop)
     done = toys(f"%%dpsql --epsilon 1\n{COUNT}")
     assert isinstance(done.error, KeyboardInterrupt)
     assert "interrupted; what was charged stays charged" in done.printed

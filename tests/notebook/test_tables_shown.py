@@ -3,9 +3,9 @@
 import datetime as dt
 from html.parser import HTMLParser
 
-from dpsql.notebook.results import Note, NotebookResult, Results, error_text
-from dpsql.notebook.tables import MOST_COLUMNS, Look, grid_of
 from dpsql.release import Result
+from dpsql.surfaces.notebook.results import Note, NotebookResult, Results, error_text
+from dpsql.surfaces.notebook.tables import MOST_COLUMNS, Look, grid_of
 
 NAMES = ("g", "n", "n_stderr", "n_low", "n_high")
 KINDS = ("VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE", "DOUBLE")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError, SQLError
-from dpsql.notebook.line import fill
+from dpsql.surfaces.notebook.line import fill
 
 
 @pytest.mark.parametrize(

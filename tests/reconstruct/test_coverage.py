@@ -19,7 +19,8 @@ from scipy import sparse
 
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.reconstruct import Derived, evaluate
-from dpsql.reconstruct.formulas import (
+from dpsql.strategy import select
+from dpsql.workload.expr.formulas import (
     Formula,
     Leaf,
     Negative,
@@ -30,7 +31,6 @@ from dpsql.reconstruct.formulas import (
     Sum,
     Variance,
 )
-from dpsql.strategy import select
 from dpsql.workload.families.matrix import Workload
 
 RELEASES = 10_000

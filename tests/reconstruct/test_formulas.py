@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import DataError, InterfaceError
-from dpsql.reconstruct.formulas import (
+from dpsql.workload.expr.formulas import (
     Formula,
     Leaf,
     Negative,

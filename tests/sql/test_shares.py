@@ -6,8 +6,8 @@ import duckdb
 import pytest
 from helpers import compiled_of, engine_of, policy_of, tables_of, understood
 
-from dpsql.reconstruct.formulas import Product, Quotient
 from dpsql.workload.expr.batch import Derived
+from dpsql.workload.expr.formulas import Product, Quotient
 
 POLICY = policy_of("""
 [tables.t]

@@ -15,7 +15,6 @@ from math import isfinite
 
 from sqlglot import exp
 
-from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.sql.aggregate.quantiles import QUANTILES, prefixes_of, quantile_of
 from dpsql.sql.aggregate.statistics import PAIRED, TABLES, gini, misplaced, name_of, paired, weighted
 from dpsql.sql.aggregate.sums import sum_of
@@ -27,6 +26,7 @@ from dpsql.sql.values.predicates import known, not_null, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import Output, Ranked, Term
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, gather, negate
+from dpsql.workload.expr.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.workload.expr.rows import Each
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)

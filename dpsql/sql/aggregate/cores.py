@@ -18,7 +18,6 @@ from sqlglot import exp
 from dpsql.errors import listed
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
-from dpsql.reconstruct.formulas import Formula, Leaf
 from dpsql.sql.aggregate.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.range_keys import NAMES, check_core, long_key, range_key
@@ -47,6 +46,7 @@ from dpsql.workload.expr.batch import (
     Table,
 )
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
+from dpsql.workload.expr.formulas import Formula, Leaf
 from dpsql.workload.expr.within import Within
 
 MAX_SETS = 2**15

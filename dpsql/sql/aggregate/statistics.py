@@ -19,9 +19,6 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.policy.values import fold
-from dpsql.reconstruct.formulas import Comparison, Fit, Formula, Gini, Independence, Leaf, Negative, Product, Quotient
-from dpsql.reconstruct.formulas import Number as Fixed
-from dpsql.reconstruct.formulas import Sum as Added
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.quantiles import prefixes_of
 from dpsql.sql.aggregate.sums import sum_of
@@ -33,6 +30,9 @@ from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import CaseKey, Column, Term
 from dpsql.workload.expr.conditions import TRUE, And, Condition, LineAtom, gather
+from dpsql.workload.expr.formulas import Comparison, Fit, Formula, Gini, Independence, Leaf, Negative, Product, Quotient
+from dpsql.workload.expr.formulas import Number as Fixed
+from dpsql.workload.expr.formulas import Sum as Added
 from dpsql.workload.expr.lines import Scalar
 
 PAIRED: dict[type[exp.Expr], tuple[str, int]] = {

@@ -10,8 +10,8 @@ from functools import cached_property
 from math import prod
 
 from dpsql.policy import ColumnPolicy, TablePolicy
-from dpsql.reconstruct.formulas import Formula
 from dpsql.workload.expr.conditions import Condition
+from dpsql.workload.expr.formulas import Formula
 from dpsql.workload.expr.lines import Interval, Line, Scalar
 from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.rows import Cap, RowSource

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, overload
 from dpsql.driver.connection import Connection
 from dpsql.driver.result_sets import Row
 from dpsql.errors import InterfaceError, nearest
-from dpsql.notebook.plain import plain
-from dpsql.notebook.tables import Look, error_columns, grid_of, half_width
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import SHOWN, figure, guess_text, plan_cells, plan_facts
 from dpsql.privacy.accountant import BudgetState
@@ -22,6 +20,8 @@ from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.release import Release
 from dpsql.release.text_table import clean, paragraph
+from dpsql.surfaces.notebook.plain import plain
+from dpsql.surfaces.notebook.tables import Look, error_columns, grid_of, half_width
 
 if TYPE_CHECKING:
     import pandas as pd

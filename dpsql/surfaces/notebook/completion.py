@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.driver.connection import Connection
 from dpsql.errors import Error
-from dpsql.notebook.line import COMMANDS, CONNECT_OPTIONS, OPTIONS, read_line
+from dpsql.surfaces.notebook.line import COMMANDS, CONNECT_OPTIONS, OPTIONS, read_line
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext

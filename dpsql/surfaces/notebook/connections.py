@@ -16,13 +16,13 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import InterfaceError, nearest
-from dpsql.notebook.line import Connect
-from dpsql.notebook.results import NotebookResult
-from dpsql.notebook.tables import Look
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.values import shown
 from dpsql.quoting import identifier
 from dpsql.release import Result
+from dpsql.surfaces.notebook.line import Connect
+from dpsql.surfaces.notebook.results import NotebookResult
+from dpsql.surfaces.notebook.tables import Look
 
 _NONE = (
     "there is no connection yet; write %dpsql connect policy.toml (and a database, where the policy names no sources), "

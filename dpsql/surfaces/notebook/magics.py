@@ -17,17 +17,17 @@ from traitlets import Bunch, Enum, Float, Int, TraitError, Unicode, Union, valid
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
-from dpsql.notebook.connections import Connections, connections_of, releases_of, tables_of
-from dpsql.notebook.line import HELP, Line, command_of, fill, read_connect, read_line
-from dpsql.notebook.plain import plain
-from dpsql.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
-from dpsql.notebook.saving import as_view, check_save, is_file, save_files, view_said
-from dpsql.notebook.tables import STYLES, Look
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.sql.parse.parameters import prepare
+from dpsql.surfaces.notebook.connections import Connections, connections_of, releases_of, tables_of
+from dpsql.surfaces.notebook.line import HELP, Line, command_of, fill, read_connect, read_line
+from dpsql.surfaces.notebook.plain import plain
+from dpsql.surfaces.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
+from dpsql.surfaces.notebook.saving import as_view, check_save, is_file, save_files, view_said
+from dpsql.surfaces.notebook.tables import STYLES, Look
 from dpsql.surfaces.output import PATIENCE, Progress, plainly
 
 Variables = Mapping[str, object]

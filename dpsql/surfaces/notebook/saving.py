@@ -11,11 +11,11 @@ import duckdb
 
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, OperationalError
-from dpsql.notebook.results import NotebookResult
 from dpsql.quoting import identifier
 from dpsql.release.files import write_result
 from dpsql.sql import parse
 from dpsql.sql.parse.options import read_options
+from dpsql.surfaces.notebook.results import NotebookResult
 
 FORMATS = (".csv", ".parquet", ".json")
 _VIEW = re.compile(r"[^\W\d]\w*")

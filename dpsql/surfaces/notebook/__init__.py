@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def load(shell: InteractiveShell) -> None:
     """Give ``shell`` (an InteractiveShell) the magics, the way results are shown, and completion. Twice is as once."""
-    # Imported here: the classes need IPython, and who imports dpsql.notebook for its values need not have it.
-    from dpsql.notebook import completion, magics, results
+    # Imported here: the classes need IPython, and who imports dpsql.surfaces.notebook for its values need not have it.
+    from dpsql.surfaces.notebook import completion, magics, results
 
     found = magics.register(shell)
     results.register(shell, found.look)
@@ -24,7 +24,7 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take back what ``load`` did. Connections stay open."""
-    from dpsql.notebook import completion, magics, results
+    from dpsql.surfaces.notebook import completion, magics, results
 
     completion.unregister(shell)
     results.unregister(shell)
