@@ -16,7 +16,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
-from dpsql.linalg.columns import Distinct, columns_at, distinct_columns
+from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
 from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.inner import Inner
 
@@ -215,38 +215,94 @@ def _pivots(D: Csr) -> tuple[int, Ints, Floats]:
 
 
 def coordinates(span: Sparse, rows: Sparse) -> Matrix:
-    """coords (q x v) with span = coords @ rows; ndarray, or csr where no two ``rows`` share a column.
+    """coords (q x v) with span = coords @ rows; ndarray, or csr where ``rows`` fall into parts that share no column.
 
     Raises InternalError where the residual exceeds 1e-9 of the largest entry: ``span`` is not in
-    the row space. Cost O((v + q) v^2 + nnz).
+    the row space. Cost O((v + q) v^2 + nnz), v and q of one part.
     """
     # Columns that no row of the basis tells apart are alike in all that it spans.
     keep = distinct_columns(rows).keep
     S, B = columns_at(span, keep), columns_at(rows, keep)
-    v = B.shape[0]
-    coords: Matrix
-    csc = sparse.csc_array(B)
-    if v and csc.nnz and int(np.diff(csc.indptr).max()) == 1:
-        pick = np.flatnonzero(np.diff(csc.indptr))
-        owner = csc.indices
-        _, first = np.unique(owner, return_index=True)
-        if first.size == v:
-            columns, entry = pick[first], csc.data[first].astype(np.float64)
-            coords = sparse.csr_array(S[:, columns] @ sparse.diags_array(1.0 / entry))
-            check(span, coords, rows)
-            return coords
-    both = sparse.csr_array(sparse.vstack([B, S], format="csr"))
+    v, N = B.shape
+    number, label = disjoint_blocks(B, np.arange(v))
+
+    def solved(times: int, more: int) -> Matrix:
+        if number > 1 or v == 1:
+            return _by_parts(S, B, number, label, lambda size: times * size + more)
+        both = sparse.csr_array(sparse.vstack([B, S], format="csr"))
+        return _solved(compress(both, times * v + more), v)
+
     # What keeps the rows of B apart keeps the one solution, whatever becomes of the angles between rows of S. Rows with
     # entries in few columns may fall together; then more columns are needed.
-    coords = _solved(compress(both, 4 * v + 64), v)
+    coords = solved(4, 64)
     try:
         check(span, coords, rows)
     except InternalError:
-        if 4 * v + 64 >= both.shape[1]:
+        if 4 * v + 64 >= N:
             raise
-        coords = _solved(compress(both, 64 * v + 4096), v)
+        coords = solved(64, 4096)
         check(span, coords, rows)
     return coords
+
+
+def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int], int]) -> Csr:
+    """The coordinates of S in rows B that fall into ``number`` parts by ``label``; those of parts alike solved once.
+
+    ``buckets``: to how many columns a part of so many rows is compressed.
+    """
+    q, v = S.shape[0], B.shape[0]
+    tall = np.bincount(label, minlength=number)
+    held = sparse.csc_array(B)
+    part = label[held.indices[held.indptr[:-1]]]  # of each column; none is zero
+    found: list[tuple[Ints, Ints, Floats]] = []
+
+    # Rows that are parts by themselves are read off one of their columns.
+    lone, first = np.unique(part, return_index=True)
+    first = first[tall[lone] == 1]
+    if first.size:
+        read = sparse.coo_array(S[:, first] @ sparse.diags_array(1.0 / held.data[held.indptr[first]]))
+        own = held.indices[held.indptr[first]].astype(np.int64)
+        found.append((read.row.astype(np.int64), own[read.col], read.data))
+
+    by_row, by_column = np.argsort(label, kind="stable"), np.argsort(part, kind="stable")
+    row_end, column_end = np.cumsum(tall), np.cumsum(np.bincount(part, minlength=number))
+    at_row, at_column = np.empty(v, dtype=np.int64), np.empty(part.size, dtype=np.int64)
+    at_row[by_row], at_column[by_column] = np.arange(v), np.arange(part.size)
+    mine, asked = (_sorted_by(part, sparse.coo_array(matrix), number) for matrix in (B, S))
+    known: dict[tuple[tuple[int, int], bytes], Floats] = {}
+    for c in np.flatnonzero(tall > 1).tolist():
+        rows, start = by_row[row_end[c] - tall[c] : row_end[c]], 0 if c == 0 else column_end[c - 1]
+        (i, j, x), (k, n, y) = mine(c), asked(c)
+        touched, k = np.unique(k, return_inverse=True)
+        if not touched.size:
+            continue
+        shape = (rows.size + touched.size, int(column_end[c] - start))
+        line = np.concatenate([at_row[i] - (row_end[c] - tall[c]), rows.size + k])
+        place = np.concatenate([at_column[j], at_column[n]]) - start
+        both = sparse.csr_array(sparse.coo_array((np.concatenate([x, y]), (line, place)), shape=shape))
+        key = shape, both.indptr.tobytes() + both.indices.tobytes() + both.data.tobytes()
+        if key not in known:
+            known[key] = _solved(compress(both, buckets(rows.size)), rows.size)
+        found.append((np.repeat(touched, rows.size), np.tile(rows, touched.size), known[key].ravel()))
+    line, place, values = (np.concatenate(each) if found else np.zeros(0) for each in zip(*found, strict=True))
+    coords = sparse.csr_array(sparse.coo_array((values, (line, place)), shape=(q, v)))
+    coords.eliminate_zeros()
+    return coords
+
+
+def _sorted_by(part: Ints, matrix: sparse.coo_array, number: int) -> Callable[[int], tuple[Ints, Ints, Floats]]:
+    """What gives the entries (row, column, value) of one part, by the part of each column."""
+    owner = part[matrix.col]
+    order = np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=number))
+    row, col = (each[order].astype(np.int64) for each in (matrix.row, matrix.col))
+    data = matrix.data[order].astype(np.float64)
+
+    def of(c: int) -> tuple[Ints, Ints, Floats]:
+        held = slice(0 if c == 0 else ends[c - 1], ends[c])
+        return row[held], col[held], data[held]
+
+    return of
 
 
 def _solved(sketch: Floats, v: int) -> Floats:

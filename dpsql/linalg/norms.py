@@ -245,16 +245,16 @@ def _sizes(mixing: Matrix, csc: Sparse, order: int) -> Floats:
     """The L1 or squared L2 norm of every column of mixing @ csc (N,), as ``largest_norm``."""
     if not mixing.shape[0]:
         return np.zeros(csc.shape[1])
-    if is_sparse(mixing) and mixing.shape[0] * mixing.shape[1] > _WRITTEN_OUT:  # such as single counts of many groups
+    p, v = mixing.shape
+    few = SPARSE_COST * (mixing.nnz if is_sparse(mixing) else np.count_nonzero(mixing)) * csc.nnz
+    if (is_sparse(mixing) and p * v > _WRITTEN_OUT) or few < p * v * csc.shape[
+        1
+    ] * v:  # such as single counts of many groups
         many = abs(sparse.csr_array(mixing).astype(np.float64) @ csc.astype(np.float64))
         return np.ravel((many if order == 1 else many.multiply(many)).sum(axis=0))
     left = np.asarray(dense(mixing)).astype(np.float32)
     scale = float(np.abs(left).max(initial=0.0)) or 1.0
     left /= scale
-    held = sparse.csr_array(left)
-    if SPARSE_COST * held.nnz * csc.nnz < left.size * csc.shape[1] * left.shape[1]:
-        size = abs(held.astype(np.float64) @ csc.astype(np.float64))
-        return np.ravel((size if order == 1 else size.multiply(size)).sum(axis=0)) * scale**order
     found = np.zeros(csc.shape[1])
     for at in range(0, csc.shape[1], CHUNK):
         chunk = left @ csc[:, at : at + CHUNK].astype(np.float32).toarray()

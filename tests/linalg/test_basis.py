@@ -45,6 +45,27 @@ def test_coordinates_refuse_what_is_not_in_the_row_space():
         coordinates(sparse.csr_array(np.array([[1, 2]])), sparse.csr_array(np.array([[1, 1]])))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_coordinates_in_rows_that_fall_into_parts_are_those_of_all_at_once(seed):
+    """Parts of one row and of several, alike and not, narrow and wide, their rows and columns in any order."""
+    rng = np.random.default_rng(seed)
+    alike = rng.integers(-3, 4, size=(3, 6))
+    parts = [alike] * 4 + [rng.integers(-3, 4, size=(v, rng.integers(v, 90))) for v in (1, 1, 2, 3, 1)]
+    parts = [
+        part if np.linalg.matrix_rank(part) == len(part) else np.eye(*part.shape, dtype=np.int64) for part in parts
+    ]
+    rows = sparse.block_diag(parts).toarray()
+    rows = rows[rng.permutation(rows.shape[0])][:, rng.permutation(rows.shape[1])]
+    true = rng.integers(-2, 3, size=(25, rows.shape[0])) * (rng.random((25, rows.shape[0])) < 0.3)
+    found = coordinates(sparse.csr_array(true @ rows), sparse.csr_array(rows))
+    assert sparse.issparse(found)
+    assert np.allclose(found.toarray(), true, atol=1e-10)
+    outside = true @ rows + (rng.random((25, rows.shape[1])) < 0.02)
+    if np.linalg.matrix_rank(np.vstack([rows, outside])) > len(rows):
+        with pytest.raises(InternalError, match="row space"):
+            coordinates(sparse.csr_array(outside), sparse.csr_array(rows))
+
+
 def test_coordinates_of_a_large_span_are_held_to_every_column():
     rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
     mixed = np.random.default_rng(4).integers(-2, 3, (200, 20))

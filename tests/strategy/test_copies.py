@@ -12,7 +12,7 @@ from dpsql.errors import DataError
 from dpsql.linalg import basis as basis_module
 from dpsql.strategy import select
 from dpsql.strategy.choose.task import Task
-from dpsql.strategy.core import certificate, integer, matrix_strategy, reduce, simple
+from dpsql.strategy.core import certificate, frame, integer, matrix_strategy, reduce, simple
 from dpsql.strategy.core.copies import alike, spread
 from dpsql.strategy.core.integer import Piece, check_entries
 from dpsql.strategy.core.reduce import reduce_workload
@@ -149,19 +149,26 @@ def test_past_the_limit_the_first_rounding_that_keeps_the_rank_is_taken(monkeypa
     assert quick.expected == pytest.approx(again)
 
 
-def test_a_reconstruction_above_the_cap_is_the_dense_one(monkeypatch):
+def test_a_reconstruction_of_few_entries_is_sparse_and_the_dense_one(monkeypatch):
     part = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
     rows = sparse.csr_array(sparse.kron(sparse.eye_array(12, dtype=np.int64), part, format="csr"))
     W = Workload.from_rows(rows, np.ones(48))
     S = select(W, "gaussian", "optimal")
-    dense = np.asarray(S.reconstruction(W))
-    m, p = dense.shape
-    assert p < m
-    monkeypatch.setattr(matrix_strategy, "MATRIX_CAP", m * p - 1)
     found = S.reconstruction(W)
+    m, p = found.shape
+    assert p < m
     assert sparse.issparse(found)
+    variances, error = S.variances(W), S._frame().trace(W)
+    monkeypatch.setattr(frame, "_FEW", 0.0)
+    dense = S.reconstruction(W)
+    assert isinstance(dense, np.ndarray)
+    assert np.allclose(S.variances(W), variances, rtol=1e-12)
+    assert S._frame().trace(W) == pytest.approx(error, rel=1e-12)
+    monkeypatch.undo()
     assert np.allclose(found.toarray(), dense, rtol=0, atol=1e-12 * np.abs(dense).max())
     assert found.nnz <= (m * p - 1) // 4
+    monkeypatch.setattr(matrix_strategy, "MATRIX_CAP", m * p - 1)
+    assert sparse.issparse(S.reconstruction(W))
     monkeypatch.setattr(matrix_strategy, "MATRIX_CAP", 4 * (12 * 9 - 1))  # fewer than the parts' inverses have
     with pytest.raises(DataError, match=f"the reconstruction would have {m} x {p} entries, above the cap"):
         S.reconstruction(W)

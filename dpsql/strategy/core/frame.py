@@ -7,6 +7,8 @@ ten-thousandfold square matrix.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
@@ -20,6 +22,7 @@ from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
 _DIRECTIONS, _SEED = 16, 20_261
+_FEW = 0.125  # of the entries of a matrix, up to which it is kept sparse
 
 
 class Frame:
@@ -33,6 +36,7 @@ class Frame:
             chosen = choose_basis(basis, Diagonal(np.ones(basis.shape[0])))
             self._rows, root = chosen.rows, root @ chosen.coords
         self._held: tuple[Sparse, Matrix] | None = None
+        self._back: Csr | None = None
         self._root = sparse.csc_array(root)
         self._p, v = self._root.shape
         graph: Csr = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
@@ -89,43 +93,79 @@ class Frame:
             self._held = W.span, coordinates(W.span, self._rows)
         return self._held[1]
 
+    def _along(self, W: Workload) -> Csr | None:
+        """coords @ root^+ (q x p), where that has few entries: R without the inner factor of W."""
+        coords = self.coordinates(W)
+        if not is_sparse(coords):
+            return None
+        if self._back is None:
+            self._back = self._inverted()
+        q, p = coords.shape[0], self._p
+        if int(np.diff(self._back.indptr)[coords.indices].sum()) > _FEW * q * p:
+            return None
+        return sparse.csr_array(coords @ self._back)
+
+    def _inverted(self) -> Csr:
+        """root^+ (v x p), part by part."""
+        inverses: dict[int, Floats] = {}
+        at_v, at_p, values = [self._single], [self._owner], [self._inverse]
+        for p_rows, v_rows, (Q, R) in self._parts:
+            if id(R) not in inverses:
+                inverse = linalg.solve_triangular(R, np.eye(R.shape[1]), check_finite=False)
+                inverses[id(R)] = inverse if Q is None else inverse @ Q.T
+            at_v.append(np.repeat(v_rows, p_rows.size))
+            at_p.append(np.tile(p_rows, v_rows.size))
+            values.append(inverses[id(R)].ravel())
+        places = np.concatenate(at_v), np.concatenate(at_p)
+        found = sparse.csr_array(
+            sparse.coo_array((np.concatenate(values), places), shape=(self._root.shape[1], self._p))
+        )
+        found.eliminate_zeros()
+        return found
+
     def trace(self, W: Workload) -> float:
         """||W B^+||_F^2 = tr(W M^-1 W^T), M = root^T root in row coordinates."""
-        coords = self.coordinates(W)
         diagonal = W.inner.diagonal()
         H = None if diagonal is not None else W.inner.gram()
-        total = 0.0
-        if self._single.size:
-            total += _weighted_square(self._scaled(coords), diagonal, H)
-        for _, v_rows, (_, R) in self._parts:
-            part = dense(coords[:, v_rows])
-            total += _weighted_square(linalg.solve_triangular(R, part.T, trans="T").T, diagonal, H)
-        return total
-
-    def _scaled(self, coords: Matrix) -> Matrix:
-        """The coordinates of the single measurements, times the inverses of these."""
-        part = coords[:, self._single]
-        return part @ sparse.diags_array(self._inverse) if is_sparse(part) else part * self._inverse[None, :]
+        return sum((_weighted_square(half, diagonal, H) for half in self._halves(W)), 0.0)
 
     def variances(self, W: Workload) -> Floats:
         """||w_i B^+||^2 for every query of W (m,): the diagonal of W M^-1 W^T."""
-        coords = self.coordinates(W)
-        halves: list[Matrix] = [
-            linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T for _, v_rows, (_, R) in self._parts
-        ]
-        if self._single.size:
-            halves.insert(0, self._scaled(coords))
-        return np.asarray(np.sum([W.inner.variances(half) for half in halves], axis=0))
+        return np.asarray(np.sum([W.inner.variances(half) for half in self._halves(W)], axis=0))
 
-    def reconstruction(self, W: Workload) -> Matrix:
-        """R (m x p) with R B = W, csr where all parts are single measurements."""
+    def _halves(self, W: Workload) -> Iterator[Matrix]:
+        """Matrices of q rows; side by side they are coords @ root^+ but for a rotation of each part."""
+        along = self._along(W)
+        if along is not None:
+            yield along
+            return
         coords = self.coordinates(W)
-        F = W.inner.matrix()
-        if self.thin:
-            back = sparse.csr_array((self._inverse, (self._single, self._owner)), shape=(self._single.size, self._p))
-            out = F @ (sparse.csr_array(coords) @ back)
-            return sparse.csr_array(out) if is_sparse(out) else np.asarray(out)
-        answers = dense(F @ coords)
+        if self._single.size:
+            part = coords[:, self._single]
+            yield part @ sparse.diags_array(self._inverse) if is_sparse(part) else part * self._inverse[None, :]
+        for _, v_rows, (_, R) in self._parts:
+            yield linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T
+
+    def reconstruction(self, W: Workload, most: int) -> Matrix | None:
+        """R (m x p) with R B = W; csr where few of its entries are not 0, else dense.
+
+        None where it would have more than ``most`` entries, or a quarter of that other than 0.
+        Raises InternalError where the residual exceeds 1e-9 of the largest entry of W.
+        """
+        F, along = W.inner.matrix(), self._along(W)
+        size = F.shape[0] * self._p
+        answers = F @ self.coordinates(W)
+        if along is not None and is_sparse(F) and is_sparse(answers):
+            entries = int(np.diff(along.indptr)[F.indices].sum())
+            if entries <= (size if self.thin else _FEW * size) if size <= most else entries <= most // 4:
+                out = sparse.csr_array(F @ along)
+                rest = abs(sparse.csr_array(out @ self._root - answers)).max() if out.nnz else 0.0
+                _check(float(rest), answers.data)
+                return out
+        return None if size > most else self._written_out(dense(answers))
+
+    def _written_out(self, answers: Floats) -> Floats:
+        """The dense R of ``answers`` in row coordinates."""
         out = np.zeros((answers.shape[0], self._p))
         if self._single.size:
             out[:, self._owner] = answers[:, self._single] * self._inverse
@@ -137,43 +177,13 @@ class Frame:
         for p_rows, v_rows, _ in self._parts:
             block = self._block(p_rows, v_rows)
             rest = max(rest, _residual(out[:, p_rows], block, answers[:, v_rows]))
-        if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
-            raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
+        _check(rest, answers)
         return out
 
-    def sparse_reconstruction(self, W: Workload, most: int) -> Csr | None:
-        """R as csr, from the inverses of the parts; None where it would have more than ``most`` entries.
 
-        Of use where there are many small parts. Cost O(entries of R).
-        """
-        sizes = sum(p_rows.size * v_rows.size for p_rows, v_rows, _ in self._parts) + self._single.size
-        if sizes > most:
-            return None
-        coords = self.coordinates(W)
-        F = W.inner.matrix()
-        if not is_sparse(coords) or not is_sparse(F):
-            return None
-        inverses: dict[int, Floats] = {}
-        at_v, at_p, values = [self._single], [self._owner], [self._inverse]
-        for p_rows, v_rows, (Q, R) in self._parts:
-            if id(R) not in inverses:
-                inverse = linalg.solve_triangular(R, np.eye(R.shape[1]), check_finite=False)
-                inverses[id(R)] = inverse if Q is None else inverse @ Q.T
-            at_v.append(np.repeat(v_rows, p_rows.size))
-            at_p.append(np.tile(p_rows, v_rows.size))
-            values.append(inverses[id(R)].ravel())
-        shape = (self._root.shape[1], self._p)
-        back = sparse.csr_array(
-            sparse.coo_array((np.concatenate(values), (np.concatenate(at_v), np.concatenate(at_p))), shape=shape)
-        )
-        answers = sparse.csr_array(F @ coords)
-        if int(np.diff(back.indptr)[answers.indices].sum()) > most:
-            return None
-        out = sparse.csr_array(answers @ back)
-        rest = abs(sparse.csr_array(out @ self._root - answers)).max() if out.nnz else 0.0
-        if rest > 1e-9 * max(float(abs(answers).max()), 1e-300):
-            raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
-        return out
+def _check(rest: float, answers: Floats) -> None:
+    if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
+        raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
 
 
 def _factored(block: Floats) -> tuple[Floats | None, Floats]:
@@ -214,5 +224,7 @@ def _weighted_square(part: Matrix, diagonal: Floats | None, H: Floats | None) ->
     """tr(part^T H part) for H given or diagonal."""
     if diagonal is not None:
         return float(row_squares(part) @ diagonal)
-    Z = dense(part)
-    return float(np.sum((H @ Z) * Z))
+    if is_sparse(part):
+        products = sparse.coo_array(part @ part.T)
+        return float(np.sum(np.asarray(H)[products.row, products.col] * products.data))
+    return float(np.sum((H @ part) * part))

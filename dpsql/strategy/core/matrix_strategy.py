@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isqrt
@@ -66,7 +67,7 @@ class MatrixStrategy(Strategy):
         noise = "pure, in blocks" if self.blocks else self.noise
         return f"<Strategy {self.method} ({noise}): {p} measurements over {n} columns, error {self.expected:.6g}>"
 
-    @property
+    @functools.cached_property
     def measured(self) -> Integers:
         return Factored(self.mixing, self.basis)
 
@@ -130,18 +131,14 @@ class MatrixStrategy(Strategy):
         residual exceeds 1e-9 of the largest entry of W for a reason of rounding.
         """
         W = self._explicit(W)
-        m, p = W.shape[0], self.shape[0]
-        frame = self._frame()
         try:
-            if m * p <= MATRIX_CAP or frame.thin:
-                return self._of_measured(frame.reconstruction(W))
-            apart = frame.sparse_reconstruction(W, MATRIX_CAP // 4)
-            if apart is None:
+            found = self._frame().reconstruction(W, MATRIX_CAP)
+            if found is None:
                 raise DataError(
-                    f"strategy: the reconstruction would have {m} x {p} entries, above the cap of {MATRIX_CAP}; "
-                    "reconstruct fewer queries at a time"
+                    f"strategy: the reconstruction would have {W.shape[0]} x {self.shape[0]} entries, above the cap of "
+                    f"{MATRIX_CAP}; reconstruct fewer queries at a time"
                 )
-            return self._of_measured(apart)
+            return self._of_measured(found)
         except InternalError:
             if W.shape[0] * W.shape[1] <= MATRIX_CAP:
                 self.require(W)  # says which queries, where it is they

@@ -7,6 +7,7 @@ the marginals of histograms (``dpsql.workload.compile.kronecker``), B is never w
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.norms import column_norms, largest_norm
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.expr.regions import IntArray
+
+_SMALL = 2**18  # entries up to which a matrix is multiplied as it is
 
 
 class Integers(Protocol):
@@ -74,7 +77,15 @@ class Factored:
 
     @property
     def written(self) -> tuple[Matrix, Csr] | None:
-        return self.mixing, self.basis
+        return self.left, self.basis
+
+    @functools.cached_property
+    def left(self) -> Matrix:
+        """``mixing``, as csr where it is large and mostly zeros."""
+        held = self.mixing
+        if is_sparse(held) or held.size <= _SMALL or 32 * np.count_nonzero(held) > held.size:
+            return held
+        return sparse.csr_array(held)
 
     def check(self) -> None:
         """Both products leave room for words of the data."""
@@ -83,26 +94,26 @@ class Factored:
 
     def times(self, x: Sequence[int], bits: int) -> list[int]:
         """mixing @ (basis @ x), in words of x that cannot overflow."""
-        return product(self.mixing, product(self.basis, x, bits), product_bits(self.basis, bits))
+        return product(self.left, product(self.basis, x, bits), product_bits(self.basis, bits))
 
     def norms(self, entry: IntArray) -> tuple[int, int]:
         """Exact, over the corners of what one row can do (``dpsql.workload.cells.corners``)."""
         corners = corners_of([entry], self.shape[1])
         if corners.shape[1] == 0:
             return 0, 0
-        return column_norms(self.mixing, sparse.csc_array(self.basis @ corners))
+        return column_norms(self.left, sparse.csc_array(self.basis @ corners))
 
     def largest_norm(self, entry: IntArray, order: int) -> float:
         """In float32 over the same corners."""
         corners = corners_of([entry], self.shape[1])
-        return largest_norm(self.mixing, sparse.csc_array(self.basis @ corners), order)
+        return largest_norm(self.left, sparse.csc_array(self.basis @ corners), order)
 
     def are_apart(self, entries: Sequence[IntArray]) -> bool:
         """Looks at where entries are not zero in either matrix, so that a sum that cancels counts as reached."""
         if len(entries) == 1:
             return True
         held = sparse.csc_array(abs(sparse.csr_array(self.basis)))
-        left = sparse.csr_array(self.mixing).astype(np.int64)
+        left = sparse.csr_array(self.left).astype(np.int64)
         left.data = np.not_equal(left.data, 0).astype(np.int64)
         reached = np.zeros(left.shape[0], dtype=np.int64)
         for entry in entries:
@@ -111,7 +122,11 @@ class Factored:
         return bool(reached.max(initial=0) <= 1)
 
     def digest(self) -> str:
-        """Of both matrices, dense or sparse."""
+        """Of both matrices as they are kept, dense or sparse."""
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
         digest = hashlib.sha256()
         matrices: tuple[Matrix, Matrix] = (self.mixing, self.basis)
         for matrix in matrices:
