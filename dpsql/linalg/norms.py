@@ -235,10 +235,22 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int, blocks: Sequence[i
         if not alone.all():
             rows, starts = mixing[~alone].astype(np.float64), block_starts([size for size in blocks if size > 1])
             for at in range(0, csc.shape[1], CHUNK):
-                entries = np.abs(dense(rows @ csc[:, at : at + CHUNK].astype(np.float64)))
-                sizes[at : at + CHUNK] += np.maximum.reduceat(entries, starts, axis=0).sum(axis=0)
+                sizes[at : at + CHUNK] += _block_sizes(rows @ csc[:, at : at + CHUNK].astype(np.float64), starts)
         return float(sizes.max(initial=0.0))
     return float(_sizes(mixing, csc, order).max(initial=0.0))
+
+
+def _block_sizes(entries: Matrix, starts: Ints) -> Floats:
+    """The sum over blocks of rows, which begin at ``starts``, of the largest absolute entry of each column."""
+    if not is_sparse(entries):
+        return np.asarray(np.maximum.reduceat(np.abs(entries), starts, axis=0).sum(axis=0), dtype=np.float64)
+    held = sparse.csc_array(entries)
+    held.sort_indices()
+    column = np.repeat(np.arange(held.shape[1]), np.diff(held.indptr))
+    block = np.searchsorted(starts, held.indices, side="right")
+    first = np.flatnonzero(np.diff(column * (starts.size + 1) + block, prepend=-1))
+    largest = np.maximum.reduceat(np.abs(held.data), first) if first.size else np.zeros(0)
+    return np.bincount(column[first], weights=largest, minlength=held.shape[1]).astype(np.float64)
 
 
 def _sizes(mixing: Matrix, csc: Sparse, order: int) -> Floats:
