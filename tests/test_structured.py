@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -601,3 +602,28 @@ def test_many_groupings_are_planned() -> None:
     strategy = structured_strategy(batch, "gaussian")
     assert strategy.gap is not None
     assert strategy.gap < 1e-3
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_long_column_beside_others_is_planned_though_values_out_of_bounds_have_no_group(noise: str) -> None:
+    own = duckdb.connect()
+    own.execute("CREATE TABLE long (k INTEGER, g INTEGER)")
+    rng = np.random.default_rng(8)
+    places = zip(rng.integers(-5, 3_005, size=60).tolist(), rng.integers(1, 4, size=60).tolist(), strict=True)
+    own.executemany("INSERT INTO long VALUES (?, ?)", list(places))
+    columns = "k = { lower = 0, upper = 2999 }\ng = { values = [1, 2, 3] }"
+    policy = policy_of(f'[tables.long]\nunit = "row"\n[tables.long.columns]\n{columns}')
+    text = "SELECT k, COUNT(*) AS n FROM long GROUP BY k; SELECT g, COUNT(*) AS n FROM long GROUP BY g"
+    found = understood(text, policy, tables_of(policy, engine_of(own)))
+    batch = compile_structured(found.queries, found.tables)
+    strategy = structured_strategy(batch, noise)
+    assert noise == "laplace" or (strategy.gap is not None and strategy.gap < 1e-3)
+    batch = strategy.planned
+    job = Job(batch.layouts, strategy.measured, batch.common_steps, 1, None, {}, sources_of(policy), {})
+    y = measure._observe(job, engine_of(own), [0] * strategy.shape[0])
+    answers = strategy.answers_of(batch)
+    numbers = answers.estimate(y, batch.common_steps)
+    counted = dict(own.execute("SELECT k, COUNT(*) FROM long GROUP BY k").fetchall())
+    assert numbers[:3000] == pytest.approx([counted.get(k, 0) for k in range(3000)], abs=1e-6)
+    law = Noise(noise, Fraction(4))
+    assert (answers.widths(law, 0.05, 1)[:3000] > answers.errors(law, 1)[:3000]).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
 
@@ -49,26 +49,29 @@ class ResidualRows:
     def _centred(self, block: RowBlock, chosen: Ints | None = None) -> Iterator[tuple[Estimate, Floats]]:
         """Rows of a block on each residual, as if that were measured once."""
         means = self.known.means[block.table]
+        count = block.stop - block.start
+        groups = np.arange(count) if chosen is None else chosen
+        labels = np.unravel_index(groups, block.key_sizes) if block.key_sizes else ()
+        # Of each factor the rows that these groups need, and which of them each group has.
+        factors: list[tuple[RowFactor, Ints]] = []
+        for factor in block.factors:
+            mine = np.zeros(len(groups), dtype=np.int64)
+            for key in factor.keys:
+                mine = mine * block.key_sizes[key] + labels[key]
+            needed, mine = np.unique(mine, return_inverse=True)
+            few = needed.size < factor.matrix.shape[0]
+            factors.append((replace(factor, matrix=factor.matrix[needed]) if few else factor, mine))
         for residual in self.known.parts(block):
             order: list[int] = []
-            parts = []
-            for factor in block.factors:
-                inside, integers = within(factor, residual)
-                parts.append(factor.weights(inside, integers, means).reshape(-1, *(part.p for part in integers)))
-                order.extend(inside)
-            count = block.stop - block.start
-            groups = np.arange(count) if chosen is None else chosen
             if len(groups) * residual.rows > 16 * MOST:
                 raise DataError(
                     "an average or ratio over so many groups at once needs too much memory; group by fewer columns"
                 )
-            labels = np.unravel_index(groups, block.key_sizes) if block.key_sizes else ()
             rows: Floats = np.full((len(groups), 1), block.coefficient / residual.multiplier)
-            for factor, part in zip(block.factors, parts, strict=True):
-                mine = np.zeros(len(groups), dtype=np.int64)
-                for key in factor.keys:
-                    mine = mine * block.key_sizes[key] + labels[key]
-                flat = part.reshape(part.shape[0], -1)[mine]
+            for factor, mine in factors:
+                inside, integers = within(factor, residual)
+                flat = factor.weights(inside, integers, means)[mine]
+                order.extend(inside)
                 rows = (rows[:, :, None] * flat[:, None, :]).reshape(len(groups), -1)
             shape = [residual.integers[residual.axes.index(axis)].p for axis in order]
             rows = rows.reshape(len(groups), *shape).transpose(0, *(1 + np.argsort(order)))

@@ -1,38 +1,65 @@
-"""Which rows the groups of a result leave out, by the policy and the statement alone: why totals may differ."""
+"""Which rows results leave out, by the policy and the statements alone: why totals may differ, or be less than all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.sql.outer.answers import Answer
-from dpsql.workload.expr.batch import CaseKey, Core, Key, Table
+from dpsql.workload.expr.batch import CaseKey, Column, Core, Key, Table, constant
 from dpsql.workload.expr.condition_text import condition_text
 from dpsql.workload.expr.conditions import LineAtom, Or, complement, gather, union
 from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workload.expr.terms import told_apart
 
 _NAMED = 4  # results that a note names
 
 
 def left_out_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Iterator[str]:
-    """A note a table, where its rows are grouped in ways that leave out different ones.
+    """Notes on a table whose rows are grouped in ways that leave out different ones, or count in no result at all.
 
     What WHERE leaves out is in the statement for everybody to read, and is not repeated. Groups by conditions over
     several columns are not looked at.
     """
-    by_table: dict[str, dict[str, frozenset[str]]] = {}
+    by_table: dict[str, list[tuple[str, Core]]] = {}
     for answer in answers:
         for core in answer.cores:
-            name = core.queries[0].table
-            by_table.setdefault(name, {})[answer.name] = frozenset(_left_out(core, tables[name]))
-    for found in by_table.values():
-        if len(set(found.values())) < 2:
-            continue
-        said = []
-        for rows in sorted(frozenset().union(*found.values())):
-            results = [result for result, texts in found.items() if rows in texts]
-            more = f" and {len(results) - _NAMED} more" if len(results) > _NAMED else ""
-            said.append(f"{rows} (in {', '.join(results[:_NAMED])}{more})")
-        yield f"totals may differ, as rows have no group: {'; '.join(said)}; other = true in the policy gives them one"
+            by_table.setdefault(core.queries[0].table, []).append((answer.name, core))
+    for name, cores in by_table.items():
+        found = {result: frozenset(_left_out(core, tables[name])) for result, core in cores}
+        if len(set(found.values())) > 1:
+            said = []
+            for rows in sorted(frozenset().union(*found.values())):
+                results = [result for result, texts in found.items() if rows in texts]
+                more = f" and {len(results) - _NAMED} more" if len(results) > _NAMED else ""
+                said.append(f"{rows} (in {', '.join(results[:_NAMED])}{more})")
+            texts = "; ".join(said)
+            yield f"totals may differ, as rows have no group: {texts}; other = true in the policy gives them one"
+        closed = _closed_for_others([core for _, core in cores], tables[name])
+        if closed:
+            yield (
+                f"rows of {name} with undeclared {', '.join(closed[:_NAMED])}{', ...' if len(closed) > _NAMED else ''} "
+                f"count in none of its results, as the batch reads {'it' if len(closed) == 1 else 'them'}; "
+                "other = true in the policy lets them count"
+            )
+
+
+def _closed_for_others(cores: Sequence[Core], table: Table) -> list[str]:
+    """Columns of a closed domain that some results of the table read and some do not."""
+    read = [told_apart(core.queries) for core in cores]
+    return [
+        column.name
+        for column in table.columns.values()
+        if 0 < sum(column.name in names for names in read) < len(read) and _outside(column)
+    ]
+
+
+def _outside(column: Column) -> bool:
+    """Whether values lie outside of what a closed column declares; only a policy's ``values`` close it."""
+    if column.policy.values is None or column.policy.other:
+        return False
+    points = [column.line.point(constant(value)) for value in column.policy.values]
+    declared = union([point for point in points if point is not None])
+    return any(column.line.clip(interval) is not None for interval in complement(declared))
 
 
 def _left_out(core: Core, table: Table) -> Iterator[str]:
@@ -44,12 +71,14 @@ def _left_out(core: Core, table: Table) -> Iterator[str]:
         nulls = not (covered.on_null or column.never_null or not column.policy.nulls)
         clipped = (column.line.clip(interval) for interval in complement(covered.intervals))
         rest = tuple(interval for interval in clipped if interval is not None)
+        if _outside(column):
+            rest = ()  # no other result counts these rows either
         if not rest and not nulls:
             continue
         if column.line.ordered and len(rest) <= 2:  # below and above
             yield condition_text(LineAtom(column.name, rest, nulls), {column.name: column.line})
         else:
-            yield f"undeclared {column.name}"
+            yield f"other {column.name}"
 
 
 def _covered(key: Key) -> LineAtom | None:

@@ -40,7 +40,6 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
     ("keys", "said"),
     [
         (("ward",), "ward <= 0 OR ward >= 6"),
-        (("sex",), "undeclared sex"),
         (("ward // 2", "month"), "ward <= 0 OR ward >= 6"),
         (("date_trunc('month', day)",), "day <= '2023-12-31' OR day >= '2024-04-01'"),
         (("month",), None),
@@ -52,6 +51,19 @@ def test_a_note_says_why_totals_may_differ(con: dpsql.Connection, keys: tuple[st
     notes = con.plan(";".join([*(BY.format(key) for key in keys), TOTAL]), epsilon=0.1, earlier=False).notes
     ends = "other = true in the policy gives them one"
     assert notes == (() if said is None else (f"totals may differ, as rows have no group: {said} (in q1); {ends}",))
+
+
+def test_a_note_says_that_a_closed_column_counts_for_the_whole_batch(con: dpsql.Connection) -> None:
+    batch = f"{BY.format('sex')}; {TOTAL}"
+    said = (
+        "rows of t with undeclared sex count in none of its results, as the batch reads it; "
+        "other = true in the policy lets them count"
+    )
+    assert con.plan(batch, epsilon=0.1, earlier=False).notes == (said,)
+    release = con.run(batch, epsilon=30)
+    assert release["q2"].column("n")[0] == pytest.approx(467, abs=3)  # of 700 rows, 233 have "x"
+    assert con.run(TOTAL, epsilon=30)["q1"].column("n")[0] == pytest.approx(700, abs=3)
+    assert con.plan(BY.format("sex"), epsilon=0.1, earlier=False).notes == ()  # all that there is reads it
 
 
 def test_results_that_leave_out_the_same_rows_need_no_note(con: dpsql.Connection) -> None:

@@ -50,6 +50,8 @@ def compiled(sql: str, con: duckdb.DuckDBPyConnection) -> Compiled | Structured:
         (f"SELECT {ALL}, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, {ALL})", True),
         # One grouping: each group by itself, whatever their number.
         ("SELECT c0, c1, c2, c3, COUNT(*) AS n FROM t GROUP BY ALL", False),
+        # Its count and its sum share the cells of a group, and no other ones: 10,000 parts that are alike.
+        ("SELECT c0, c1, c2, c3, COUNT(*) AS n, SUM(w0) AS s FROM t GROUP BY ALL", False),
         # Few queries over few merged cells.
         ("SELECT COUNT(*) FROM t WHERE c0 > 3 AND c1 < 4; SELECT COUNT(*) FROM t WHERE w0 > 7 AND w1 < 9", False),
         # Ranges and marginals over many columns.

@@ -12,9 +12,11 @@ from itertools import combinations
 from math import prod
 
 import numpy as np
+from scipy import sparse
 
 from dpsql.errors import SQLError
 from dpsql.linalg.blocks import RowFactor
+from dpsql.linalg.columns import disjoint_blocks
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cut_tables import CutTables
 from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured
@@ -27,6 +29,8 @@ FEW_CELLS = 2_000
 WORK = 2.5e10
 """rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
 MOST_RANK = 6_000
+MOST_KINDS = 64
+"""Parts of different sizes up to which one matrix is planned part by part."""
 WIDE = 2**18
 """Combinations of regions of one condition above which one matrix is tried before blocks."""
 
@@ -71,10 +75,7 @@ def compile_any(
             joint = compile_batch(queries, tables, boxes=False, deadline=deadline)
         except SQLError:
             return structured
-    if int(np.bincount(joint.rows.indices, minlength=1).max()) <= 1:
-        return joint  # no cell is in two numbers: each is measured by itself
-    rank = min(joint.answered.size, joint.rows.shape[1], _rank(structured))
-    return structured if _is_large(rank, joint.rows.shape[1]) else joint
+    return structured if _is_large_in_parts(joint, _rank(structured)) else joint
 
 
 def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
@@ -106,6 +107,23 @@ def _is_structured(batch: Structured) -> bool:
 
 def _is_large(rank: int, cells: int) -> bool:
     return rank > MOST_RANK or float(rank) ** 2 * cells > WORK
+
+
+def _is_large_in_parts(batch: Compiled, rank: int) -> bool:
+    """``_is_large`` of its parts that share no entry of a cell; ``rank``: the most that the whole has.
+
+    Parts of one size are nearly always alike, and are then planned once.
+    """
+    held = sparse.csc_array(batch.rows)
+    number, label = disjoint_blocks(held, np.arange(held.shape[0]))
+    if number == 1:
+        return _is_large(min(batch.answered.size, held.shape[1], rank), held.shape[1])
+    reached = np.flatnonzero(np.diff(held.indptr))
+    tall, wide = np.bincount(label), np.bincount(label[held.indices[held.indptr[reached]]], minlength=number)
+    kinds = np.unique(np.stack([np.minimum(tall, wide), wide]), axis=1)
+    if kinds.shape[1] > MOST_KINDS:
+        return True
+    return bool(kinds[0].max() > MOST_RANK or float(kinds[0].astype(np.float64) ** 2 @ kinds[1]) > WORK)
 
 
 def _rank(batch: Structured) -> int:
