@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.arrays import Array, Csr, Floats, Ints
+from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, RowFactor, even
 from dpsql.linalg.forms import dense
@@ -33,7 +33,7 @@ from dpsql.strategy.gaussian.exchangeable import Classes, classes_of, solve_clas
 from dpsql.strategy.kronecker.centres import AxisCentres
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.strategy.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
-from dpsql.workload.compile.structured import Structured, is_marginal
+from dpsql.workload.compile.structured import Structured, is_marginal, is_nearly_marginal
 from dpsql.workload.families.matrix import Workload
 
 Choice = TypeVar("Choice", bound=AxisIntegers)
@@ -140,7 +140,7 @@ class ResidualMatrices:
             sizes = self.batch.sizes[table]
             d = sizes[axis]
             matrix = factor.matrix
-            if len(factor.axes) == 1 and (is_marginal(matrix) or (d > MAX_AXIS and _is_single(matrix))):
+            if len(factor.axes) == 1 and (is_marginal(matrix) or (d > MAX_AXIS and is_nearly_marginal(matrix))):
                 self.rows[key] = None  # of a long axis a few regions in no group, such as NULL, make no difference
             else:
                 if d > MAX_AXIS:
@@ -307,13 +307,6 @@ def _ridged(gram: Floats) -> Floats:
 def _classes(gram: Floats) -> Classes | None:
     """The classes of alike regions of a Gram matrix with its ridge."""
     return classes_of(_ridged(gram))
-
-
-def _is_single(matrix: Csr) -> bool:
-    """Whether every group is one region of its own, and nearly all regions are groups."""
-    m, d = matrix.shape
-    single = matrix.nnz == m >= 0.9 * d and bool((np.diff(matrix.indptr) == 1).all()) and np.ptp(matrix.data) == 0
-    return single and len(np.unique(matrix.indices)) == m
 
 
 def _least(choices: Sequence[Choice], gram: Floats) -> Choice:

@@ -19,7 +19,7 @@ from dpsql.linalg.blocks import RowFactor
 from dpsql.linalg.columns import disjoint_blocks
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cut_tables import CutTables
-from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured
+from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured, is_nearly_marginal
 from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.too_many import check_numbers
@@ -41,10 +41,21 @@ def compile_any(
     """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons, or in time."""
     check_numbers(queries, MAX_NUMBERS)
     cut = CutTables(queries, tables, deadline)
+    joint: Compiled | None
+    structured: Structured | None
     if cut.single or sum(map(prod, cut.sizes)) <= FEW_CELLS:
-        return compile_batch(queries, tables, deadline=deadline)
+        joint = compile_batch(queries, tables, deadline=deadline)
+        if joint.rows.shape[1] <= FEW_CELLS or not _is_large_in_parts(joint):
+            return joint
+        # Such as counts of very many groups and their total.
+        try:
+            structured = compile_structured(queries, tables, cut)
+        except SQLError:
+            return joint
+        factors = (factor for block in structured.blocks for factor in block.factors)
+        return structured if all(len(f.axes) == 1 and is_nearly_marginal(f.matrix) for f in factors) else joint
     refused = ""
-    joint: Compiled | None = None
+    joint = None
     if cut.widest > WIDE:
         # Blocks would write such a condition out; one matrix over merged cells is often small, or refused at once.
         try:
@@ -55,7 +66,7 @@ def compile_any(
             refused = str(error)
         if joint is not None and not _is_large(min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]):
             return joint
-    structured: Structured | None = None
+    structured = None
     try:
         structured = compile_structured(queries, tables, cut)
     except SQLError as error:
@@ -109,15 +120,16 @@ def _is_large(rank: int, cells: int) -> bool:
     return rank > MOST_RANK or float(rank) ** 2 * cells > WORK
 
 
-def _is_large_in_parts(batch: Compiled, rank: int) -> bool:
-    """``_is_large`` of its parts that share no entry of a cell; ``rank``: the most that the whole has.
+def _is_large_in_parts(batch: Compiled, rank: int | None = None) -> bool:
+    """``_is_large`` of its parts that share no entry of a cell; ``rank``: the most of the whole, where it is known.
 
     Parts of one size are nearly always alike, and are then planned once.
     """
     held = sparse.csc_array(batch.rows)
     number, label = disjoint_blocks(held, np.arange(held.shape[0]))
     if number == 1:
-        return _is_large(min(batch.answered.size, held.shape[1], rank), held.shape[1])
+        most = min(batch.answered.size, held.shape[1])
+        return _is_large(most if rank is None else min(most, rank), held.shape[1])
     reached = np.flatnonzero(np.diff(held.indptr))
     tall, wide = np.bincount(label), np.bincount(label[held.indices[held.indptr[reached]]], minlength=number)
     kinds = np.unique(np.stack([np.minimum(tall, wide), wide]), axis=1)

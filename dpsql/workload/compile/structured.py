@@ -88,6 +88,13 @@ def is_marginal(matrix: Csr) -> bool:
     return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
 
 
+def is_nearly_marginal(matrix: Csr) -> bool:
+    """Whether every group is one region of its own, and nearly all regions are groups."""
+    m, d = matrix.shape
+    single = matrix.nnz == m >= 0.9 * d and bool((np.diff(matrix.indptr) == 1).all()) and np.ptp(matrix.data) == 0
+    return bool(single) and len(np.unique(matrix.indices)) == m
+
+
 def compile_structured(
     queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables | None = None
 ) -> Structured:
