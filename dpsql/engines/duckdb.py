@@ -5,10 +5,10 @@ schema is read or the scan runs: a held attach would block other writers. That i
 nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
 into a directory of its own that only the user can read and that goes when the work is done, and
 its settings are locked. It stays open, without the file and the directory, for the next scan of the same files
-within the same limits, unless one failed in it. Behind a user's open connection isolation is weaker: a cursor of it works inside a
-read-only transaction, with three-part names, and with ``system.main`` as the one place where functions and operators
-are looked for, so that no macro or temporary view of the user can shadow them; the settings of the connection are left
-alone, so a large scan may spill where it does.
+within the same limits, unless one failed in it. Behind a user's open connection isolation is weaker: a cursor of it
+works inside a read-only transaction, with three-part names, and with ``system.main`` as the one place where functions
+and operators are looked for, so that no macro or temporary view of the user can shadow them; the settings of the
+connection are left alone, so a large scan may spill where it does.
 
 Preconditions of files: neighbours are the rows as read. In a CSV a quote that is never closed
 swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``engines/parquet.py``).
