@@ -222,9 +222,10 @@ class PlannedBatch:
     @property
     def worse_than_alone(self) -> bool:
         """Whether a column that weighs no less than others has a larger error than ``naive_errors``, by 2 % or more."""
-        if not isinstance(self.compiled, Compiled):
-            return False
-        columns = Columns.of(self.compiled)
+        return isinstance(self.compiled, Compiled) and self.worse_in(Columns.of(self.compiled))
+
+    def worse_in(self, columns: Columns) -> bool:
+        """The same of the ``columns`` of this batch, whichever way that was compiled."""
         errors, alone = (columns.sums(np.asarray(found) ** 2) for found in (self.errors, self.naive_errors))
         return bool((errors > HELD * alone)[columns.weights >= 1].any())
 
