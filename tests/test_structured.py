@@ -623,8 +623,8 @@ def test_blocks_stand_in_for_a_long_matrix_where_they_are_a_proven_match(
         made.execute("CREATE TABLE t AS SELECT 1 AS region, 2 AS score, 'f' AS sex, 40 AS age")
     policy.write_text(
         'dataset = "d"\n[budget]\nepsilon = 10\ndelta = 1e-6\n[tables.t]\nunit = "row"\nexpected_rows = 1000\n'
-        '[tables.t.columns]\nregion = { lower = 0, upper = 4 }\nscore = { lower = 0, upper = 5 }\nsex = { values = ["f", "m"] }\n'
-        "age = { lower = 0, upper = 9 }\n"
+        "[tables.t.columns]\nregion = { lower = 0, upper = 4 }\nscore = { lower = 0, upper = 5 }\n"
+        'sex = { values = ["f", "m"] }\nage = { lower = 0, upper = 9 }\n'
     )
     con = dpsql.connect(database, policy=policy, ledger=tmp_path / "t.ledger")
     alone = con.plan(sql, 1, **how, progress=lambda _: None)
