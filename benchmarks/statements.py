@@ -51,7 +51,7 @@ STAGES = {
     "parse": ("parse",),
     "understand": ("understand",),
     "compile": ("compile_any",),
-    "select": ("select", "structured_strategy"),
+    "select": ("select",),
 }
 
 

@@ -19,9 +19,11 @@ K = TypeVar("K")
 class SpareInstances(dict[K, duckdb.DuckDBPyConnection]):
     """At most ``most`` instances that nobody uses, by their keys; those used last stand last. Threads may share it."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(
+        self, most: int, close: Callable[[duckdb.DuckDBPyConnection], object] = duckdb.DuckDBPyConnection.close
+    ) -> None:
         super().__init__()
-        self.most = most
+        self.most, self.close = most, close
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
@@ -30,12 +32,12 @@ class SpareInstances(dict[K, duckdb.DuckDBPyConnection]):
         """The instance of ``key``, or one that is opened now. After an error of any kind it is closed, else kept."""
         connection = self.pop(key, None) or opened()
         with contextlib.ExitStack() as unless_kept:
-            unless_kept.callback(connection.close)
+            unless_kept.callback(self.close, connection)
             yield connection
             for old in list(self)[: max(0, len(self) + 1 - self.most)]:
                 oldest = self.pop(old, None)
                 if oldest is not None:
-                    oldest.close()
+                    self.close(oldest)
             if self.setdefault(key, connection) is connection:  # another thread may have kept its own
                 unless_kept.pop_all()
 

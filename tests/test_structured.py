@@ -627,3 +627,44 @@ def test_a_long_column_beside_others_is_planned_though_values_out_of_bounds_have
     assert numbers[:3000] == pytest.approx([counted.get(k, 0) for k in range(3000)], abs=1e-6)
     law = Noise(noise, Fraction(4))
     assert (answers.widths(law, 0.05, 1)[:3000] > answers.errors(law, 1)[:3000]).all()
+
+
+SETS = "SELECT region, sex, score, COUNT(*) AS n FROM t GROUP BY CUBE (region, sex, score)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "how", "blocks"),
+    [
+        (SETS, {"delta": 1e-9}, True),  # certified within the tolerance
+        (SETS, {"delta": 1e-9, "tolerance": 1e-5}, False),
+        (f"{SETS}; SELECT AVG(age) AS a FROM t", {"delta": 1e-9}, False),  # a gap of nearly a percent
+        (SETS, {"delta": 1e-9, "objective": "max"}, False),
+    ],
+)
+def test_blocks_stand_in_for_a_long_matrix_where_they_are_a_proven_match(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, how: dict[str, Any], blocks: bool
+) -> None:
+    database, policy = tmp_path / "t.duckdb", tmp_path / "t.toml"
+    with duckdb.connect(database) as made:
+        made.execute("CREATE TABLE t AS SELECT 1 AS region, 2 AS score, 'f' AS sex, 40 AS age")
+    policy.write_text(
+        'dataset = "d"\n[budget]\nepsilon = 10\ndelta = 1e-6\n[tables.t]\nunit = "row"\nexpected_rows = 1000\n'
+        "[tables.t.columns]\nregion = { lower = 0, upper = 4 }\nscore = { lower = 0, upper = 5 }\n"
+        'sex = { values = ["f", "m"] }\nage = { lower = 0, upper = 9 }\n'
+    )
+    con = dpsql.connect(database, policy=policy, ledger=tmp_path / "t.ledger")
+    alone = con.plan(sql, 1, **how, progress=lambda _: None)
+    monkeypatch.setattr("dpsql.workload.compile.choice.LONG", 0.0)
+    plan = con.plan(sql, 1, **how, progress=lambda _: None)
+    assert isinstance(plan.compiled, Structured) == blocks
+    assert isinstance(alone.compiled, Compiled)
+    if blocks:
+        assert plan.strategy.gap is not None
+        assert plan.strategy.gap <= 1e-3
+        assert plan.compiled.spans == alone.compiled.spans
+        assert (plan.errors**2).sum() <= 1.002 * (alone.errors**2).sum()
+        assert len(list(con.run(plan))) == 1
+        summed = con.sql("SELECT SUM(n) AS n FROM q1 WHERE region IS NULL AND sex IS NULL", errors=True)
+        assert summed.column("n_stderr")[0] > 0
+    else:
+        assert plan.strategy.value == alone.strategy.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpsql.arguments import (
     flag,
@@ -25,12 +26,13 @@ from dpsql.privacy.accountant import Request
 from dpsql.privacy.analysts import finds_nothing
 from dpsql.privacy.universe import MOST_BYTES, Universe
 from dpsql.running.answer_free import Earlier
-from dpsql.running.coverage import Coverage, coverage_sql, opened
-from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
-from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
-from dpsql.running.survey import Survey, Surveyor, SurveyPlan
+
+if TYPE_CHECKING:  # imported where they are asked for: a batch needs none of them
+    from dpsql.running.coverage import Coverage
+    from dpsql.running.local_release import LocalRelease, Maker
+    from dpsql.running.survey import Survey, Surveyor, SurveyPlan
 
 
 class Discovering(Held):
@@ -93,6 +95,8 @@ class Discovering(Held):
                 )
             _ = self.policy
             request = Request.of(*map(plain, (epsilon, delta, rho)))
+            from dpsql.running.discovered_bounds import BoundsFinder
+
             maker = BoundsFinder(self._batches, self._domains.declared)
             found, record = maker.find(target, request, fresh=fresh, label=said)
             self._batches.register(record, again=True)
@@ -163,6 +167,8 @@ class Discovering(Held):
 
     def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
         """What ``coverage`` would measure, with its errors, at which charge. Free."""
+        from dpsql.running.coverage import coverage_sql, opened
+
         self._check_open()
         policy = opened(self.policy)
         request = Request.of(*map(plain, (epsilon, delta, rho)))
@@ -184,6 +190,8 @@ class Discovering(Held):
         2,000 values, and values with NUL, are left out. Raises PolicyError where no column has a domain, else as
         ``run``.
         """
+        from dpsql.running.coverage import Coverage, opened
+
         said = self._said(label)
         plan = self.plan_coverage(epsilon, delta, rho)
         policy = opened(self.policy)
@@ -222,6 +230,9 @@ class Discovering(Held):
         return self._local().find(name)
 
     def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
+        from dpsql.running.discovered_bounds import BoundsFinder
+        from dpsql.running.survey import Surveyor
+
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         declared = self._domains.declared
@@ -252,6 +263,8 @@ class Discovering(Held):
         return Finder(self._holdings, self._books, self._domains.declared), asked
 
     def _local(self) -> Maker:
+        from dpsql.running.local_release import Maker
+
         self._check_open()
         return Maker(self._holdings, self._books)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
@@ -19,10 +20,12 @@ from dpsql.privacy.accountant import BudgetState
 from dpsql.release import ReleaseStore
 from dpsql.release.books import Books, budget_of, place_of
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
-from dpsql.replicates import Replicates
 from dpsql.running.answer_free import Earlier
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.run import Batches
+
+if TYPE_CHECKING:
+    from dpsql.replicates import Replicates
 
 
 class Held(Exceptions):
@@ -58,7 +61,6 @@ class Held(Exceptions):
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
         self._domains = FoundDomains(policy, self._books)
         self._behind = Earlier(self._books, policy, self._holdings.schemas)
-        self._replicates = Replicates(self._books, self._store, self._behind)
         self._plans = LastPlans()
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
@@ -75,6 +77,13 @@ class Held(Exceptions):
             self._batches.past.under(held)
             self._behind.under(held)
         return held
+
+    @cached_property
+    def _replicates(self) -> Replicates:
+        """Errors of queries over releases; imported with the first release that is shown."""
+        from dpsql.replicates import Replicates
+
+        return Replicates(self._books, self._store, self._behind)
 
     @property
     def found_domains(self) -> tuple[FoundDomain, ...]:

@@ -4,10 +4,11 @@ A file is attached READ_ONLY under a fixed alias, in an instance of our own, onl
 schema is read or the scan runs: a held attach would block other writers. That instance reads
 nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
 into a directory of its own that only the user can read and that goes when the work is done, and
-its settings are locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
-read-only transaction, with three-part names, and with ``system.main`` as the one place where functions and operators
-are looked for, so that no macro or temporary view of the user can shadow them; the settings of the connection are left
-alone, so a large scan may spill where it does.
+its settings are locked. It stays open, without the file and the directory, for the next scan of the same files
+within the same limits, unless one failed in it. Behind a user's open connection isolation is weaker: a cursor of it
+works inside a read-only transaction, with three-part names, and with ``system.main`` as the one place where functions
+and operators are looked for, so that no macro or temporary view of the user can shadow them; the settings of the
+connection are left alone, so a large scan may spill where it does.
 
 Preconditions of files: neighbours are the rows as read. In a CSV a quote that is never closed
 swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``engines/parquet.py``).
@@ -16,8 +17,10 @@ swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``eng
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,14 +32,22 @@ from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
-from dpsql.engines.schemas import ALIAS, attach, described, schema_and_table, schema_of
+from dpsql.engines.schemas import ALIAS, attach, close_in, described, reached, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
+from dpsql.spare import SpareInstances
 from dpsql.workload.expr.scan import Select, Table
 from dpsql.workload.expr.value_sql import select_text
 
 SUPPORTED = ((1, 5), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
+_MOST_KEPT = 2
+_MOST_SCANS = 1000  # of a process at once
+_PROCESS = uuid.uuid4().hex
+_kept: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
+    _MOST_KEPT, lambda connection: ended_soon(connection.close)
+)
+"""By the files that each can reach, its limits and where it spills."""
 Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
 
@@ -115,17 +126,18 @@ class FileEngine:
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
         database = self._database(sources)
-        files = [path for source in sources for path in source.files]
-        with _private_directory() as spill, _isolated(spill, self.limits) as connection:
-            if files:
-                listed = ", ".join(string(str(path)) for path in files)
-                connection.execute(f"SET allowed_paths = [{listed}]")
+        reach = reached(database, [path for source in sources for path in source.files])
+        with (
+            _private_directory() as spill,
+            _kept.taken(
+                (reach, self.limits, spill), lambda: _closed_in(_isolated(spill, self.limits), reach)
+            ) as connection,
+        ):
             if database is not None:
                 attach(connection, database)
-            _know_utc_only(connection)
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
             yield connection
+            if database is not None:
+                connection.execute(f"DETACH {ALIAS}")
 
     def _database(self, sources: Sequence[TableSource]) -> Path | None:
         """The file of the database, where a source lies in it. Raises PolicyError where there is none."""
@@ -196,10 +208,14 @@ class ConnectionEngine:
 
 @contextlib.contextmanager
 def _private_directory() -> Iterator[str]:
-    """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it."""
+    """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it.
+
+    It has the first name that no other scan of this process uses meanwhile: an instance that is kept spills there.
+    """
     made = ""
     with contextlib.suppress(OSError):
-        made = tempfile.mkdtemp(prefix="dpsql-")
+        names = (os.path.join(tempfile.gettempdir(), f"dpsql-{_PROCESS}-{n}") for n in range(_MOST_SCANS))
+        made = next(filter(_is_made, names), "")
     if not made:
         raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
     try:
@@ -208,31 +224,43 @@ def _private_directory() -> Iterator[str]:
         shutil.rmtree(made, ignore_errors=True)
 
 
+def _is_made(path: str) -> bool:
+    """Make a directory for this user alone; False where something of that name is there."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return False
+    return True
+
+
 def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
     with contextlib.suppress(duckdb.Error):
         cursor.execute("ROLLBACK")
     cursor.close()
 
 
-@contextlib.contextmanager
-def _isolated(spill: str, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An instance in memory that reaches no file and no network."""
+def _isolated(spill: str, limits: Limits) -> duckdb.DuckDBPyConnection:
+    """An instance in memory that loads no extension and sees no Python variable."""
     memory = {} if limits.memory is None else {"memory_limit": limits.memory}
-    connection = duckdb.connect(
+    return duckdb.connect(
         ":memory:",
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
             "python_scan_all_frames": "false",
+            "enable_external_file_cache": "false",  # a file may have been replaced since
             "temp_directory": spill,
             **memory,
         },
     )
-    try:
-        yield connection
-    finally:
-        ended_soon(connection.close)
+
+
+def _closed_in(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+    """The instance, which from now on reaches these files and no other, no network, and knows UTC only."""
+    _know_utc_only(connection)
+    close_in(connection, files)
+    return connection
 
 
 def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:

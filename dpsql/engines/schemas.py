@@ -42,8 +42,8 @@ def described(database: Path | None, files: Sequence[Path] = ()) -> Iterator[duc
 
     Raises OperationalError where it cannot be attached.
     """
-    reached = (*files, *([] if database is None else (Path(f"{database}{end}") for end in _BESIDE)))
-    with _kept.taken(reached, lambda: _opened(reached)) as connection:
+    reach = reached(database, files)
+    with _kept.taken(reach, lambda: _opened(reach)) as connection:
         if database is not None:
             attach(connection, database)
         yield connection
@@ -51,13 +51,23 @@ def described(database: Path | None, files: Sequence[Path] = ()) -> Iterator[duc
             connection.execute(f"DETACH {ALIAS}")
 
 
+def reached(database: Path | None, files: Sequence[Path]) -> _Files:
+    """What an instance must reach that reads these files and a database."""
+    return (*files, *([] if database is None else (Path(f"{database}{end}") for end in _BESIDE)))
+
+
 def _opened(files: _Files) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=_CONFIG)
+    close_in(connection, files)
+    return connection
+
+
+def close_in(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> None:
+    """From now on an instance reaches these files and no other, and its settings are locked."""
     if files:
         listed = ", ".join(string(str(path)) for path in files)
         connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-    return connection
 
 
 def attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:

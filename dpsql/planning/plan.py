@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest
+from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
@@ -130,7 +131,28 @@ def make_plan(
     began = monotonic()
     deadline = Deadline.within(began, options.time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
-    return _planned(prepared, state.within(prepared.reads), request, options, began)
+    state = state.within(prepared.reads)
+    return _in_blocks(prepared, state, request, options, deadline) or _planned(prepared, state, request, options, began)
+
+
+def _in_blocks(
+    prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, deadline: Deadline
+) -> Plan | None:
+    """The plan in blocks of a batch that is one matrix and takes long; None where blocks are no proven match for it.
+
+    A match: Gaussian noise alone pays, the error is certified within the tolerance, and no column is worse than one by
+    one, for columns of blocks are not held to that (``held_balanced``).
+    """
+    charges, objective = tuple(charge_for(request, state.budget)), options.objective or "balanced"
+    if objective == "max" or {charge.noise for charge in charges} != {"gaussian"}:
+        return None
+    blocks = prepared.as_blocks(deadline)
+    if blocks is None:
+        return None
+    made = _planned(blocks, state, request, replace(options, objective=objective), monotonic())
+    gap = made.strategy.gap
+    matched = gap is not None and gap <= options.tolerance
+    return made if matched and not made.worse_in(Columns.of(made.compiled)) else None
 
 
 def _planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:

@@ -6,13 +6,11 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from dpsql import bounds
 from dpsql.arrays import Floats
-from dpsql.local.comparison import LocalComparison, compared
 from dpsql.planning.one_by_one import HELD, Columns, one_by_one
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
@@ -32,6 +30,9 @@ from dpsql.workload.compile.relation import relation_text
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.batch import Core, Measured
+
+if TYPE_CHECKING:
+    from dpsql.local.comparison import LocalComparison
 
 _BOUNDED = 2048  # cells up to which pure plans are bounded from below
 _HUGE = 20.0  # half of an epsilon from which integers have next to no noise
@@ -171,6 +172,8 @@ class PlannedBatch:
         The bound holds for Gaussian noise (Li and Miklau 2013, Thm 4.2); beside Laplace noise it is a
         yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
         """
+        from dpsql import bounds
+
         return float(self.strategy.expected / self.strategy.singular_bound(bounds.svd_bound))
 
     @functools.cached_property
@@ -190,6 +193,8 @@ class PlannedBatch:
         x = float(self.charge.epsilon or 0) / 2
         if not 0 < x < _HUGE:
             return None
+        from dpsql import bounds
+
         objective = "max" if strategy.objective == "max" else "total"
         times = strategy.value * (math.sinh(x) / x) ** 2 / (2.0 * float(self.noise.parameter) ** 2)
         if not strategy.blocks:
@@ -222,9 +227,10 @@ class PlannedBatch:
     @property
     def worse_than_alone(self) -> bool:
         """Whether a column that weighs no less than others has a larger error than ``naive_errors``, by 2 % or more."""
-        if not isinstance(self.compiled, Compiled):
-            return False
-        columns = Columns.of(self.compiled)
+        return isinstance(self.compiled, Compiled) and self.worse_in(Columns.of(self.compiled))
+
+    def worse_in(self, columns: Columns) -> bool:
+        """The same of the ``columns`` of this batch, whichever way that was compiled."""
         errors, alone = (columns.sums(np.asarray(found) ** 2) for found in (self.errors, self.naive_errors))
         return bool((errors > HELD * alone)[columns.weights >= 1].any())
 
@@ -268,8 +274,10 @@ class PlannedBatch:
 
         None where the policy allows no local release (``rows_public`` and ``local_epsilon``).
         """
-        if self.origin is None:
+        if self.origin is None or not self.origin.prepared.policy.budget.local_epsilon:
             return None
+        from dpsql.local.comparison import compared
+
         prepared, numbers = self.origin.prepared, self.compiled.numbers
         epsilon = self.origin.request.epsilon
         return compared(prepared.understood, prepared.policy, prepared.schemas, epsilon, self.mean_square, numbers)

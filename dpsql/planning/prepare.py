@@ -27,7 +27,7 @@ from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
-from dpsql.workload.compile.choice import compile_any
+from dpsql.workload.compile.choice import blocks_beside, compile_any
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Span
 from dpsql.workload.compile.line_batch import Lined, compile_line, line_of_batch
@@ -80,6 +80,13 @@ class Prepared:
     def chooser(self) -> Chooser:
         """Its strategies."""
         return Chooser(self.compiled)
+
+    def as_blocks(self, deadline: Deadline = NONE) -> Prepared | None:
+        """The same batch as blocks, where it is one matrix that takes long; None elsewhere (``blocks_beside``)."""
+        if not isinstance(self.compiled, Compiled):
+            return None
+        found = blocks_beside(self.compiled, self.understood.queries, self.understood.tables, deadline)
+        return None if found is None else replace(self, compiled=found)
 
 
 def prepare(

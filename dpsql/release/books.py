@@ -26,7 +26,7 @@ from dpsql.privacy.ledger_file import dataset_of
 from dpsql.privacy.periods import Spending
 from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
-from dpsql.release.payload import unpack
+from dpsql.release.payload import moment_of, unpack
 from dpsql.release.reading import state_of
 
 log = logging.getLogger("dpsql")
@@ -305,14 +305,20 @@ class Books:
             log.warning("the releases file was not brought up to date: %s", failure)
 
     def register(
-        self, record: ReleaseRecord, connection: duckdb.DuckDBPyConnection | None, *, again: bool = False
+        self,
+        record: ReleaseRecord,
+        connection: duckdb.DuckDBPyConnection | None,
+        *,
+        again: bool = False,
+        as_kept: bool = False,
     ) -> None:
         """Write a release, and those before it that the file lacks, and attach the file to ``connection``.
 
-        ``again``: let the views of an earlier release select from it once more. A failure is logged: the
-        answers are in the ledger and in the release that the caller holds, nothing is lost.
+        ``again``: let the views of an earlier release select from it once more. ``as_kept``: it is what the ledger
+        gave back, which is not read again. A failure is logged: the answers are in the ledger and in the release that
+        the caller holds, nothing is lost.
         """
-        self._update(connection, record, again=again)
+        self._update(connection, record, again=again, as_kept=as_kept)
 
     def _update(
         self,
@@ -320,10 +326,12 @@ class Books:
         record: ReleaseRecord | None = None,
         *,
         again: bool = False,
+        as_kept: bool = False,
     ) -> None:
         failure = ""
         try:
-            missing = self.missing(None if record is None else record.release_id)
+            last = None if record is None else record.release_id
+            missing = self.missing(last, record if as_kept else None)
             if missing:
                 self.store.write(*missing)
             if again and record is not None:
@@ -337,8 +345,11 @@ class Books:
         elif failure:
             log.warning("the ledger has the new names, the releases file not yet: %s", failure)
 
-    def missing(self, last: int | None = None) -> list[ReleaseRecord]:
-        """Releases, up to ``last``, that the file lacks or shows under other names: it was busy, deleted or is new."""
+    def missing(self, last: int | None = None, read: ReleaseRecord | None = None) -> list[ReleaseRecord]:
+        """Releases, up to ``last``, that the file lacks or shows under other names: it was busy, deleted or is new.
+
+        ``read``: one as the ledger gave it back.
+        """
         present, state = self.store.shown(), self.state()
         lacking = (
             entry
@@ -347,10 +358,15 @@ class Books:
             and (last is None or entry.id <= last)
             and (entry.id not in present or (entry.renamed is not None and present[entry.id] != entry.views))
         )
-        return self._records(lacking, state)
+        return self._records(lacking, state, read)
 
-    def _records(self, entries: Iterable[Entry], state: BudgetState) -> list[ReleaseRecord]:
-        """The releases of ``entries``, each with what its account had spent by then: the charges up to its own."""
+    def _records(
+        self, entries: Iterable[Entry], state: BudgetState, read: ReleaseRecord | None = None
+    ) -> list[ReleaseRecord]:
+        """The releases of ``entries``, each with what its account had spent by then: the charges up to its own.
+
+        ``read``: as of ``missing``.
+        """
         ledger = self.ledger()
         entries, spent, by_then = list(entries), Spending(), dict[int, int]()
         asked = {entry.id for entry in entries}
@@ -362,7 +378,11 @@ class Books:
         totals = {account.name: account.total_units for account in state.accounts}
         found = []
         for entry in entries:
-            record = _as_shown(unpack(ledger.release(entry.id).payload or b"")[0], entry)
+            if read is None or entry.id != read.release_id:
+                held, _ = unpack(ledger.release(entry.id).payload or b"")
+            else:
+                held = read
+            record = _as_shown(held, entry)
             if entry.charge.noise == "none":  # it took nothing from any account
                 found.append(record)
                 continue
@@ -386,8 +406,7 @@ class Books:
             return
         self._refuse_older(ledger, made)
         last = max(made)
-        record, _ = unpack(ledger.release(last).payload or b"")
-        if record.released_at != made[last]:
+        if moment_of(ledger.release(last).payload or b"") != made[last]:
             raise OperationalError(
                 f"the releases in {self.store.path} were made from another ledger; name another file with releases= "
                 "(nothing was charged)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import duckdb
 import numpy as np
@@ -108,10 +109,17 @@ class _Held:
                 found.setdefault(name.lower(), set()).add(self.labels[number])
         return {name for name, used in found.items() if len(used) > 1}
 
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, names in sorted(self.present.items()):
+            for name in {name.lower() for name in names}:
+                found.setdefault(name, []).append(number)
+        return found
+
     def of(self, name: str) -> list[int]:
-        """The releases that have a result of that name, in any case, oldest first."""
-        lowered = name.lower()
-        return sorted(number for number, names in self.present.items() if lowered in (other.lower() for other in names))
+        """The releases that have a result of that name, in any case, oldest first, all that are written being here."""
+        return self._by_name.get(name.lower(), [])
 
 
 def _held(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Held:

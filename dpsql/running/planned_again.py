@@ -98,6 +98,18 @@ def planned_again(
     That is after a search with other options, on other libraries, or under other declarations of how many rows count.
     Cost: planning.
     """
+    blocks = prepared.as_blocks() if charge.noise == "gaussian" else None
+    for held in (prepared, blocks):
+        found = None if held is None else _again(held, charge, objective, measurement, alpha, release)
+        if found is not None:
+            return found
+    return None
+
+
+def _again(
+    prepared: Prepared, charge: Charge, objective: str, measurement: Measurement, alpha: float, release: int
+) -> PlannedAgain | None:
+    """``planned_again`` with the batch as it was compiled."""
     weighed = prepared.weighed(charge.noise, objective)
     for strategy in _candidates(prepared, charge, PlanOptions(alpha=alpha, objective=objective)):
         if strategy.measured.digest() != measurement.strategy:

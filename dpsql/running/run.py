@@ -211,9 +211,9 @@ class Batches:
         self.register(record, again=held)
         return Release(record.release_id, 0.0, record.guarantee, record)
 
-    def register(self, record: ReleaseRecord, *, again: bool = False) -> None:
-        """Make the views of a release, for the user's own DuckDB connection too."""
-        self.books.register(record, self.holdings.attachable, again=again)
+    def register(self, record: ReleaseRecord, *, again: bool = False, as_kept: bool = False) -> None:
+        """Make the views of a release (``Books.register``), for the user's own DuckDB connection too."""
+        self.books.register(record, self.holdings.attachable, again=again, as_kept=as_kept)
 
     def job(self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased") -> AnyJob:
         """Everything public that measuring ``plan`` needs, and what the ledger is to keep beside its charge."""
@@ -271,7 +271,8 @@ class Batches:
             ledger.state().within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
         job = job if turn is None else _of_turn(job, turn)
-        ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
+        said = str(plan) if self.holdings.policy.budget.approval else ""
+        ledger.request(job.charge, job.description, (plan.sql, said), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
         kept = kept if turn is None or turn.over is None else kept_over_time(kept)
 
@@ -293,7 +294,7 @@ class Batches:
             )
         # What users see is what the ledger gives back.
         record, _ = unpack(ledger.release(release).payload or b"")
-        self.register(record)
+        self.register(record, as_kept=True)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
@@ -14,11 +14,13 @@ from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.release.files import write_text
 from dpsql.running.discovery import Discovery, Prospect
-from dpsql.running.local_release import LocalRelease
 from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
 from dpsql.surfaces.schedules import due, periods
+
+if TYPE_CHECKING:
+    from dpsql.running.local_release import LocalRelease
 
 
 def plan(options: argparse.Namespace) -> int:

@@ -15,14 +15,16 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-from dpsql.local.comparison import LocalComparison
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.release.text_table import grid_of
+
+if TYPE_CHECKING:
+    from dpsql.local.comparison import LocalComparison
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
 _LABEL = re.compile(r"[A-Z][a-z]+ {2,}")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import gzip
 import os
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,10 @@ from helpers import counts_of, exact
 from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
 from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.limits import Limits
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.policy import Policy
+from dpsql.spare import SpareInstances
 
 # One row, one column x, stored as INT96, which DuckDB reads but does not write.
 INT96 = base64.b64decode(
@@ -204,6 +204,7 @@ from pathlib import Path
 from typing import Any
 from dpsql.engines.base import Scan, TableSource
 from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.limits import Limits
 from dpsql.workload.expr.scan import Select, Table
 from dpsql.workload.expr.values import CaseValue, Compared, Constant, CountRows, Name, whole
 source = TableSource("t", Path("t.csv"), {"ts": "TIMESTAMPTZ"})
@@ -238,12 +239,11 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
     given = []
     plain = engine_module._isolated
 
-    @contextlib.contextmanager
-    def small(spill: str, *limits: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+    def small(spill: str, *limits: Any) -> duckdb.DuckDBPyConnection:
         given.append((spill, stat.S_IMODE(Path(spill).stat().st_mode)))
-        with plain(spill if allowed else "", *limits) as connection:
-            connection.execute("SET memory_limit = '50MB'; SET threads = 1")
-            yield connection
+        connection = plain(spill if allowed else "", *limits)
+        connection.execute("SET memory_limit = '50MB'; SET threads = 1")
+        return connection
 
     monkeypatch.setattr(engine_module, "_isolated", small)
     engine, asked = FileEngine(path), counts_of(TableSource("t"), "a", "b")
@@ -255,6 +255,32 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
     assert [mode for _, mode in given] == [0o700, 0o700]
     assert all(Path(spill).parent == temporary for spill, _ in given)
     assert list(temporary.iterdir()) == list(work.iterdir()) == []
+
+
+def test_an_instance_is_kept_for_the_next_scan_and_spills_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_kept", SpareInstances(2))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = tmp_path / "big.duckdb"
+    with duckdb.connect(path) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS a, i * 7 AS b FROM range(1_000_000) r(i)")
+    engine, asked = FileEngine(path, Limits("50MB")), counts_of(TableSource("t"), "a", "b")
+    for _ in range(2):
+        assert int(engine.scan(asked)["n"].sum()) == 1_000_000
+        (kept,) = engine_module._kept.values()
+        assert list(tmp_path.iterdir()) == [path]
+        with duckdb.connect(path) as con:  # nobody holds the file
+            con.execute("CREATE TABLE IF NOT EXISTS other (a INTEGER)")
+    with engine.opened([TableSource("t")]) as held:
+        assert held.connection is kept
+        for text in ("SET threads = 2", f"ATTACH '{tmp_path}/other' AS o", f"COPY dpsql_source.t TO '{tmp_path}/c'"):
+            with pytest.raises(duckdb.Error):
+                held.connection.execute(text)
+    monkeypatch.setattr(engine_module, "_reference", lambda *_: "nothing")
+    with pytest.raises(OperationalError, match="failed inside DuckDB"):
+        engine.scan(asked)
+    assert not engine_module._kept
 
 
 def test_no_place_to_spill_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

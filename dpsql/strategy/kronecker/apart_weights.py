@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from dpsql.arrays import Floats
 from dpsql.linalg.blocks import Centre, Residual
@@ -59,7 +59,7 @@ class ApartWeights:
         low, high = tried[max(0, at - 1)], tried[min(len(tried) - 1, at + 1)]
         means = [float(tried[at])]
         if low < high:
-            found = optimize.minimize_scalar(
+            found = scipy.optimize.minimize_scalar(
                 lambda mean: self._at(float(mean))[0], bounds=(low, high), method="bounded", options={"xatol": 1e-4}
             )
             means.append(float(found.x))

@@ -2,7 +2,8 @@
 
 One matrix over merged cells has the least error that is known for ranges and conditions, certified, where its rank and
 cells are few. Blocks (``structured``) cost what their own columns cost; for marginals they are optimal too. The choice
-depends on public sizes alone.
+depends on public sizes alone. Where one matrix takes seconds blocks may do as well, which their own certificate tells
+(``blocks_beside``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ FEW_CELLS = 2_000
 """Up to so many combinations of regions a batch is one matrix."""
 WORK = 2.5e10
 """rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
+LONG = 4e9
+"""rank^2 x cells from which blocks are tried before one matrix: what takes several seconds."""
 MOST_RANK = 6_000
 MOST_KINDS = 64
 """Parts of different sizes up to which one matrix is planned part by part."""
@@ -87,6 +90,20 @@ def compile_any(
         except SQLError:
             return structured
     return structured if _is_large_in_parts(joint, _rank(structured)) else joint
+
+
+def blocks_beside(
+    joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE
+) -> Structured | None:
+    """A batch of one matrix that takes long, as blocks; None where it does not, or cannot be blocks."""
+    rank, cells = min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]
+    if float(rank) ** 2 * cells < LONG:
+        return None
+    try:
+        found = compile_structured(queries, tables, CutTables(queries, tables, deadline))
+    except SQLError:
+        return None
+    return found if float(min(rank, _rank(found))) ** 2 * cells >= LONG else None
 
 
 def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
