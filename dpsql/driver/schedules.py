@@ -27,7 +27,6 @@ from dpsql.privacy.entries import Entry
 from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
-from dpsql.release.payload import Measurement
 from dpsql.release.series import LATEST
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches, Turn
@@ -274,7 +273,7 @@ class Schedules:
 
     def _turn(self, one: Schedule, periods: Periods, number: int, plan: Plan, turn: Turn) -> tuple[Plan, Turn]:
         """The plan and turn of a period of a horizon, which rest on earlier ones. OperationalError without these."""
-        before, over = dict[int, Measurement](), over_of(one, periods, number, plan)
+        before, over = list[Entry](), over_of(one, periods, number, plan)
         charged = {entry.charge_id: entry for entry in self.books.state().charges}
         for place, charge_id in enumerate(over.paid):
             known = charged.get(charge_id)
@@ -284,8 +283,10 @@ class Schedules:
                     f"{periods.start(over.first + place)} is not released: see to what refuses it first (nothing was "
                     "charged)"
                 )
-            before[known.id] = self.batches.past.measurement(known.id)
-        return plan_over_time(plan, one, over.place, before), replace(turn, over=over)
+            before.append(known)
+        releases, charges = [entry.id for entry in before], [entry.charge for entry in before]
+        found = plan_over_time(plan, one, releases, charges, self.batches.past.measurement)
+        return found, replace(turn, over=over)
 
     def _check_names(self, one: Schedule) -> None:
         """IntegrityError where a result of another batch took a name of the schedule's meanwhile."""

@@ -251,9 +251,7 @@ def _counts_up(cuts: Sequence[Cut], pieces: Sequence[int]) -> bool:
     return steps and pieces[0] == pieces[-1] and all(b - a == 1 for a, b in pairwise(pieces[1:-1]))
 
 
-def _counted_up(
-    value: tree.Value, axis: LineAxis, cuts: Sequence[Cut], pieces: Sequence[int], kind: str
-) -> tree.Value:
+def _counted_up(value: tree.Value, axis: LineAxis, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> tree.Value:
     """The region by its distance from the first, which takes half the time of a list; both ends are checked before.
 
     Subtracted in the type of the regions where that is the column's, too, and holds both: no value is cast.
@@ -267,9 +265,7 @@ def _counted_up(
     else:
         apart = tree.bare("-", tree.Cast(value, "INTEGER", bare=True), tree.Constant(back, "INTEGER"))
     inside, missing = between(value, line, ((first, 0), (end, 0))), tree.IsNull(value)
-    return tree.CaseValue(
-        ((inside, apart), (missing, tree.whole(axis.null_region))), tree.whole(pieces[0]), "BIGINT"
-    )
+    return tree.CaseValue(((inside, apart), (missing, tree.whole(axis.null_region))), tree.whole(pieces[0]), "BIGINT")
 
 
 _LARGEST = {"TINYINT": 127, "SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1}

@@ -68,8 +68,8 @@ class Law:
         found = np.tile(shown, (1 + count, *[1] * shown.ndim))
         if isinstance(held, Combination):
             answers = held.answers
-            for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
-                found[1:, answers.answered] += whitened(one, seed, count) @ answers.weights[:, part].T
+            pairs = zip(self.seeds, answers.observed, strict=True)
+            found[1:, answers.answered] += answers.moved(whitened(one, seed, count) for seed, one in pairs)
         else:
             for row, moves in zip(
                 found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True

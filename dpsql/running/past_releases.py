@@ -152,7 +152,7 @@ class PastReleases:
     def _over_time(
         self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
     ) -> Combination | None:
-        """``behind`` of a release of a horizon: it rests on all earlier ones."""
+        """``behind`` of a release of a horizon: it rests on all earlier ones whose noise has not faded."""
         name, place = entry.description.get("schedule"), int(entry.description["horizon"]["place"])
         mine = [e for e in entries.values() if e.description.get("schedule") == name and "horizon" in e.description]
         at = {int(e.description["horizon"]["place"]): e for e in mine}
@@ -160,8 +160,7 @@ class PastReleases:
         prepared = self._prepared(entry, schemas)
         if one is None or prepared is None or any(before not in at for before in range(place)):
             return None
-        measured = {at[k].id: self.measurement(at[k].id) for k in range(place + 1)}
-        return combination_over_time(prepared, one, measured, alpha)
+        return combination_over_time(prepared, one, [at[k].id for k in range(place + 1)], self.measurement, alpha)
 
     def measurement(self, release: int) -> Measurement:
         """What a release of a horizon measured, read once."""

@@ -18,13 +18,16 @@ import pytest
 import dpsql
 from dpsql import measure
 from dpsql.driver.connection import Connection
+from dpsql.earlier import over_time
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
 from dpsql.measure import Job
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
+from dpsql.release.payload import Measurement
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
+from dpsql.running.past_releases import PastReleases
 from dpsql.workload.compile.over_periods import Over
 
 TOML = """
@@ -158,6 +161,39 @@ def test_an_endless_horizon_reads_few_periods_and_pays_once(
     counts = [row[1] for row in con.sql("SELECT ward, n_stderr FROM by_ward_latest").fetchall()]
     assert float(two) < np.sqrt(2) * float(counts[0])  # the noise of one cancels some of the next
     assert con.rebuild() == 6
+
+
+def test_a_release_asks_for_the_releases_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And without what these keep, as a version before had it, for all: the numbers are the same."""
+    monkeypatch.setattr(Noise, "sample", lambda _, count: [7 * at for at in range(count)])
+    asked: list[int] = []
+    honest = PastReleases.measurement
+
+    def noted(self: PastReleases, release: int) -> Measurement:
+        asked.append(release)
+        return honest(self, release)
+
+    monkeypatch.setattr(PastReleases, "measurement", noted)
+    shown = []
+    for name, wanted in (("now", {5}), ("before", {1, 2, 3, 4, 5})):
+        held = World(tmp_path / name)
+        con = held.connect("2024-06-01")
+        con.schedules.add(BATCH, **ENDLESS)
+        assert [one.failure for one in con.schedules.release_due()] == [""] * 5
+        asked.clear()
+        con = held.connect("2024-07-01")
+        assert [one.new for one in con.schedules.release_due()] == [False] * 5 + [True]
+        assert set(asked) == wanted
+        shown.append(con.sql("FROM by_ward ORDER BY ALL").fetchall())
+        monkeypatch.setattr(over_time, "_estimate_of", lambda _: None)
+    assert len(shown[0]) == 12
+    assert [plainly(row) for row in shown[0]] == [plainly(row) for row in shown[1]]
+
+
+def test_more_cells_than_a_measurement_is_scanned_by_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_time, "MOST_CELLS", 10)
+    with pytest.raises(SQLError, match="cells, of 6 periods at a time, are too many for a horizon"):
+        world.added()
 
 
 def test_noise_for_one_release_alone_would_be_too_little(
