@@ -122,8 +122,7 @@ class Schedules:
             raise SQLError(
                 f"{unnamed[0]} has no name by which its periods could be found; write CREATE VIEW name AS SELECT ..."
             )
-        for view in views:
-            self.books.check_free([view, f"{view}{LATEST}"])
+        self._check_new(views)
         for result in release_tables(plan, [0] * plan.strategy.shape[0], rehearsal=True):
             if isinstance(result, ReleaseTable) and "period" in (column[0].lower() for column in result.columns):
                 raise SQLError(f"{result.name} has a column called period, as the view of all periods has; rename it")
@@ -347,6 +346,16 @@ class Schedules:
         except (TypeError, ValueError):
             failure = "write a day such as 2024-01-01"
         raise DataError(f"first={str(first)[:40]!r} lies in no period; {failure}")
+
+    def _check_new(self, views: Sequence[str]) -> None:
+        """IntegrityError where a release shows a result by one of the names that the schedule's would have."""
+        shown = {view.lower(): e.id for e in self.books.entries() if e.released is not None for view in e.views}
+        for name in (name for view in views for name in (view, f"{view}{LATEST}")):
+            if name.lower() in shown:
+                raise IntegrityError(
+                    f"release {shown[name.lower()]} shows another result as {name}, and all periods of a standing "
+                    "batch need a name of their own, so that none is charged again unseen: choose another name"
+                )
 
     def _check_clock(self) -> None:
         """OperationalError where the machine's clock says a day that nothing in the ledger comes near."""

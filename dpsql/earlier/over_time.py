@@ -4,8 +4,8 @@ Release t measures sum_s C_ts B x_s with fresh noise (``dpsql.workload.compile.o
 so the estimate of B x_t is (C^-1 y)_t, from y_0 to y_t: the numbers of every release follow from measurements whose
 laws are known, and whatever is computed of several releases has its errors by them (``dpsql.replicates``). In sums over
 windows and over all so far most of the noise of one period cancels that of the next. A release keeps its estimate, so
-that the next ones follow from their own measurement and the estimates of the periods that it reads: the cost of one does
-not depend on how many there were.
+that the next ones follow from their own measurement and the estimates of the periods that they read: what a night of an
+endless horizon asks for does not depend on how many there were.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dpsql.policy import Policy
 from dpsql.policy.periods import Periods
 from dpsql.policy.types import Schemas
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
-from dpsql.privacy.schedules import Schedule
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.schedules import Schedule
 from dpsql.reconstruct.combined import MOST_ALONE, AnswersOverTime, Observed, answers_over_time
 from dpsql.release.payload import Measurement
 from dpsql.strategy import MatrixStrategy
@@ -59,9 +59,9 @@ def with_horizon(made: Schedule, n: int | None, windows: Sequence[int], plan: Pl
     n = max(windows) if n is None else n
     if plan.strategy.shape[0] > MOST_ALONE or cells * n > MOST_CELLS:
         raise SQLError(
-            f"{plan.strategy.shape[0]:,} measurements over {cells:,} cells, of {n:,} periods at a time, are too many for "
-            f"a horizon, which has at most {MOST_ALONE:,} and {MOST_CELLS:,} cells of all these periods; ask for fewer "
-            "groups, or for fewer periods"
+            f"{plan.strategy.shape[0]:,} measurements over {cells:,} cells, of {n:,} periods at a time, are too many "
+            f"for a horizon, which has at most {MOST_ALONE:,} and {MOST_CELLS:,} cells of all these periods; ask for "
+            "fewer groups, or for fewer periods"
         )
     measured = least_endless(windows) if endless else least_over_time(n, windows).measured
     made = replace(

@@ -268,8 +268,8 @@ class AnswersOverTime(CombinedAnswers):
 
     The sum of all observations times ``times`` (T,) is B x of the last period and noise, and ``weights`` (a x p) are
     over that sum in units of its deviation: R itself has (a x T p) entries, and is their Kronecker product with
-    ``times``. ``deviations`` (T,) are of each observation; ``observed`` the last ones of them. ``over``: C, by which the
-    sum follows from the last observation and what is ``before`` it (``OverTime.estimate``).
+    ``times``. ``deviations`` (T,) are of each observation; ``observed`` the last ones of them. ``over``: C, by which
+    the sum follows from the last observation and what is ``before`` it (``OverTime.estimate``).
     """
 
     times: Floats = field(repr=False, kw_only=True)

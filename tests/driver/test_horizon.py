@@ -420,6 +420,9 @@ BAD: dict[str, tuple[dict[str, str], dict[str, Any], type[Error], str]] = {
         PolicyError,
         'needs unit = "row"',
     ),
+    "less than none": ({}, {"horizon": -1}, Error, "horizon"),
+    "a part": ({}, {"horizon": 1.5}, Error, "horizon"),
+    "no window": ({}, {"windows": [0]}, DataError, "windows are numbers of periods"),
     "long": ({}, {"horizon": 2001}, DataError, "a horizon has 1 to 2,000 periods"),
     "none": ({}, {"horizon": 0}, Error, "horizon"),
     "wide": ({}, {"windows": [7]}, DataError, "windows are numbers of periods from 1 to the horizon's 6"),
@@ -443,6 +446,21 @@ def test_what_is_no_horizon_is_refused_at_once(tmp_path: Path, name: str) -> Non
     with pytest.raises(kind, match=said):
         con.schedules.add(**{"sql": BATCH, **HORIZON, **more})
     assert con.schedules.standing() == []
+
+
+def test_a_horizon_of_fewer_periods_than_are_over_ends_with_its_last(world: World) -> None:
+    """Nothing is released of what it does not have, and a second one goes on where it says."""
+    con = world.added("2024-05-01", horizon=2, windows=[])
+    found = con.schedules.release_due()
+    assert [(one.period, one.new) for one in found] == [("2024-01-01", True), ("2024-02-01", True)]
+    with pytest.raises(Error, match="a schedule named m is there"):
+        con.schedules.add(BATCH.replace("by_ward", "w"), **{**HORIZON, "horizon": 1, "windows": []})
+    more = {**HORIZON, "name": "n", "windows": [2], "horizon": 2}
+    con.schedules.add(BATCH.replace("by_ward", "w"), first="2024-03-01", **more)
+    assert [one.period for one in con.schedules.release_due() if one.new] == ["2024-03-01", "2024-04-01"]
+    # A clock that goes back leaves both as they are.
+    assert not any(one.new or one.failure for one in world.connect("2024-02-15").schedules.release_due())
+    assert len(con.budget.charges) == 4
 
 
 def test_a_budget_without_delta_has_no_noise_for_it(world: World) -> None:

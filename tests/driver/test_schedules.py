@@ -290,6 +290,38 @@ def test_periods_that_changed_are_refused_before_any_charge(world: World) -> Non
     assert len(con.budget.charges) == 1
 
 
+def test_a_name_that_was_released_is_not_charged_again(world: World) -> None:
+    """Whichever schedule was removed: its periods do not pay once more under a new one without anybody's word."""
+    con = world.connect("2024-04-01")
+    con.schedules.add(BATCH, epsilon=0.4, name="monthly")
+    con.schedules.release_due()
+    con.schedules.remove("monthly")
+    for text in (BATCH, BATCH.replace("CREATE", "CREATE OR REPLACE"), BATCH.replace("by_ward", "By_Ward")):
+        with pytest.raises(IntegrityError, match="all periods of a standing batch need a name of their own"):
+            con.schedules.add(text, epsilon=0.4, name="again", horizon=None)
+    with pytest.raises(IntegrityError, match="shows another result as by_ward, and all periods"):
+        con.schedules.add(BATCH, epsilon=0.4, name="again", first="2024-02-01")
+    con.schedules.add(BATCH.replace("by_ward", "since"), epsilon=0.4, name="again", first="2024-03-01")
+    assert short(con.schedules.release_due()) == [("2024-03-01", True)]
+    assert charges(con) == {"2024-01-01": 1, "2024-02-01": 1, "2024-03-01": 2}
+
+
+def test_a_clock_that_goes_back_loses_and_charges_nothing(world: World) -> None:
+    world.connect("2024-04-01").schedules.add(BATCH, epsilon=0.4, name="monthly")
+    assert [one.new for one in world.connect("2024-04-01").schedules.release_due()] == [True] * 3
+    for day in ("2024-02-15", "2023-01-01", "0001-01-01"):  # after the first period, before all, as early as can be
+        con = world.connect(day)
+        assert not any(one.new or one.failure for one in con.schedules.release_due())
+        assert len(con.sql("SELECT DISTINCT period FROM by_ward").fetchall()) == 3
+        (one,) = con.schedules.standing()
+        assert con.schedules.progress(one).released == 3
+        with pytest.raises(SQLError, match=r"nothing was charged|no period of it is over"):
+            con.run("SELECT COUNT(*) FROM visits WHERE day >= '2024-03-01' AND day < '2024-04-01'", epsilon=0.1)
+    found = world.connect("2024-05-01").schedules.release_due()
+    assert [one.new for one in found] == [False] * 3 + [True]
+    assert set(charges(world.connect("2024-05-01")).values()) == {1}
+
+
 @pytest.mark.long
 def test_three_hundred_days_of_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills at random moments, duplicate starts, clocks that jump, late rows: each period once, within its part.

@@ -306,7 +306,7 @@ def units_of(months: Iterable[int], kind: tuple[tuple[str, float], ...]) -> list
 
 
 def worst_of_units(world: World, jobs: list[Any]) -> dict[int, Fraction]:
-    """The most that a unit loses which has rows in so many periods: every choice of periods, and of its rows in them."""
+    """The most that a unit loses with rows in so many periods: every choice of periods, and of its rows in them."""
     found = dict.fromkeys(range(1, 5), Fraction(0))
     for count in found:
         for months, kind in itertools.product(itertools.combinations(range(4), count), KINDS):
@@ -316,7 +316,7 @@ def worst_of_units(world: World, jobs: list[Any]) -> dict[int, Fraction]:
 
 @pytest.mark.long
 def test_no_unit_loses_more_by_all_releases_than_the_ledger_says(tmp_path: Path) -> None:
-    """``max_periods_per_unit`` is 3: of a unit in as many the ledger's figure is reached, of one in 4 less than twice."""
+    """``max_periods_per_unit`` is 3: of a unit in as many the ledger's figure is near, of one in 4 less than twice."""
     world, jobs, spent = released_in(tmp_path, UNIT)
     found = worst_of_units(world, jobs)
     assert found[1] < found[2] < found[3] <= spent < found[4] <= 2 * spent
@@ -479,6 +479,15 @@ BAD = {
     "never": ('first = 2024-01-01, every = "1 fortnight"', "write a number of days"),
     "late": ("first = 2024-01-01, wait = 1000", "from 0 to 366"),
     "far": ('first = 2024-01-01, every = "9999 years"', "beyond the year 9999"),
+    "no days": ('first = 2024-01-01, every = "0 days"', "such as .1 month."),
+    "days back": ('first = 2024-01-01, every = "-1 days"', "such as .1 month."),
+    "half days": ('first = 2024-01-01, every = "0.5 days"', "such as .1 month."),
+    "hours": ('first = 2024-01-01, every = "12 hours"', "such as .1 month."),
+    "a number": ("first = 2024-01-01, every = 7", "periods.every is an integer; write a number of days"),
+    "endless days": ('first = 2024-01-01, every = "99999999 days"', "such as .1 month."),
+    "waits back": ("first = 2024-01-01, wait = -1", "from 0 to 366"),
+    "half a wait": ("first = 2024-01-01, wait = 1.5", "from 0 to 366"),
+    "not one": ('first = 2024-01-01, column = ""', "periods.column"),
     "unknown": ("first = 2024-01-01, colum = 3", "colum is not a setting; did you mean"),
     "no column": ('first = 2024-01-01, column = "date"', "not declared; add date = {}"),
 }
