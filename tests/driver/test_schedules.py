@@ -24,6 +24,7 @@ from dpsql.errors import DataError, Error, IntegrityError, OperationalError, Pol
 from dpsql.privacy.ledger import Ledger
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
+from dpsql.running.past_releases import PastReleases
 
 TOML = """
 dataset = "growing-1"
@@ -320,6 +321,34 @@ def test_a_clock_that_goes_back_loses_and_charges_nothing(world: World) -> None:
     found = world.connect("2024-05-01").schedules.release_due()
     assert [one.new for one in found] == [False] * 3 + [True]
     assert set(charges(world.connect("2024-05-01")).values()) == {1}
+
+
+TREND = "SELECT period, SUM(n) AS n, SUM(SUM(n)) OVER (ORDER BY period) AS t FROM {} GROUP BY period ORDER BY period"
+
+
+def test_periods_of_one_batch_are_understood_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trend says of its errors is what it says where each period is understood by itself."""
+    con = world.connect("2024-05-01")
+    con.schedules.add(BATCH, epsilon=0.4, name="monthly")
+    by_day = "SELECT dayofmonth(day) < 9 AS early, COUNT(*) AS n FROM visits GROUP BY 1"
+    con.schedules.add(f"CREATE VIEW by_day AS {by_day}", epsilon=0.4, name="days")
+    con.schedules.release_due()
+    apart, prepared = [], PastReleases._prepared
+    for alike in (True, False):
+        asked = list[int]()
+
+        def noted(self: PastReleases, entry: Any, schemas: Any, asked: list[int] = asked) -> Any:
+            asked.append(entry.id)
+            return prepared(self, entry, schemas)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PastReleases, "_prepared", noted)
+            if not alike:
+                patch.setattr(PastReleases, "_names_no_day", lambda *_: False)
+            held = world.connect("2024-05-01")
+            apart.append([held.sql(TREND.format(name), errors=True).fetchall() for name in ("by_ward", "by_day")])
+        assert len(asked) == (1 + 4 if alike else 8)  # the batch that names the day is understood for each period
+    assert apart[0] == apart[1]
 
 
 @pytest.mark.long
