@@ -1,6 +1,7 @@
 """What one night costs: the release of one period beside a scan of that period, whatever other periods there are.
 
-    python benchmarks/nightly.py [rows]        10,000,000 rows a period if left out
+    python benchmarks/nightly.py [rows]            10,000,000 rows a period if left out
+    python benchmarks/nightly.py [rows] endless    over a horizon without an end, windows of 7 periods
 
 A folder with a Parquet file a period, a standing batch over four columns. "release" is ``release_due`` of one period:
 what is due, the plan, the schema, charge, noise, scan, record and results. "scan" is the GROUP BY that an analyst would
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from daily import FIRST, policy
@@ -66,17 +68,21 @@ def copy_releases(folder: Path, past: int) -> None:
             period = (FIRST + dt.timedelta(days=number)).isoformat()
             said = {**entry.description, "period": period}
             said["periods"] = {**said["periods"], "read": [period]}
+            if "horizon" in said:
+                said["horizon"] = {**said["horizon"], "place": number}
             made = ledger.charge(entry.charge, schedule.charge_id(period), said)
             ledger.record(made, pack(replace(record, release_id=made, period=period), measured))
         con.rebuild()
 
 
-def nights(past: int, rows: int) -> dict[str, float]:
+def nights(past: int, rows: int, over: dict[str, Any]) -> dict[str, float]:
     """Medians of the nights that follow ``past`` small ones."""
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
         (folder / "visits").mkdir()
-        (folder / "p.toml").write_text(POLICY)
+        (folder / "p.toml").write_text(
+            POLICY.replace("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-9") if over else POLICY
+        )
         for number in range(past):
             arrive(folder, number, 1_000)
 
@@ -87,7 +93,7 @@ def nights(past: int, rows: int) -> dict[str, float]:
             return sum(one.new for one in found)
 
         with dpsql.connect(policy=folder / "p.toml", today=FIRST) as con:
-            con.schedules.add(BATCH, epsilon=1, name="nightly")
+            con.schedules.add(BATCH, epsilon=1, name="nightly", **over)
         assert release(1) == 1
         copy_releases(folder, past)
         found: dict[str, list[float]] = {"release": [], "cpu": [], "scan": [], "file": []}
@@ -109,10 +115,11 @@ def nights(past: int, rows: int) -> dict[str, float]:
 
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    over: dict[str, Any] = {"horizon": "endless", "windows": [7]} if "endless" in sys.argv else {}
     print(f"{rows:,} rows a period, seconds; DuckDB {duckdb.__version__}, {NIGHTS} nights each")
     print("past periods  release     cpu    scan    file  release / scan")
     for past in (10, 1_000):
-        found = nights(past, rows)
+        found = nights(past, rows, over)
         ratio = found["release"] / found["scan"]
         print(
             f"{past:>12,}{found['release']:>9.3f}{found['cpu']:>8.3f}{found['scan']:>8.3f}{found['file']:>8.3f}{ratio:>16.2f}",

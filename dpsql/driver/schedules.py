@@ -27,7 +27,6 @@ from dpsql.privacy.entries import Entry
 from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
-from dpsql.release.payload import Measurement
 from dpsql.release.series import LATEST
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches, Turn
@@ -123,8 +122,7 @@ class Schedules:
             raise SQLError(
                 f"{unnamed[0]} has no name by which its periods could be found; write CREATE VIEW name AS SELECT ..."
             )
-        for view in views:
-            self.books.check_free([view, f"{view}{LATEST}"])
+        self._check_new(views)
         for result in release_tables(plan, [0] * plan.strategy.shape[0], rehearsal=True):
             if isinstance(result, ReleaseTable) and "period" in (column[0].lower() for column in result.columns):
                 raise SQLError(f"{result.name} has a column called period, as the view of all periods has; rename it")
@@ -274,7 +272,7 @@ class Schedules:
 
     def _turn(self, one: Schedule, periods: Periods, number: int, plan: Plan, turn: Turn) -> tuple[Plan, Turn]:
         """The plan and turn of a period of a horizon, which rest on earlier ones. OperationalError without these."""
-        before, over = dict[int, Measurement](), over_of(one, periods, number, plan)
+        before, over = list[Entry](), over_of(one, periods, number, plan)
         charged = {entry.charge_id: entry for entry in self.books.state().charges}
         for place, charge_id in enumerate(over.paid):
             known = charged.get(charge_id)
@@ -284,8 +282,10 @@ class Schedules:
                     f"{periods.start(over.first + place)} is not released: see to what refuses it first (nothing was "
                     "charged)"
                 )
-            before[known.id] = self.batches.past.measurement(known.id)
-        return plan_over_time(plan, one, over.place, before), replace(turn, over=over)
+            before.append(known)
+        releases, charges = [entry.id for entry in before], [entry.charge for entry in before]
+        found = plan_over_time(plan, one, releases, charges, self.batches.past.measurement)
+        return found, replace(turn, over=over)
 
     def _check_names(self, one: Schedule) -> None:
         """IntegrityError where a result of another batch took a name of the schedule's meanwhile."""
@@ -346,6 +346,16 @@ class Schedules:
         except (TypeError, ValueError):
             failure = "write a day such as 2024-01-01"
         raise DataError(f"first={str(first)[:40]!r} lies in no period; {failure}")
+
+    def _check_new(self, views: Sequence[str]) -> None:
+        """IntegrityError where a release shows a result by one of the names that the schedule's would have."""
+        shown = {view.lower(): e.id for e in self.books.entries() if e.released is not None for view in e.views}
+        for name in (name for view in views for name in (view, f"{view}{LATEST}")):
+            if name.lower() in shown:
+                raise IntegrityError(
+                    f"release {shown[name.lower()]} shows another result as {name}, and all periods of a standing "
+                    "batch need a name of their own, so that none is charged again unseen: choose another name"
+                )
 
     def _check_clock(self) -> None:
         """OperationalError where the machine's clock says a day that nothing in the ledger comes near."""

@@ -3,12 +3,15 @@
 Release t measures sum_s C_ts B x_s with fresh noise (``dpsql.workload.compile.over_periods``). C is lower triangular,
 so the estimate of B x_t is (C^-1 y)_t, from y_0 to y_t: the numbers of every release follow from measurements whose
 laws are known, and whatever is computed of several releases has its errors by them (``dpsql.replicates``). In sums over
-windows and over all so far most of the noise of one period cancels that of the next.
+windows and over all so far most of the noise of one period cancels that of the next. A release keeps its estimate, so
+that the next ones follow from their own measurement and the estimates of the periods that they read: what a night of an
+endless horizon asks for does not depend on how many there were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,8 +29,9 @@ from dpsql.policy import Policy
 from dpsql.policy.periods import Periods
 from dpsql.policy.types import Schemas
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
+from dpsql.privacy.charge import Charge
 from dpsql.privacy.schedules import Schedule
-from dpsql.reconstruct.combined import MOST_ENTRIES, Observed, answers_over_time
+from dpsql.reconstruct.combined import MOST_ALONE, AnswersOverTime, Observed, answers_over_time
 from dpsql.release.payload import Measurement
 from dpsql.strategy import MatrixStrategy
 from dpsql.strategy.ranges.over_time import least_endless, least_over_time
@@ -39,6 +43,10 @@ from .combined_plan import AnswersWithEarlier, CombinedPlan, plan_with
 from .kept import integers_of, workload_hash
 
 _ALPHA = 0.05
+MOST_CELLS = 2**22
+"""Cells of all periods that one measurement reads, by which it is scanned."""
+_FADED = 1e-9
+"""Of the variance of an estimate of an endless horizon: what the oldest noise adds that is not drawn again."""
 
 
 def with_horizon(made: Schedule, n: int | None, windows: Sequence[int], plan: Plan, periods: Periods) -> Schedule:
@@ -47,12 +55,13 @@ def with_horizon(made: Schedule, n: int | None, windows: Sequence[int], plan: Pl
     None: without an end, over as many periods at a time as the longest window has. Raises SQLError, DataError where
     that is too large, or where the batch asks more of rows than a horizon counts.
     """
-    numbers, rows, endless = plan.compiled.numbers, plan.strategy.shape[0], n is None
+    cells, endless = plan.strategy.shape[1], n is None
     n = max(windows) if n is None else n
-    if numbers * rows * n > MOST_ENTRIES:
+    if plan.strategy.shape[0] > MOST_ALONE or cells * n > MOST_CELLS:
         raise SQLError(
-            f"{numbers:,} numbers from {rows:,} measurements after each of {n:,} periods are too many for a horizon; "
-            "ask for fewer groups, or for fewer periods"
+            f"{plan.strategy.shape[0]:,} measurements over {cells:,} cells, of {n:,} periods at a time, are too many "
+            f"for a horizon, which has at most {MOST_ALONE:,} and {MOST_CELLS:,} cells of all these periods; ask for "
+            "fewer groups, or for fewer periods"
         )
     measured = least_endless(windows) if endless else least_over_time(n, windows).measured
     made = replace(
@@ -106,58 +115,100 @@ def plan_of_period(
     return plans.again(prepared, within, request, options, made, "gaussian")
 
 
-def plan_over_time(plan: Plan, one: Schedule, place: int, before: Mapping[int, Measurement]) -> CombinedPlan:
-    """``plan`` of the period at ``place``, with the answers that rest on the releases ``before`` it, too.
+def plan_over_time(
+    plan: Plan, one: Schedule, releases: Sequence[int], charges: Sequence[Charge], held: Callable[[int], Measurement]
+) -> CombinedPlan:
+    """``plan`` of the period after those of ``releases``, with the answers that rest on these, too.
 
-    Raises IntegrityError where another strategy was chosen than for those.
+    ``charges``: by which each of them was paid; ``held``: what the release of a number measured, asked of as many as
+    are read (of all, where a version before this one released them). Raises IntegrityError where another strategy was
+    chosen than for those.
     """
-    compiled = plan.compiled
+    compiled, measured, place = plan.compiled, measured_over(one), len(releases)
     assert isinstance(compiled, Compiled)  # noqa: S101 - ``plan_of_period`` asked
-    meant = {str(held.kept["over_time"]["workload"]) for held in before.values() if held.kept is not None}
+    before = {number: held(number) for number in (releases[at] for at in measured.reads(place)[:-1])}
+    meant = {str(found.kept["over_time"]["workload"]) for found in before.values() if found.kept is not None}
     if plan.strategy.measured.digest() != one.strategy or meant - {workload_hash(compiled.rows, compiled.scale)}:
         raise IntegrityError(
             f"{one.name} measures each period as the first one was, and this plan measures otherwise, as other "
             "libraries, another policy or another number of threads may have it; release it where it was added "
             "(nothing was charged)"
         )
-    measured = measured_over(one)
-    noise = plan.charge.calibrate(measured.l2_squared * plan.sensitivity)
+    squared = measured.l2_squared * plan.sensitivity
+    laws = {charge: charge.calibrate(squared) for charge in {*charges, plan.charge}}
     matrix = _matrix(plan.strategy.measured.written)
-    new = Observed(matrix, compiled.common_steps, (0,) * matrix.shape[0], noise)
-    observed = [*(Observed(matrix, held.common_steps, held.y, held.law) for held in before.values()), new]
-    workload = _workload(compiled)
-    answers = answers_over_time(workload, observed, measured.weights(place).tolist(), compiled.common_steps)
+    new = Observed(matrix, compiled.common_steps, (0,) * matrix.shape[0], laws[plan.charge])
+    observed = [*(Observed(matrix, old.common_steps, old.y, old.law) for old in before.values()), new]
+    deviations = [math.sqrt(laws[charge].variance) for charge in (*charges, plan.charge)]
+    workload, rest = _workload(compiled), _before(measured, place, lambda at: held(releases[at]))
+    answers = answers_over_time(workload, observed, deviations, measured, rest, compiled.common_steps)
     if answers is None:
-        raise SQLError("the batch has too many numbers for a horizon; ask for fewer groups, or for fewer periods")
+        raise SQLError("the batch has too many numbers for a horizon; ask for fewer groups")
     return plan_with(plan, AnswersWithEarlier(answers, workload), tuple(before))
 
 
-def kept_over_time(kept: Json | None) -> Json | None:
-    """What a payload holds of a release of a horizon, so that nobody takes it for a measurement of its period alone."""
-    return None if kept is None else {"over_time": {name: kept[name] for name in ("workload", "mixing", "basis")}}
+def _before(measured: OverTime, place: int, held: Callable[[int], Measurement]) -> tuple[int, ...]:
+    """What earlier periods add to the measurement at ``place``: by the estimates that their releases hold.
+
+    Of a release that holds none, for an earlier version made it, its own follows from those before it.
+    """
+    read = measured.reads(place)[:-1]
+    found = {at: estimate for at in read if (estimate := _estimate_of(held(at))) is not None}
+    for at in range(0 if len(found) == len(read) else place):
+        known = _estimate_of(held(at))
+        found[at] = measured.estimate(at, held(at).y, measured.before(at, found)) if known is None else known
+    return measured.before(place, found)
+
+
+def _estimate_of(measurement: Measurement) -> tuple[int, ...] | None:
+    held = ((measurement.kept or {}).get("over_time") or {}).get("estimate")
+    return None if held is None else tuple(int(value) for value in held)
+
+
+def kept_over_time(kept: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
+    """What a payload holds of a release of a horizon, so that nobody takes it for a measurement of its period alone.
+
+    With the estimate of B x that it comes to, by which later periods need no older release than their own do.
+    """
+    answers = plan.answers
+    if kept is None or not isinstance(answers, AnswersWithEarlier):
+        return None
+    *before, new = answers.combined.observed
+    found = replace(answers.combined, observed=(*before, replace(new, y=tuple(y))))
+    assert isinstance(found, AnswersOverTime)  # noqa: S101 - ``plan_over_time`` made it
+    integers = {name: kept[name] for name in ("workload", "mixing", "basis")}
+    return {"over_time": {**integers, "estimate": [str(value) for value in found.estimated()]}}
 
 
 def combination_over_time(
-    prepared: Prepared, one: Schedule, held: Mapping[int, Measurement], alpha: float
+    prepared: Prepared, one: Schedule, releases: Sequence[int], held: Callable[[int], Measurement], alpha: float
 ) -> Combination | None:
-    """How the numbers of the last of the releases ``held`` follow from all of them; None where they are too large.
+    """How the numbers of the last of ``releases`` follow from all of them; None where they are too large.
 
-    ``held``: every release of the horizon so far, oldest first. None, too, where the batch comes to another W by now.
+    ``releases``: every one of the horizon so far, oldest first; ``held`` as in ``plan_over_time``. Those are left out
+    whose noise has faded. None, too, where the batch comes to another W by now.
     """
-    last, compiled = list(held.values())[-1], prepared.compiled
+    measured, place, compiled = measured_over(one), len(releases) - 1, prepared.compiled
+    times = measured.weights(place)
+    faded = np.cumsum(times * times) <= (_FADED if measured.endless else 0.0) * float(times @ times)
+    start = min(int(faded.sum()), measured.reads(place).start)
+    found = {number: held(number) for number in releases[start:]}
+    last = found[releases[-1]]
     kept = (last.kept or {}).get("over_time")
-    if kept is None or not isinstance(compiled, Compiled) or any(m.strategy != one.strategy for m in held.values()):
+    if kept is None or not isinstance(compiled, Compiled) or any(m.strategy != one.strategy for m in found.values()):
         return None
     if workload_hash(compiled.rows, compiled.scale) != kept["workload"]:
         return None
     matrix = _matrix(integers_of(kept).written)
-    observed = [Observed(matrix, m.common_steps, m.y, m.law) for m in held.values()]
-    weights = measured_over(one).weights(len(held) - 1).tolist()
-    answers = answers_over_time(_workload(compiled), observed, weights, compiled.common_steps)
+    observed = [Observed(matrix, m.common_steps, m.y, m.law) for m in found.values()]
+    deviations = [math.sqrt(m.law.variance) for m in found.values()]
+    deviations = [*deviations[:1] * start, *deviations]  # of noise that has faded
+    rest = _before(measured, place, lambda at: held(releases[at]))
+    answers = answers_over_time(_workload(compiled), observed, deviations, measured, rest, compiled.common_steps)
     if answers is None:
         return None
     queries, widths = prepared.understood.answers, answers.widths(None, alpha)
-    return Combination(queries, compiled, answers, answers.errors(), widths, alpha, tuple(held))
+    return Combination(queries, compiled, answers, answers.errors(), widths, alpha, tuple(found))
 
 
 def errors_over_time(one: Schedule, plan: Plan, alone: Plan) -> list[tuple[int, float, float]]:

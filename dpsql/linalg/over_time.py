@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +15,8 @@ from dpsql.errors import DataError, InternalError
 
 LONGEST = 2_000
 """Periods of a horizon: its errors are worked out from matrices of so many rows and columns."""
+BITS = 40
+"""Binary digits behind the point of an estimate that later periods rest on."""
 _LARGEST = 2**40
 
 
@@ -59,6 +62,26 @@ class OverTime:
         """C_t0, ..., C_tt (t = ``at``, from 0)."""
         width, d = len(self.kernel), self.factors or (1,) * (at + 1)
         return [self.kernel[at - s] * d[s] if at - s < width else 0 for s in range(at + 1)]
+
+    def before(self, at: int, estimates: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+        """What earlier periods add to 2^BITS times the measurement after period ``at``, by the ``estimates`` of them.
+
+        Of as many periods as that measurement reads; nothing, (), of the first. Exact.
+        """
+        row, total = self.row(at), np.zeros((), dtype=object)
+        for place in self.reads(at)[:-1]:
+            total = total + row[place] * np.array(estimates[place], dtype=object)
+        return tuple(np.atleast_1d(total).tolist()) if at else ()
+
+    def estimate(self, at: int, y: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
+        """2^BITS (C^-1 y)_t to the nearest integer, from y_t and what ``before`` says of the periods before it.
+
+        Forward substitution: C_tt e_t = 2^BITS y_t - sum_(s < t) C_ts e_s. An error of rounding, at most half of the
+        last binary digit, goes on as noise of that size does in what is measured, and fades with it.
+        """
+        lead = self.row(at)[-1]
+        rest = before or (0,) * len(y)
+        return tuple((2 * ((value << BITS) - other) + lead) // (2 * lead) for value, other in zip(y, rest, strict=True))
 
     @cached_property
     def l2_squared(self) -> int:

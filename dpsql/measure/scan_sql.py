@@ -138,11 +138,13 @@ def region(axis: Axis, values: Mapping[str, tree.Value]) -> tree.Value:
         return _place(value, axis)
     cuts, pieces = _simplified(axis)
     kind = "TINYINT" if axis.size < 127 else "SMALLINT" if axis.size < 32_000 else "INTEGER"
+    if _is_narrow(axis.line, cuts) and _counts_up(cuts, pieces):
+        return tree.Cast(_counted_up(value, axis, cuts, pieces, kind), kind, bare=True)
     listed = _listed(axis.line, cuts, pieces)
     if listed is not None:
         body = _among(value, listed, pieces[0], kind)
-    elif _is_narrow(axis.line, cuts) and _counts_up(cuts, pieces):
-        body = _counted_up(value, axis.line, cuts, pieces)
+        if axis.null_region == pieces[0]:  # NULL is in no list
+            return tree.Cast(body, kind, bare=True)
     elif _is_narrow(axis.line, cuts):
         body = _lookup(value, axis.line, cuts, pieces, kind)
     else:
@@ -249,14 +251,24 @@ def _counts_up(cuts: Sequence[Cut], pieces: Sequence[int]) -> bool:
     return steps and pieces[0] == pieces[-1] and all(b - a == 1 for a, b in pairwise(pieces[1:-1]))
 
 
-def _counted_up(value: tree.Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> tree.Value:
-    """The region by its distance from the first, which takes half the time of a list; both ends are checked before."""
-    first, end = int(cuts[0][0]), int(cuts[-1][0])
+def _counted_up(value: tree.Value, axis: LineAxis, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> tree.Value:
+    """The region by its distance from the first, which takes half the time of a list; both ends are checked before.
+
+    Subtracted in the type of the regions where that is the column's, too, and holds both: no value is cast.
+    """
+    line, first, end = axis.line, int(cuts[0][0]), int(cuts[-1][0])
+    back = first - pieces[1]
     if line.kind == "date":
-        apart = tree.bare("-", value, at(line, first - pieces[1]))
+        apart = tree.bare("-", value, at(line, back))
+    elif line.type == kind and max(abs(back), end - 1, end - 1 - back) <= _LARGEST[kind] and first >= 0:
+        apart = tree.bare("-", value, at(line, back), type=kind)
     else:
-        apart = tree.bare("-", tree.Cast(value, "INTEGER", bare=True), tree.Constant(first - pieces[1], "INTEGER"))
-    return _when(between(value, line, ((first, 0), (end, 0))), apart, tree.whole(pieces[0]))
+        apart = tree.bare("-", tree.Cast(value, "INTEGER", bare=True), tree.Constant(back, "INTEGER"))
+    inside, missing = between(value, line, ((first, 0), (end, 0))), tree.IsNull(value)
+    return tree.CaseValue(((inside, apart), (missing, tree.whole(axis.null_region))), tree.whole(pieces[0]), "BIGINT")
+
+
+_LARGEST = {"TINYINT": 127, "SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1}
 
 
 # Whole numbers that INTEGER holds with one to spare; days between year 1 and year 9999.

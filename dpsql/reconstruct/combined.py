@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Flags, Floats, Ints, Matrix
+from dpsql.linalg.over_time import BITS, OverTime
 
 from .block_sums import variance
 from .intervals import half_widths
@@ -151,10 +152,20 @@ class CombinedAnswers:
             normal = np.sqrt((self.weights[:, gaussian] ** 2).sum(axis=1) / _PARTS)
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
         smooth = half_widths(rows / _unit(far), far, alpha)
-        largest = np.zeros(len(smooth))
+        largest = self._one_step()
+        return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
+
+    def _one_step(self) -> Floats:
+        """How far one unit of one observation moves each number at most (a,)."""
+        largest = np.zeros(len(self.weights))
         for part, deviation in zip(self.parts(), deviations_of(self.observed), strict=True):
             largest = np.maximum(largest, np.abs(self.weights[:, part] / deviation).max(axis=1, initial=0.0))
-        return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
+        return largest
+
+    def moved(self, noise: Iterable[Floats]) -> Floats:
+        """R z (times x a) of the ``noise`` (times x p) of each observation in turn, in units of its deviations."""
+        pairs = zip(self.parts(), noise, strict=True)
+        return np.asarray(sum(each @ self.weights[:, part].T for part, each in pairs))
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel | None = None) -> Matrix:
         """Rows of several columns of one result, one slice below the other, for combinations of them under ``law``.
@@ -251,20 +262,62 @@ def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers
     return CombinedAnswers(weights, (one,), answered, rows.shape[0], divisor)
 
 
+@dataclass(frozen=True, eq=False)
+class AnswersOverTime(CombinedAnswers):
+    """Answers of one period from what was observed after each period so far, of one matrix B over its own cells.
+
+    The sum of all observations times ``times`` (T,) is B x of the last period and noise, and ``weights`` (a x p) are
+    over that sum in units of its deviation: R itself has (a x T p) entries, and is their Kronecker product with
+    ``times``. ``deviations`` (T,) are of each observation; ``observed`` the last ones of them. ``over``: C, by which
+    the sum follows from the last observation and what is ``before`` it (``OverTime.estimate``).
+    """
+
+    times: Floats = field(repr=False, kw_only=True)
+    deviations: Floats = field(repr=False, kw_only=True)
+    over: OverTime = field(repr=False, kw_only=True)
+    before: tuple[int, ...] = field(repr=False, kw_only=True)
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise of the sum."""
+        return math.sqrt(float(np.sum((self.times * self.deviations) ** 2)))
+
+    def estimated(self) -> tuple[int, ...]:
+        """The sum, times 2^BITS: what later periods rest on."""
+        return self.over.estimate(len(self.times) - 1, self.observed[-1].y, self.before)
+
+    def values(self) -> Floats:
+        return self._spread(solve(self.weights / self.deviation, self.estimated(), 2**BITS))
+
+    def moved(self, noise: Iterable[Floats]) -> Floats:
+        held = (self.times * self.deviations)[-len(self.observed) :]
+        total = sum(each * scale for scale, each in zip(held, noise, strict=True))
+        return np.asarray((total / self.deviation) @ self.weights.T)
+
+    def _one_step(self) -> Floats:
+        one = np.abs(self.weights / self.deviation).max(axis=1, initial=0.0)
+        return np.asarray(one * np.abs(self.times).max())
+
+
 def answers_over_time(
-    W: Matrix, observed: Sequence[Observed], weights: Sequence[float], divisor: int = 1
-) -> CombinedAnswers | None:
+    W: Matrix,
+    observed: Sequence[Observed],
+    deviations: Sequence[float],
+    over: OverTime,
+    before: tuple[int, ...],
+    divisor: int = 1,
+) -> AnswersOverTime | None:
     """The answers of W for one period from what was observed after each so far, that period last.
 
-    Each measurement has the same ``matrix`` B over the cells of one period, and the sum of all, times ``weights``, is
-    an unbiased one of B x (``dpsql.linalg.over_time``). None as ``answers_alone``.
+    ``observed``: the last ones, ``deviations`` of the noise of all. None as ``answers_alone``: however many there are.
     """
     alone = answers_alone(W, observed[-1], divisor)
-    if alone is None or alone.weights.size * len(observed) > MOST_ENTRIES:
+    if alone is None:
         return None
-    deviations = deviations_of(observed)
-    parts = [alone.weights * (v * each / deviations[-1]) for v, each in zip(weights, deviations, strict=True)]
-    return replace(alone, weights=np.concatenate(parts, axis=1), observed=tuple(observed))
+    times, each = over.weights(len(deviations) - 1), np.array(deviations)
+    weights = alone.weights * (math.sqrt(float(np.sum((times * each) ** 2))) / each[-1])
+    said = (weights, tuple(observed), alone.answered, alone.numbers, divisor)
+    return AnswersOverTime(*said, times=times, deviations=each, over=over, before=before)
 
 
 def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:

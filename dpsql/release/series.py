@@ -9,7 +9,7 @@ those of one release.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import duckdb
 
@@ -20,6 +20,7 @@ from .record import ReleaseTable
 LATEST = "_latest"
 """What the view of the last period is called after its result."""
 _COLUMN = "dpsql_release"
+_AT_ONCE = 100
 
 
 def place_of(table: ReleaseTable) -> tuple[str, str]:
@@ -93,7 +94,17 @@ def rows_sql(connection: duckdb.DuckDBPyConnection, catalogue: str, name: str, o
 
 def series_sql(name: str, of_period: Mapping[str, int]) -> str:
     """The same from the releases themselves, one by one."""
-    return " UNION ALL ".join(
-        f"SELECT DATE '{period}' AS period, * FROM r{of_period[period]}.{identifier(name)}"  # noqa: S608
-        for period in sorted(of_period)
+    return _united(
+        [
+            f"SELECT DATE '{period}' AS period, * FROM r{of_period[period]}.{identifier(name)}"  # noqa: S608
+            for period in sorted(of_period)
+        ]
     )
+
+
+def _united(parts: Sequence[str]) -> str:
+    """All rows of many SELECTs, in their order; halves in brackets, since who reads it descends into each UNION."""
+    if len(parts) <= _AT_ONCE:
+        return " UNION ALL ".join(parts)
+    middle = len(parts) // 2
+    return f"({_united(parts[:middle])}) UNION ALL ({_united(parts[middle:])})"

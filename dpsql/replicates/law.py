@@ -68,8 +68,8 @@ class Law:
         found = np.tile(shown, (1 + count, *[1] * shown.ndim))
         if isinstance(held, Combination):
             answers = held.answers
-            for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
-                found[1:, answers.answered] += whitened(one, seed, count) @ answers.weights[:, part].T
+            pairs = zip(self.seeds, answers.observed, strict=True)
+            found[1:, answers.answered] += answers.moved(whitened(one, seed, count) for seed, one in pairs)
         else:
             for row, moves in zip(
                 found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True
@@ -139,8 +139,11 @@ class Laws:
                 f"the noise of release {release} cannot be drawn again: its batch was measured adaptively, is planned "
                 "otherwise by now, or the policy has changed since; its own columns of errors stay, so leave errors out"
             )
-        seeds = tuple(self._seed(entries[number]) for number in combination.rests_on)
-        record, _ = unpack(self._books.ledger().release(release).payload or b"")
+        record, own = unpack(self._books.ledger().release(release).payload or b"")
+        seeds = tuple(
+            seed_of(entry.dataset, release, own.y) if number == release else self._seed(entries[number])
+            for number in combination.rests_on
+        )
         return Law(record, combination, seeds, entry.description.get("estimates", "unbiased") == "unbiased")
 
     def _seed(self, entry: Entry) -> int:

@@ -90,7 +90,8 @@ def qualified(tree: exp.Expr, read: Sequence[tuple[exp.Table, Columns]]) -> tupl
     """
     from sqlglot.optimizer.qualify import qualify  # takes long to import, and few connections need it
 
-    places = [next(at for at, node in enumerate(tree.walk()) if node is table) for table, _ in read]
+    numbers = {id(node): at for at, node in enumerate(tree.walk())}
+    places = [numbers[id(table)] for table, _ in read]
     copy = tree.copy()
     nodes = list(copy.walk())
     schema: dict[str, object] = {}

@@ -274,14 +274,14 @@ class Batches:
         said = str(plan) if self.holdings.policy.budget.approval else ""
         ledger.request(job.charge, job.description, (plan.sql, said), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
-        kept = kept if turn is None or turn.over is None else kept_over_time(kept)
 
         def payload(release: int, y: list[int]) -> bytes:
+            held = kept if turn is None or turn.over is None else kept_over_time(kept, plan, y)
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
             record = record if turn is None else _record_of_turn(record, plan, turn)
             noise = job.noise
-            law = (noise.kind, noise.parameter, job.common_steps, plan.strategy.measured.digest(), kept, noise.blocks)
+            law = (noise.kind, noise.parameter, job.common_steps, plan.strategy.measured.digest(), held, noise.blocks)
             observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 

@@ -854,6 +854,8 @@ ELSEWHERE = {
     "… has all ranges of a line": "test_long_ranges.py",
     'population="sample" needs the cells of a batch': "replicates/test_planned_again.py",
     "a batch over a horizon asks nothing of": "driver/test_horizon.py",
+    "… measurements over … cells, of": "driver/test_horizon.py",
+    "release … shows another result as …, and all periods": "driver/test_schedules.py",
     "windows are numbers of periods": "driver/test_horizon.py",
     "an endless horizon has windows": "driver/test_horizon.py",
     "horizon=… is no number of periods": "driver/test_horizon.py",

@@ -18,13 +18,17 @@ import pytest
 import dpsql
 from dpsql import measure
 from dpsql.driver.connection import Connection
+from dpsql.earlier import over_time
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
 from dpsql.measure import Job
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
+from dpsql.reconstruct import combined
+from dpsql.release.payload import Measurement
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
+from dpsql.running.past_releases import PastReleases
 from dpsql.workload.compile.over_periods import Over
 
 TOML = """
@@ -158,6 +162,40 @@ def test_an_endless_horizon_reads_few_periods_and_pays_once(
     counts = [row[1] for row in con.sql("SELECT ward, n_stderr FROM by_ward_latest").fetchall()]
     assert float(two) < np.sqrt(2) * float(counts[0])  # the noise of one cancels some of the next
     assert con.rebuild() == 6
+
+
+def test_a_release_asks_for_the_releases_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And without what these keep, as a version before had it, for all: the numbers are the same."""
+    monkeypatch.setattr(Noise, "sample", lambda _, count: [7 * at for at in range(count)])
+    monkeypatch.setattr(combined, "MOST_ENTRIES", 40)  # of one period's answers; those of six are no matrix
+    asked: list[int] = []
+    honest = PastReleases.measurement
+
+    def noted(self: PastReleases, release: int) -> Measurement:
+        asked.append(release)
+        return honest(self, release)
+
+    monkeypatch.setattr(PastReleases, "measurement", noted)
+    shown = []
+    for name, wanted in (("now", {5}), ("before", {1, 2, 3, 4, 5})):
+        held = World(tmp_path / name)
+        con = held.connect("2024-06-01")
+        con.schedules.add(BATCH, **ENDLESS)
+        assert [one.failure for one in con.schedules.release_due()] == [""] * 5
+        asked.clear()
+        con = held.connect("2024-07-01")
+        assert [one.new for one in con.schedules.release_due()] == [False] * 5 + [True]
+        assert set(asked) == wanted
+        shown.append(con.sql("FROM by_ward ORDER BY ALL").fetchall())
+        monkeypatch.setattr(over_time, "_estimate_of", lambda _: None)
+    assert len(shown[0]) == 12
+    assert [plainly(row) for row in shown[0]] == [plainly(row) for row in shown[1]]
+
+
+def test_more_cells_than_a_measurement_is_scanned_by_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_time, "MOST_CELLS", 10)
+    with pytest.raises(SQLError, match="cells, of 6 periods at a time, are too many for a horizon"):
+        world.added()
 
 
 def test_noise_for_one_release_alone_would_be_too_little(
@@ -384,6 +422,9 @@ BAD: dict[str, tuple[dict[str, str], dict[str, Any], type[Error], str]] = {
         PolicyError,
         'needs unit = "row"',
     ),
+    "less than none": ({}, {"horizon": -1}, Error, "horizon"),
+    "a part": ({}, {"horizon": 1.5}, Error, "horizon"),
+    "no window": ({}, {"windows": [0]}, DataError, "windows are numbers of periods"),
     "long": ({}, {"horizon": 2001}, DataError, "a horizon has 1 to 2,000 periods"),
     "none": ({}, {"horizon": 0}, Error, "horizon"),
     "wide": ({}, {"windows": [7]}, DataError, "windows are numbers of periods from 1 to the horizon's 6"),
@@ -407,6 +448,21 @@ def test_what_is_no_horizon_is_refused_at_once(tmp_path: Path, name: str) -> Non
     with pytest.raises(kind, match=said):
         con.schedules.add(**{"sql": BATCH, **HORIZON, **more})
     assert con.schedules.standing() == []
+
+
+def test_a_horizon_of_fewer_periods_than_are_over_ends_with_its_last(world: World) -> None:
+    """Nothing is released of what it does not have, and a second one goes on where it says."""
+    con = world.added("2024-05-01", horizon=2, windows=[])
+    found = con.schedules.release_due()
+    assert [(one.period, one.new) for one in found] == [("2024-01-01", True), ("2024-02-01", True)]
+    with pytest.raises(Error, match="a schedule named m is there"):
+        con.schedules.add(BATCH.replace("by_ward", "w"), **{**HORIZON, "horizon": 1, "windows": []})
+    more = {**HORIZON, "name": "n", "windows": [2], "horizon": 2}
+    con.schedules.add(BATCH.replace("by_ward", "w"), first="2024-03-01", **more)
+    assert [one.period for one in con.schedules.release_due() if one.new] == ["2024-03-01", "2024-04-01"]
+    # A clock that goes back leaves both as they are.
+    assert not any(one.new or one.failure for one in world.connect("2024-02-15").schedules.release_due())
+    assert len(con.budget.charges) == 4
 
 
 def test_a_budget_without_delta_has_no_noise_for_it(world: World) -> None:

@@ -24,6 +24,7 @@ from dpsql.errors import DataError, Error, IntegrityError, OperationalError, Pol
 from dpsql.privacy.ledger import Ledger
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
+from dpsql.running.past_releases import PastReleases
 
 TOML = """
 dataset = "growing-1"
@@ -288,6 +289,66 @@ def test_periods_that_changed_are_refused_before_any_charge(world: World) -> Non
     with pytest.raises(PolicyError, match="no table of the policy has periods"):
         world.connect("2024-06-01").schedules.add(BATCH.replace("by_ward", "w"), epsilon=0.1, name="w")
     assert len(con.budget.charges) == 1
+
+
+def test_a_name_that_was_released_is_not_charged_again(world: World) -> None:
+    """Whichever schedule was removed: its periods do not pay once more under a new one without anybody's word."""
+    con = world.connect("2024-04-01")
+    con.schedules.add(BATCH, epsilon=0.4, name="monthly")
+    con.schedules.release_due()
+    con.schedules.remove("monthly")
+    for text in (BATCH, BATCH.replace("CREATE", "CREATE OR REPLACE"), BATCH.replace("by_ward", "By_Ward")):
+        with pytest.raises(IntegrityError, match="all periods of a standing batch need a name of their own"):
+            con.schedules.add(text, epsilon=0.4, name="again", horizon=None)
+    with pytest.raises(IntegrityError, match="shows another result as by_ward, and all periods"):
+        con.schedules.add(BATCH, epsilon=0.4, name="again", first="2024-02-01")
+    con.schedules.add(BATCH.replace("by_ward", "since"), epsilon=0.4, name="again", first="2024-03-01")
+    assert short(con.schedules.release_due()) == [("2024-03-01", True)]
+    assert charges(con) == {"2024-01-01": 1, "2024-02-01": 1, "2024-03-01": 2}
+
+
+def test_a_clock_that_goes_back_loses_and_charges_nothing(world: World) -> None:
+    world.connect("2024-04-01").schedules.add(BATCH, epsilon=0.4, name="monthly")
+    assert [one.new for one in world.connect("2024-04-01").schedules.release_due()] == [True] * 3
+    for day in ("2024-02-15", "2023-01-01", "0001-01-01"):  # after the first period, before all, as early as can be
+        con = world.connect(day)
+        assert not any(one.new or one.failure for one in con.schedules.release_due())
+        assert len(con.sql("SELECT DISTINCT period FROM by_ward").fetchall()) == 3
+        (one,) = con.schedules.standing()
+        assert con.schedules.progress(one).released == 3
+        with pytest.raises(SQLError, match=r"nothing was charged|no period of it is over"):
+            con.run("SELECT COUNT(*) FROM visits WHERE day >= '2024-03-01' AND day < '2024-04-01'", epsilon=0.1)
+    found = world.connect("2024-05-01").schedules.release_due()
+    assert [one.new for one in found] == [False] * 3 + [True]
+    assert set(charges(world.connect("2024-05-01")).values()) == {1}
+
+
+TREND = "SELECT period, SUM(n) AS n, SUM(SUM(n)) OVER (ORDER BY period) AS t FROM {} GROUP BY period ORDER BY period"
+
+
+def test_periods_of_one_batch_are_understood_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trend says of its errors is what it says where each period is understood by itself."""
+    con = world.connect("2024-05-01")
+    con.schedules.add(BATCH, epsilon=0.4, name="monthly")
+    by_day = "SELECT dayofmonth(day) < 9 AS early, COUNT(*) AS n FROM visits GROUP BY 1"
+    con.schedules.add(f"CREATE VIEW by_day AS {by_day}", epsilon=0.4, name="days")
+    con.schedules.release_due()
+    apart, prepared = [], PastReleases._prepared
+    for alike in (True, False):
+        asked = list[int]()
+
+        def noted(self: PastReleases, entry: Any, schemas: Any, asked: list[int] = asked) -> Any:
+            asked.append(entry.id)
+            return prepared(self, entry, schemas)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PastReleases, "_prepared", noted)
+            if not alike:
+                patch.setattr(PastReleases, "_names_no_day", lambda *_: False)
+            held = world.connect("2024-05-01")
+            apart.append([held.sql(TREND.format(name), errors=True).fetchall() for name in ("by_ward", "by_day")])
+        assert len(asked) == (1 + 4 if alike else 8)  # the batch that names the day is understood for each period
+    assert apart[0] == apart[1]
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dpsql import measure
 from dpsql.errors import IntegrityError, PolicyError, SQLError
 from dpsql.planning import by_period, prepare
 from dpsql.policy import Policy
+from dpsql.privacy import periods
 from dpsql.workload.compile import confined
 from dpsql.workload.compile.structured import Structured
 
@@ -88,6 +90,7 @@ class World:
         self.fill([])
         self.con = dpsql.connect(self.database, policy=policy(unit), ledger=folder / "p.ledger")
         self.plan_once = functools.cache(self.plan)
+        self.without: dict[str, np.ndarray] = {}
 
     def fill(self, held: Iterable[Row]) -> None:
         self.database.execute(
@@ -250,6 +253,113 @@ def test_truncation_over_all_periods_is_noticed(of_units: World, monkeypatch: py
     assert rows_of == [2, 4]
 
 
+# -- all releases together: what one unit or row loses, and what the ledger says is spent ---------------------
+
+
+def month(at: int) -> str:
+    return f"day >= DATE '{MONTHS[at]}' AND day < DATE '{[*MONTHS, '2024-05-01'][at + 1]}'"
+
+
+RELEASED = (
+    *(
+        (f"SELECT ward, COUNT(*) AS n, SUM(cost) AS s FROM visits WHERE {month(at)} GROUP BY ward", 0.5)
+        for at in (0, 2)
+    ),
+    *((f"SELECT COUNT(*) FROM visits WHERE {month(at)}", 0.25 + at / 8) for at in range(4)),
+    (f"SELECT COUNT(*) FROM visits WHERE {month(1)} OR {month(2)}", 0.25),
+)
+KINDS = (
+    (("a", 8.0), ("a", 8.0)),
+    (("b", 0.0),),
+    (("a", 8.0), ("b", 0.0), ("b", 8.0)),  # more than a unit has in a period
+)
+
+
+def released_in(folder: Path, unit: str) -> tuple[World, list[Any], Fraction]:
+    """A world with its releases made, what was measured, and mu squared that the ledger says is spent in all."""
+    world = World(folder, unit)
+    world.fill(rows(30))
+    jobs = []
+    for sql, epsilon in RELEASED:
+        plan = world.con.plan(sql, epsilon=epsilon, delta=1e-6, earlier=False)
+        world.con.run(plan, fresh=True)
+        jobs.append((plan, world.con._batches.job(plan, "key", "")))
+        assert plan.charge.noise == "gaussian"
+    spent = {account.name: account.spent_units for account in world.con._books.state().accounts}["gaussian"]
+    charge = jobs[0][1].charge
+    return world, jobs, charge.mu_squared * spent / charge.units
+
+
+def loss(world: World, jobs: list[Any], mine: Iterable[Row]) -> Fraction:
+    """mu squared that the rows lose by all releases together."""
+    found = Fraction(0)
+    for plan, job in jobs:
+        if plan.sql not in world.without:
+            world.without[plan.sql] = world.exact(plan, rows(30))
+        moved = world.exact(plan, [*rows(30), *mine]) - world.without[plan.sql]
+        found += Fraction(int((moved**2).sum())) / job.noise.parameter
+    return found
+
+
+def units_of(months: Iterable[int], kind: tuple[tuple[str, float], ...]) -> list[Row]:
+    return [(99, ward, "f", 7, f"{MONTHS[at][:8]}17", cost) for at in months for ward, cost in kind]
+
+
+def worst_of_units(world: World, jobs: list[Any]) -> dict[int, Fraction]:
+    """The most that a unit loses with rows in so many periods: every choice of periods, and of its rows in them."""
+    found = dict.fromkeys(range(1, 5), Fraction(0))
+    for count in found:
+        for months, kind in itertools.product(itertools.combinations(range(4), count), KINDS):
+            found[count] = max(found[count], loss(world, jobs, units_of(months, kind)))
+    return found
+
+
+@pytest.mark.long
+def test_no_unit_loses_more_by_all_releases_than_the_ledger_says(tmp_path: Path) -> None:
+    """``max_periods_per_unit`` is 3: of a unit in as many the ledger's figure is near, of one in 4 less than twice."""
+    world, jobs, spent = released_in(tmp_path, UNIT)
+    found = worst_of_units(world, jobs)
+    assert found[1] < found[2] < found[3] <= spent < found[4] <= 2 * spent
+    assert found[3] > spent * Fraction(85, 100)
+    for at, kind in itertools.product(range(4), KINDS):
+        paid = sum(job.charge.mu_squared for plan, job in jobs if MONTHS[at] in plan.reads.read)
+        assert loss(world, jobs, units_of([at], kind)) <= paid
+
+
+@pytest.mark.long
+def test_no_row_loses_more_by_all_releases_than_the_ledger_says(tmp_path: Path) -> None:
+    world, jobs, spent = released_in(tmp_path, ROW)
+    every: list[Row] = [(1, ward, "f", 7, day, cost) for ward, cost, day in itertools.product("ab", (0.0, 99.0), EDGES)]
+    found = [loss(world, jobs, [row]) for row in every]
+    assert spent * Fraction(95, 100) < max(found) <= spent
+    for at, period in enumerate(MONTHS):
+        paid = sum(job.charge.mu_squared for plan, job in jobs if period in plan.reads.read)
+        of_month = [one for row, one in zip(every, found, strict=True) if row[4] and row[4][:7] == period[:7]]
+        assert paid * Fraction(9, 10) < max(of_month, default=paid) <= paid, at
+
+
+def one_too_few(most: int | None, sums: Iterable[int]) -> int:
+    return sum(sorted(sums)[-most + 1 :] if most is not None and most > 1 else sums)
+
+
+def of_any_rows(plan: Any) -> Any:
+    layouts = tuple(
+        replace(layout, source=replace(layout.source, limit=9, caps=())) for layout in plan.compiled.layouts
+    )
+    return replace(plan, compiled=replace(plan.compiled, layouts=layouts))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", ["one period too few", "no rows left out"])
+def test_a_composition_that_is_wrong_is_noticed(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mutant == "one period too few":
+        monkeypatch.setattr(periods, "_largest", one_too_few)
+    world, jobs, spent = released_in(tmp_path, UNIT)
+    if mutant == "no rows left out":
+        jobs = [(of_any_rows(plan), job) for plan, job in jobs]
+    assert worst_of_units(world, jobs)[3] > spent
+
+
 def loose(*_: Any) -> bool:
     return True
 
@@ -369,6 +479,15 @@ BAD = {
     "never": ('first = 2024-01-01, every = "1 fortnight"', "write a number of days"),
     "late": ("first = 2024-01-01, wait = 1000", "from 0 to 366"),
     "far": ('first = 2024-01-01, every = "9999 years"', "beyond the year 9999"),
+    "no days": ('first = 2024-01-01, every = "0 days"', "such as .1 month."),
+    "days back": ('first = 2024-01-01, every = "-1 days"', "such as .1 month."),
+    "half days": ('first = 2024-01-01, every = "0.5 days"', "such as .1 month."),
+    "hours": ('first = 2024-01-01, every = "12 hours"', "such as .1 month."),
+    "a number": ("first = 2024-01-01, every = 7", "periods.every is an integer; write a number of days"),
+    "endless days": ('first = 2024-01-01, every = "99999999 days"', "such as .1 month."),
+    "waits back": ("first = 2024-01-01, wait = -1", "from 0 to 366"),
+    "half a wait": ("first = 2024-01-01, wait = 1.5", "from 0 to 366"),
+    "not one": ('first = 2024-01-01, column = ""', "periods.column"),
     "unknown": ("first = 2024-01-01, colum = 3", "colum is not a setting; did you mean"),
     "no column": ('first = 2024-01-01, column = "date"', "not declared; add date = {}"),
 }

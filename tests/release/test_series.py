@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from sqlglot import exp, parse_one
 from test_store import record, table
 
 from dpsql.quoting import string
@@ -13,7 +14,9 @@ from dpsql.release import ReleaseStore
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached
 from dpsql.release.result import Result
+from dpsql.release.series import series_sql
 from dpsql.release.writing import write_table
+from dpsql.replicates.lineage import lineage
 
 
 @pytest.fixture
@@ -27,6 +30,18 @@ def of_period(number: int, *values: float, name: str = "a"):  # type: ignore[no-
 
 def rows(store: ReleaseStore, name: str = "a") -> list[tuple[object, ...]]:
     return [(str(period)[:7], *rest) for period, *rest in store.sql(f"FROM {name}").fetchall()]
+
+
+def test_many_periods_are_no_deep_query() -> None:
+    """As deep as their number it is not understood past some hundreds, and a trend is shown as if noise chose rows."""
+    of_period = {f"{2000 + n // 12}-{1 + n % 12:02}-01": n for n in range(600)}
+    tree = parse_one(series_sql("v", of_period), dialect="duckdb")
+    tables = list(tree.find_all(exp.Table))
+    assert sorted(table.db for table in tables) == sorted(f"r{n}" for n in range(600))
+    assert [table.db for table in tree.find_all(exp.Table, bfs=False)] == [f"r{n}" for n in range(600)]
+    read = [(table, [("n", True)]) for table in tables]
+    found = lineage(tree, read, ["period", "n"])
+    assert (found.noisy, found.rows) == ((False, True), False)
 
 
 def test_periods_share_a_table_and_stay_apart(store: ReleaseStore) -> None:

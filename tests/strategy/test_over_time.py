@@ -9,7 +9,7 @@ from scipy import sparse
 from dpsql import strategy, workload
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.linalg.over_time import LONGEST, OverTime
+from dpsql.linalg.over_time import BITS, LONGEST, OverTime
 from dpsql.strategy.ranges import over_time
 from dpsql.strategy.ranges.over_time import least_endless, least_over_time
 
@@ -132,3 +132,18 @@ def test_what_is_no_horizon_is_refused(n: int, lengths: tuple[int, ...], bands: 
 def test_what_is_no_such_matrix_is_refused(kernel: tuple[int, ...], factors: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="linalg:"):
         OverTime(kernel, factors)
+
+
+@pytest.mark.parametrize(
+    "held", [least_over_time(9, (3,)).measured, least_over_time(8, (), 3).measured, least_endless((4,))]
+)
+def test_estimates_carried_on_are_those_of_all_measurements(held: OverTime) -> None:
+    """What a period keeps of those before it is all that the next ones need: to 12 digits, of however long a past."""
+    draw, n = np.random.default_rng(3), len(held) or 200
+    y = draw.integers(-(10**12), 10**12, (n, 3))
+    found: dict[int, tuple[int, ...]] = {}
+    for at in range(n):
+        few = {place: found[place] for place in held.reads(at)[:-1]}
+        found[at] = held.estimate(at, y[at].tolist(), held.before(at, few))
+        wanted = held.weights(at) @ y[: at + 1].astype(float)
+        assert np.array(found[at], dtype=float) / 2.0**BITS == pytest.approx(wanted, rel=1e-10, abs=1e-6)
