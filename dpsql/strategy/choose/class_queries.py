@@ -77,7 +77,8 @@ def planned_alike(
     basis = choose_basis(V.span, V.inner)
     gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
     if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
-        root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
+        place = np.argsort(columns.indices)  # the rows are the cells, in some order
+        root = cells.root(found.metric)[np.ix_(place, place)]
     else:
         rows = columns.toarray().astype(np.float64)
         back = linalg.solve(rows @ rows.T, rows, assume_a="pos")

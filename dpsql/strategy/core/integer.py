@@ -137,7 +137,7 @@ def full_rank(root: Ints) -> bool:
     p, u = root.shape
     if p < u:
         return False
-    if p == u and _orthogonal_rows(root):
+    if p == u and (_orthogonal_rows(root) or _positive(root)):
         return True
     head = root[:u]
     if not np.tril(head, -1).any() and np.all(np.diag(head)):
@@ -155,6 +155,25 @@ def _orthogonal_rows(root: Ints) -> bool:
         return False
     products = values @ values.T
     return bool(np.all(np.diag(products) > 0) and np.count_nonzero(products) == root.shape[0])
+
+
+def _positive(root: Ints) -> bool:
+    """Is a square integer matrix symmetric and positive definite? A "yes" is a proof, in a third of a product's time.
+
+    Cholesky's method in floats of unit u ends without a root of a negative number only where A + E is positive
+    semidefinite for an E of norm at most (n + 2) u tr A / (1 - (n + 2) u) (Demmel; Rump 2006). Here it is run of A less
+    four times as much on the diagonal, which covers the rounding of the difference, too.
+    """
+    n, diagonal = root.shape[0], np.diag(root)
+    if not np.array_equal(root, root.T) or diagonal.min() <= 0 or int(np.abs(root).max()) >= 2**53:
+        return False
+    less = root.astype(np.float64)
+    less[np.diag_indices(n)] -= 4.0 * (n + 2) * 2.0**-53 * float(diagonal.astype(np.float64).sum())
+    try:
+        linalg.cholesky(less, check_finite=False)
+    except linalg.LinAlgError:
+        return False
+    return True
 
 
 def leaves_first(root: Floats) -> Floats:

@@ -63,8 +63,8 @@ class Cells:
     @cached_property
     def table(self) -> Floats:
         """k_opr |r|^1/2 / |p|^1/2 (o, r, p)."""
-        L = self.size.size
-        _, place = np.unique(self.orbit, return_index=True)
+        L, place = self.size.size, np.zeros(self.size.size, dtype=np.int64)
+        place[self.orbit.ravel()] = np.arange(self.orbit.size)  # any pair of the orbit will do
         out = np.zeros((L, L, L))
         for r, (x, y) in enumerate(zip(*np.unravel_index(place, self.orbit.shape), strict=True)):
             both = self.orbit[x] * L + self.orbit[:, y]
@@ -146,7 +146,10 @@ def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = No
         for one in (kind[:, None], kind[None, :]):
             place = place * many + one
         place = place * 2 + (own[:, None] == own[None, :])
-    orbit = np.unique(place, return_inverse=True)[1].reshape(place.shape)
+    if place.max() < place.size:
+        orbit = (np.cumsum(np.bincount(place.ravel()) > 0) - 1)[place]
+    else:
+        orbit = np.unique(place, return_inverse=True)[1].reshape(place.shape)
     cells = Cells(orbit, label)
     mean = np.bincount(orbit.ravel(), weights=gram.ravel()) / cells.size
     if cells.size.size > _ORBITS or np.abs(gram - mean[orbit]).max() > _CLOSE * np.abs(gram).max():
