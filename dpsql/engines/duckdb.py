@@ -32,11 +32,14 @@ from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, r
 from dpsql.engines.schemas import ALIAS, attach, described, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
+from dpsql.spare import SpareInstances
 from dpsql.workload.expr.scan import Select, Table
 from dpsql.workload.expr.value_sql import select_text
 
 SUPPORTED = ((1, 5), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
+_over_nulls: SpareInstances[tuple[()]] = SpareInstances(1)
+"""What scans are tried in, over tables that are gone at once."""
 Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
 
@@ -262,13 +265,22 @@ def runs_over_nulls(asked: Scan, schemas: Schemas) -> bool:
 @lru_cache(256)  # what ran once runs again; an error is not remembered
 def _run_over_nulls(statement: str, tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> None:
     """Raises duckdb.Error where the statement does not run over tables of these columns with one row of NULLs each."""
-    with contextlib.closing(duckdb.connect(":memory:", config={"threads": "1"})) as connection:
-        for table, kinds in tables:
-            columns = [f"{identifier(name)} {_known(connection, kind)}" for name, kind in kinds]
-            connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+    with _over_nulls.taken((), _empty) as connection:
+        known = [
+            (table, [(identifier(name), _known(connection, kind)) for name, kind in kinds]) for table, kinds in tables
+        ]
+        connection.execute("BEGIN TRANSACTION")
+        for table, columns in known:
+            connection.execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns))})")
             connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
-        _know_utc_only(connection)
         connection.execute(statement).fetchall()
+        connection.execute("ROLLBACK")
+
+
+def _empty() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={"threads": "1"})
+    _know_utc_only(connection)
+    return connection
 
 
 def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
