@@ -183,6 +183,7 @@ def test_exact_values_come_of_generated_rows_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("size", [Fraction(1, 2), Fraction(3), Fraction(10**9)])
+@pytest.mark.few(every=5)
 def test_the_chi_square_has_power_both_ways(kind: str, size: Fraction, assurance: Callable[..., None]) -> None:
     noise = Noise(kind, size)
     draws = noise.sample(100_000)
@@ -243,6 +244,7 @@ def test_the_command_reports_and_touches_nothing(place: Path, capsys: pytest.Cap
     assert sorted(path.name for path in place.iterdir()) == ["small.sql", "small.toml"]
 
 
+@pytest.mark.long
 def test_the_anchor_of_the_policy_is_left_alone(place: Path) -> None:
     """It belongs to the true ledger."""
     (place / "small.toml").write_text('anchor = "a.anchor"\n' + (place / "small.toml").read_text())
@@ -251,6 +253,7 @@ def test_the_anchor_of_the_policy_is_left_alone(place: Path) -> None:
     assert (place / "a.anchor").read_text() == "another ledger's"
 
 
+@pytest.mark.long
 def test_the_command_audits_mechanisms_in_rounds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "rounds.toml").write_text(ROUNDS)
     (place / "rounds.sql").write_text("SELECT g, COUNT(*) AS n FROM t GROUP BY g")

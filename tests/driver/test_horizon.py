@@ -132,6 +132,7 @@ def test_what_a_row_loses_by_all_releases_is_what_its_period_paid(
 ENDLESS: dict[str, Any] = {"name": "m", "epsilon": 1, "horizon": "endless", "windows": [2]}
 
 
+@pytest.mark.long
 def test_an_endless_horizon_reads_few_periods_and_pays_once(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.few("less noise", "an unpaid period", "another C")
 def test_a_release_that_its_periods_have_not_paid_is_refused(
     world: World, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +326,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.few("after the charge")
 def test_who_dies_is_followed_by_one_who_charges_nothing_more(
     world: World, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +368,7 @@ def test_a_horizon_ends_and_answers_no_other_batch(world: World) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [('["a", "b"]', '["a", "b", "c"]'), ("upper = 8", "upper = 9")])
+@pytest.mark.few(every=1000)
 def test_late_rows_and_a_policy_that_changed(world: World, old: str, new: str) -> None:
     con = world.added("2024-03-01")
     con.schedules.release_due()

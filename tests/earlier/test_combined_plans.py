@@ -179,6 +179,7 @@ def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: floa
     "sql", [PART, "SELECT g, sum(v) AS s, count(*) AS n FROM t WHERE k BETWEEN 0 AND 7 GROUP BY g"]
 )
 @pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.few(every=3)
 def test_the_sensitivity_is_exact_by_brute_force(tmp_path: Path, sql: str, laplace: bool) -> None:
     """Every corner of every cell that is scanned, in Python integers; the noise kept is what the charge pays for."""
     con = connected(tmp_path, "pure_epsilon = 500" if laplace else "")

@@ -45,6 +45,7 @@ def test_coordinates_refuse_what_is_not_in_the_row_space():
         coordinates(sparse.csr_array(np.array([[1, 2]])), sparse.csr_array(np.array([[1, 1]])))
 
 
+@pytest.mark.long
 def test_coordinates_of_a_large_span_are_held_to_every_column():
     rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
     mixed = np.random.default_rng(4).integers(-2, 3, (200, 20))

@@ -158,6 +158,7 @@ def test_groups_of_columns_can_be_released_apart_and_their_epsilons_add_up(tmp_p
 
 
 @pytest.mark.parametrize("again", [["visits"], ["smoker", "VISITS"], ["age", "visits"]])
+@pytest.mark.few(every=2)
 def test_rows_are_randomised_once(tmp_path: Path, again: list[str]) -> None:
     con = world(tmp_path)
     con.synthesize("visits", ["age", "visits"], 1)

@@ -56,6 +56,7 @@ def agrees(world: World, batch: Compiled, tables: int = 4) -> bool:
 
 
 @pytest.mark.parametrize("name", ASKS)
+@pytest.mark.few("of all")
 def test_units_are_counted_by_the_rows_that_count(world: World, tmp_path: Path, name: str) -> None:
     assert agrees(world, compiled(world, tmp_path, name), 2)
 

@@ -153,6 +153,7 @@ def test_units_and_centres_of_averages_and_variances(sample: bool) -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.few(every=3)
 def test_within_bounds_nothing_is_missing(name: str, noise: Noise) -> None:
     """From no noise to noise that drowns everything, zeros included; value and interval within bounds and in order."""
     rng = np.random.default_rng(5)

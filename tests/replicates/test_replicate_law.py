@@ -55,6 +55,7 @@ def agrees(noise, covariance):
     return bool(np.all(np.abs(found - expected) <= SLACK * expected + 1e-9 * size))
 
 
+@pytest.mark.few("gaussian")
 def test_the_law_is_the_exact_one_and_mutants_fall(world):
     _, plan, rel = world
     noise, held = drawn(rel), exact(plan)
@@ -79,6 +80,7 @@ def test_the_noise_itself_has_its_law():
             assert abs((held == value).mean() - chance) < 5 * (chance / held.size) ** 0.5
 
 
+@pytest.mark.few("pure")
 def test_the_same_numbers_every_time_and_more_begin_with_fewer(world):
     con, plan, rel = world
     few, many = rel.draws("by_g", 20), rel.draws("by_g", 50)
@@ -122,6 +124,7 @@ def test_quantiles_of_a_replicate_are_those_of_its_counts(world):
     assert held["m"].nunique() > 2
 
 
+@pytest.mark.long
 def test_releases_vary_together_where_they_rest_on_one_measurement(tmp_path):
     con = connect(tmp_path)
     first = con.run("CREATE VIEW cells AS SELECT g, k, COUNT(*) AS n FROM t GROUP BY g, k", epsilon=1, delta=1e-9)

@@ -34,6 +34,7 @@ def con(tmp_path_factory):
     return held
 
 
+@pytest.mark.long
 def test_counts_move_as_poisson_numbers_and_sums_with_their_rows(con, tmp_path):
     (n, s, *_), (total, whole) = moves(con, 1)
     exact = duckdb.sql(

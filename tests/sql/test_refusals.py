@@ -307,6 +307,7 @@ def test_a_batch_is_text() -> None:
         parse(b"SELECT 1")  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_long_chains_are_answered(con: dpsql.Connection) -> None:
     chain = " AND ".join(["age > 1"] * 5_000)
     assert con.plan(f"SELECT count(*) FROM p WHERE {chain}", epsilon=1.0).cells == 1

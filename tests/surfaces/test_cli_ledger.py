@@ -71,6 +71,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("witness", ["anchor", "releases"])
+@pytest.mark.few("releases")
 def test_every_command_notices_an_older_ledger(place: Path, witness: str, capsys: pytest.CaptureFixture[str]) -> None:
     if witness == "releases":
         (place / "p.toml").write_text(POLICY.replace('anchor = "elsewhere/x.anchor"\n', ""))

@@ -171,6 +171,7 @@ PROBES = [
 
 
 @pytest.mark.parametrize(("sql", "columns", "rows"), PROBES, ids=[p[0] for p in PROBES])
+@pytest.mark.few(every=3)
 def test_a_probe_costs_nothing_and_scans_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, columns: list[tuple[str, str]], rows: list[Any]
 ) -> None:

@@ -72,6 +72,7 @@ def test_workload_and_strategy_of_a_plan(con: dpsql.Connection) -> None:
         assert picture_bytes(made).startswith(b"<?xml")
 
 
+@pytest.mark.long
 def test_blocks_are_drawn_by_the_columns_that_they_name(tmp_path: Path) -> None:
     names = [f"c{i}" for i in range(12)]
     (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join("1" * 12) + "\n")
