@@ -167,6 +167,7 @@ def test_prefixes_are_a_table(table: duckdb.DuckDBPyConnection, tmp_path: Path) 
     assert found == [(at, pytest.approx(n, abs=0.3)) for at, n in expected]
 
 
+@pytest.mark.long
 def test_what_asks_for_all_rows_is_refused(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     columns = COLUMNS.replace("upper = 499", "upper = 1699")
     con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / "l.ledger")

@@ -89,6 +89,7 @@ def test_mode_names_no_value_of_a_hidden_count(con: dpsql.Connection) -> None:
         assert release.draws("q1", 5).df().m.tolist() == [most] * 5
 
 
+@pytest.mark.long
 def test_replicates_cursors_and_free_answers_hide_the_same(con: dpsql.Connection) -> None:
     release = con.run(BATCH, epsilon=6.0)
     drawn = release.draws("by_ward", 50).df()

@@ -79,6 +79,7 @@ def test_a_weight_counts_in_the_largest_error(con: dpsql.Connection) -> None:
     assert weighted(heavy).max() == pytest.approx(3 * heavy.errors[0], rel=0.05)
 
 
+@pytest.mark.long
 def test_another_objective_is_another_question(con: dpsql.Connection) -> None:
     plans = [con.plan(BATCH, 0.5, 1e-9, objective=objective) for objective in (None, "balanced", "total", "max")]
     keys = [reuse_key(plan, True) for plan in plans]

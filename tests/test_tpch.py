@@ -70,6 +70,7 @@ def test_the_documents_sort_all_queries() -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 23))
+@pytest.mark.few(every=3)
 def test_a_query_as_specified_is_answered_or_refused_as_the_documents_say(con: dpsql.Connection, number: int) -> None:
     if VERDICTS[number] == "answered":
         assert con.plan(QUERIES[number], rho=1).queries

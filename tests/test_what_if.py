@@ -255,6 +255,7 @@ def planned(con: dpsql.Connection, policy: dpsql.Policy, sql: str = BATCH) -> dp
     return other.plan(sql, rho=0.1, objective="total")
 
 
+@pytest.mark.long
 def test_coarser_groups_are_planned_with_half_of_them(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, rho=0.1, objective="total")
     (found,) = [s for s in suggest(plan, time_limit=None) if (s.kind, s.subject) == ("coarsen", "k")]

@@ -165,6 +165,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
+@pytest.mark.few(every=2)
 def test_another_process_that_holds_the_releases_file_loses_no_answer(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture, record_assurance: Any
 ) -> None:

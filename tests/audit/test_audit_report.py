@@ -86,6 +86,7 @@ BATCHES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in ("rows", "units") else pytest.mark.long) for name in BATCHES]
 )
+@pytest.mark.few("rows")
 def test_the_claim_is_attained_and_never_passed(tmp_path: Path, name: str, assurance: Callable[..., None]) -> None:
     budgets = {"rho = 100.0": {"rho": 1}, "epsilon = 100.0": {"epsilon": 1}}
     if name != "units":
@@ -234,6 +235,7 @@ g = { values = ["a", "b", "c"], nulls = false }
 QUICK = ["audit", "small.toml", "small.sql", "--rho", "2", "--trials", "100", "--pairs", "20", "--quiet"]
 
 
+@pytest.mark.long
 def test_the_command_reports_and_touches_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -295,6 +297,7 @@ def test_wrong_usage(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert part in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_types_come_from_a_database_and_rows_do_not(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with duckdb.connect("small.duckdb") as connection:
         connection.execute("CREATE TABLE t(g VARCHAR, v SMALLINT, note VARCHAR)")

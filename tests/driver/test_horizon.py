@@ -289,6 +289,7 @@ def plainly(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(round(float(value), 6) if isinstance(value, int | float) else value for value in row)
 
 
+@pytest.mark.long
 def test_errors_of_totals_and_windows_are_those_that_were_shown(world: World) -> None:
     con = world.added()
     (one,) = con.schedules.standing()

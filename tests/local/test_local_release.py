@@ -280,6 +280,7 @@ class BrokenError(Exception):
 
 
 @pytest.mark.parametrize("step", ["_count", "_observe", "_in_order", "record"])
+@pytest.mark.few(every=2)
 def test_what_fails_after_the_charge_stays_charged_and_shows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -154,7 +154,7 @@ def test_a_row_of_another_period_moves_nothing(name: str, of_rows: World) -> Non
 
 
 @pytest.mark.parametrize("name", [*BATCHES, *OF_UNITS])
-@pytest.mark.few(every=4)
+@pytest.mark.few("groups", "boxes", "one of two")
 def test_a_unit_moves_what_its_periods_allow(name: str, of_units: World) -> None:
     plan, held = of_units.plan({**BATCHES, **OF_UNITS}[name]), rows()
     moved, norms = mover(of_units, plan, held), []

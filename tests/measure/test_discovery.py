@@ -298,6 +298,7 @@ def _tests(texts: list[str]) -> list[tree.Test]:
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.long
 def test_odd_texts_are_values_like_others(tmp_path: Path) -> None:
     rows: list[Row] = [(n, text) for text in ODD for n in range(3)]
     con = connected(tmp_path, rows, unit="row")

@@ -305,6 +305,7 @@ def test_what_the_policy_lacks_is_said(tmp_path: Path) -> None:
             con.plan(PAIRS, epsilon=1, method="sparse")
 
 
+@pytest.mark.long
 def test_more_groups_than_bits_are_thrown_for_are_refused(tmp_path: Path) -> None:
     con = opened(
         tmp_path, policy=POLICY.replace("upper = 2999", "upper = 199990").replace("upper = 99,", "upper = 99999,")

@@ -116,6 +116,7 @@ def test_linear_formulas_are_as_other_answers() -> None:
 
 
 @pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.few(every=3)
 def test_groups_do_not_meet_and_sparse_is_dense(name: str) -> None:
     g = 5
     rng = np.random.default_rng(3)

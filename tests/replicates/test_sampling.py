@@ -97,6 +97,7 @@ def test_what_sampling_cannot_tell_is_refused(con):
         con.sql("SELECT n FROM total", population="sample")
 
 
+@pytest.mark.long
 def test_a_cursor_adds_sampling_as_a_query_does(con):
     asked = "SELECT g, n / 2 AS half FROM by_g ORDER BY g"
     wider = con.sql(asked, errors=True, population="sample")

@@ -117,6 +117,7 @@ def test_an_answer_without_rows(con):
     assert found.fetchall() == []
 
 
+@pytest.mark.long
 def test_names_of_releases_and_columns(con):
     plain = con.sql("SELECT g, n + 1 AS m FROM by_g", errors=True)
     assert con.sql("SELECT g, n + 1 AS m FROM dp.by_g", errors=True) == plain
@@ -249,6 +250,7 @@ def test_an_end_beyond_the_replicates_is_as_far_as_normal_noise_would_be():
     assert ranks.high[0] == round(ranks.high[0])
 
 
+@pytest.mark.long
 def test_a_picture_of_what_is_computed_has_error_bars(con):
     drawn = con.sql("SELECT g, s / n AS r FROM by_g WHERE n > ?", [0]).plot()
     wanted = con.sql("SELECT g, s / n AS r FROM by_g WHERE n > 0", errors=True).plot(value="r")

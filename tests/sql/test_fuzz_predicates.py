@@ -258,6 +258,7 @@ def test_precedence_is_that_of_duckdb(database: duckdb.DuckDBPyConnection) -> No
     )
 
 
+@pytest.mark.long
 def test_doubles_beside_exact_columns() -> None:
     """What is not refused is answered as DuckDB answers it, which casts these columns to DOUBLE."""
     con = duckdb.connect()

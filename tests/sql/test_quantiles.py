@@ -115,6 +115,7 @@ def test_many_values_are_counted_in_512_intervals(column: str, ends: tuple[int, 
     ],
 )
 @pytest.mark.parametrize("smoker", ["smoker", "NOT smoker"])
+@pytest.mark.few(every=4)
 def test_without_noise_they_are_duckdbs(pipeline: Pipeline, asked: str, smoker: str) -> None:
     """Of many values to half of a 512th of the range."""
     (table,) = pipeline.results(f"SELECT {asked} AS m FROM t WHERE {smoker}")

@@ -73,6 +73,7 @@ def test_a_little_less_error_in_blocks_is_not_taken() -> None:
     assert S.blocks == ()
 
 
+@pytest.mark.long
 def test_parts_of_a_batch_are_mixed() -> None:
     """Filters in a block beside a histogram in single counts, by shares of epsilon."""
     axes = np.array(list(itertools.product((0, 1), (0, 1), (0, 1), range(12)))).T

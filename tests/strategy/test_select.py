@@ -118,6 +118,7 @@ def test_gaussian_auto_is_certified(name):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.few(every=3)
 def test_auto_takes_the_least_of_what_it_computed(name):
     for noise in ("gaussian", "laplace"):
         S = strategy.select(FAMILIES[name], noise=noise)
@@ -312,6 +313,7 @@ def test_a_workload_of_zeros_is_refused():
         strategy.select(Workload.from_rows([[0, 0]], [1.0]))
 
 
+@pytest.mark.long
 def test_effort_tries_more():
     W = workload.wrelated(30, 60, 6, 0)
     plain, more = strategy.select(W, "laplace"), strategy.select(W, "laplace", effort=3)

@@ -57,6 +57,7 @@ def spent(capsys: pytest.CaptureFixture[str]) -> float:
     return found
 
 
+@pytest.mark.long
 def test_one_query_in_every_format(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "run", "one.sql", *P, "--epsilon", "1")
     query = ["sql", "SELECT town, round(n) AS n, NULL AS none, '' AS empty, 'a,\"b' AS odd FROM by_town", *P]

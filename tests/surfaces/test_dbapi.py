@@ -565,6 +565,7 @@ def test_threads_share_a_connection(con: dpsql.Connection) -> None:
     assert con.budget.spent == pytest.approx(4)
 
 
+@pytest.mark.long
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     root = Path(__file__).parents[2]
     shutil.copy(root / "sql_examples" / "rand_hie.toml", tmp_path)

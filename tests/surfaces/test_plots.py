@@ -58,6 +58,7 @@ def test_a_plan_is_drawn_beside_one_by_one_and_the_bound(con: dpsql.Connection) 
     assert "certified within" in mine.axes[-1].get_title(loc="left")
 
 
+@pytest.mark.long
 def test_workload_and_strategy_of_a_plan(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, epsilon=1, delta="1e-9")
     figure = plots.plot_workload(plan)

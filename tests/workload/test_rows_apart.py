@@ -289,6 +289,7 @@ def test_a_region_of_few_groups_holds_few_rows(region: str, per: str) -> None:
         (WEEKS, 3, 2, "week", 1.3),
     ],
 )
+@pytest.mark.few(every=2)
 def test_plans_are_certified_for_what_units_can_do(sql: str, most: int, rows: int, per: str, far: float) -> None:
     """Error and lower bound on both sides of the least over all that a unit can change, which is solved apart.
 
@@ -318,6 +319,7 @@ def test_plans_are_certified_for_what_units_can_do(sql: str, most: int, rows: in
     assert found.lower_bound >= true.lower / far
 
 
+@pytest.mark.long
 def test_tables_that_break_a_bound_lose_no_more_than_claimed() -> None:
     """Histograms of one table keep the same rows of a unit, within the bound."""
     rng = np.random.default_rng(7)
