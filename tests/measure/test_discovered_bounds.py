@@ -49,7 +49,6 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
     return dpsql.connect(held, policy=policy)
 
 
-@pytest.mark.long
 def test_bounds_are_edges_that_many_rows_reach(con: dpsql.Connection) -> None:
     """One row far out is clamped, and counted as outside."""
     found = con.discover("visits.cost", bounds=True, epsilon=0.5)
