@@ -164,7 +164,6 @@ def test_mu_of_neighbouring_tables(
     ("rho", "units"),
     [(8, 1), *(pytest.param(Fraction(1, n), units, marks=pytest.mark.long) for n, units in ((10, 9), (1000, 89)))],
 )
-@pytest.mark.long
 def test_a_doubled_rho_at_a_thousand_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rho: Fraction, units: int, assurance: Callable[..., None]
 ) -> None:

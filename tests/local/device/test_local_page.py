@@ -15,7 +15,6 @@ from dpsql.privacy.response import Response, offsets_from
 PAGE = (Path(__file__).parents[3] / "docs" / "local.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.long
 def test_the_page_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     source = Bytes(71)
     monkeypatch.setattr(Response, "sample", lambda self, count: offsets_from(self, count, source))
