@@ -430,7 +430,6 @@ def clinic(tmp_path: Path) -> dpsql.Connection:
 
 
 @pytest.mark.parametrize(("target", "options", "error", "words"), REFUSED)
-@pytest.mark.few(every=3)
 def test_bad_input_is_refused_before_any_charge(
     target: str, options: dict[str, Any], error: type[dpsql.Error], words: str, clinic: dpsql.Connection
 ) -> None:

@@ -282,7 +282,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("sql", "options", "words"), REFUSED)
-@pytest.mark.few(every=3)
 def test_other_batches_are_refused_before_a_charge(
     sql: str, options: dict[str, Any], words: str, con: dpsql.Connection
 ) -> None:

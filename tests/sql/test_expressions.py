@@ -173,7 +173,6 @@ least(dec / u8, 1); strlen(txt); strlen(enm)
 
 
 @pytest.mark.parametrize("expression", [part.strip() for part in EACH.split(";")])
-@pytest.mark.few(every=4)
 def test_each_function_is_duckdbs(expression: str) -> None:
     assert _check(expression)
 

@@ -243,7 +243,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("source", "reason"), REFUSED)
-@pytest.mark.few(every=4)
 def test_refused(con: duckdb.DuckDBPyConnection, source: str, reason: str) -> None:
     tables = tables_of(POLICY, engine_of(con))
     with pytest.raises(SQLError, match=reason):

@@ -48,7 +48,6 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
         (("month > 6",), None),
     ],
 )
-@pytest.mark.few(every=3)
 def test_a_note_says_why_totals_may_differ(con: dpsql.Connection, keys: tuple[str, ...], said: str | None) -> None:
     notes = con.plan(";".join([*(BY.format(key) for key in keys), TOTAL]), epsilon=0.1, earlier=False).notes
     ends = "other = true in the policy gives them one"

@@ -87,7 +87,6 @@ def with_errors(*names: str) -> list[str]:
         (ONE + "SELECT n FROM r UNION ALL BY NAME SELECT n FROM r", ["n"]),
     ],
 )  # fmt: skip
-@pytest.mark.few(every=3)
 def test_companions(pipeline: Pipeline, sql: str, names: list[str]) -> None:
     found, rows = last(pipeline, sql)
     assert found == names

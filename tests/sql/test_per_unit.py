@@ -223,7 +223,6 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("sql", ANSWERED)
-@pytest.mark.few(every=3)
 def test_as_duckdb_answers(visits: Pipeline, sql: str) -> None:
     """Groups without rows are 0 beside DuckDB's."""
     found = {_plain(row) for row in rows_of(visits.results(sql)[0])[1]}

@@ -304,7 +304,6 @@ ANSWERED = [
 
 
 @pytest.mark.parametrize("sql", ANSWERED)
-@pytest.mark.few(every=3)
 def test_what_is_not_row_local_is_left_to_the_noisy_table(con: dpsql.Connection, sql: str) -> None:
     assert con.plan(sql, epsilon=1.0).cells >= 1
 

@@ -97,7 +97,6 @@ def agrees(pipeline: Pipeline, sql: str) -> None:
         "SELECT b, max(n) AS m FROM (SELECT g AS b, count(*) AS n FROM t GROUP BY g) GROUP BY ROLLUP (upper(b), b)",
     ],
 )
-@pytest.mark.few(every=3)
 def test_other_spellings(pipeline: Pipeline, sql: str) -> None:
     agrees(pipeline, sql)
 

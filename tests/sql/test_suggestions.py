@@ -185,7 +185,6 @@ def refusal(con: dpsql.Connection, sql: str) -> SQLError:
 
 
 @pytest.mark.parametrize(("refused", "said", "instead"), SUGGESTED, ids=[case[0] for case in SUGGESTED])
-@pytest.mark.few(every=3)
 def test_what_is_suggested_is_planned(con: dpsql.Connection, refused: str, said: str, instead: str) -> None:
     assert said in str(refusal(con, refused))
     assert con.plan(instead, epsilon=1.0, delta=1e-9).errors.size

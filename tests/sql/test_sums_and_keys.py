@@ -130,7 +130,6 @@ SUMS: list[tuple[str, Oracle]] = [
 
 
 @pytest.mark.parametrize(("expression", "oracle"), SUMS, ids=[e for e, _ in SUMS])
-@pytest.mark.few(every=3)
 def test_sums_of_expressions_are_exact(expression: str, oracle: Oracle, con: duckdb.DuckDBPyConnection) -> None:
     sql = f"SELECT SUM({expression}), COUNT(*) FROM t WHERE big < 100 OR big IS NULL"
     total: Fraction | int = 0
@@ -250,7 +249,6 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("expression", "column"), KEYS, ids=[e for e, _ in KEYS])
-@pytest.mark.few(every=3)
 def test_groups_of_expressions_are_duckdbs(expression: str, column: str | None, con: duckdb.DuckDBPyConnection) -> None:
     found = exact(f"SELECT {expression} AS k, COUNT(*) AS n FROM t GROUP BY k", POLICY, con).rows(0)
     inside = "TRUE" if column is None else DOMAIN[column]

@@ -95,7 +95,6 @@ UTC = dt.timezone(dt.timedelta(hours=2))
     ],
     ids=repr,
 )
-@pytest.mark.few(every=2)
 def test_a_literal_is_what_duckdb_reads_it_as(value: object, kind: str, held: object) -> None:
     with duckdb.connect() as duck:
         text = literal(value, "number 1")
