@@ -71,7 +71,7 @@ def house_of(checkout: Path) -> House:
 def _imported(name: str, tree: ast.Module, known: Mapping[str, str], packages: Iterable[str]) -> Iterator[str]:
     """The modules of the package that a module imports; of ``from a import b`` the module b, if it is one."""
     package = name if name in packages else name.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
@@ -83,6 +83,15 @@ def _imported(name: str, tree: ast.Module, known: Mapping[str, str], packages: I
                     yield found
                 elif base in known:
                     yield base
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, with what is between, such as handlers and cases, without expressions: they hold most nodes."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += [part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr)]
 
 
 def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:

@@ -148,6 +148,7 @@ def test_tables_are_stacked_column_by_column() -> None:
     assert [type(value) for value in mixed] == [int, bool]
 
 
+@pytest.mark.long
 def test_many_groupings_are_released(tmp_path: Path) -> None:
     names = [f"c{i}" for i in range(16)]
     domains = "\n".join(f"{name} = {{ values = [0, 1], nulls = false }}" for name in names)

@@ -133,6 +133,7 @@ def test_with_a_budget_it_must_be_as_precise_as_that_would_buy(con: dpsql.Connec
 
 
 @pytest.mark.parametrize("noise", [{"epsilon": 2, "delta": DELTA}, {"rho": 0.5}])
+@pytest.mark.few(every=2)
 def test_gaussian_releases_are_combined_too(tmp_path: Path, noise: dict[str, float]) -> None:
     budget = "rho = 10" if "rho" in noise else "epsilon = 100\ndelta = 1e-9"
     con = connected(tmp_path, POLICY.replace("epsilon = 1000\ndelta = 1e-9\npure_epsilon = 500", budget))
@@ -200,6 +201,7 @@ def test_asked_again_it_is_the_same_release_until_more_is_known(con: dpsql.Conne
         "SELECT count(*) FROM t WHERE k = 3; SELECT count(*) FROM t WHERE v = 5",
     ],
 )
+@pytest.mark.few(every=3)
 def test_what_was_not_measured_needs_a_budget(con: dpsql.Connection, asked: str) -> None:
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
     with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
@@ -276,6 +278,7 @@ BATCHES = (
 )
 
 
+@pytest.mark.long
 def test_every_earlier_number_is_the_same_over_joint_cells(con: dpsql.Connection) -> None:
     """A brute force over rows: W x of the joint cells is what each batch counts by itself, for any rows."""
     for batch in BATCHES:
@@ -309,6 +312,7 @@ DETERMINED = [
 ]
 
 
+@pytest.mark.long
 def test_noiseless_measurements_give_exact_answers(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise the combination is what the batch's own measurement says, to rounding: it is unbiased."""
     monkeypatch.setattr(Noise, "sample", lambda self, count: [0] * count)

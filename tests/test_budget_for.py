@@ -148,6 +148,7 @@ WAYS = [("pure", {}), ("rho", {}), ("both", {"delta": 1e-9}), ("gaussian", {}), 
 
 
 @pytest.mark.parametrize(("budget", "options"), WAYS, ids=["pure", "rho", "delta", "policy delta", "rho beside"])
+@pytest.mark.few(every=2)
 def test_the_asked_error_is_hit_for_every_account(make: Make, budget: str, options: dict[str, Any]) -> None:
     con = make(budget)
     batch = SMALL if budget in ("pure", "both") else BATCH  # Laplace strategies of the larger one take seconds
@@ -229,6 +230,7 @@ def _pairs(count: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("select", "error"), [("avg(v)", 40.0), ("count_if(k < 10) / count(*)", 0.2), ("median(d)", 2.0)]
 )
+@pytest.mark.few(every=2)
 def test_derived_numbers_are_found_at_the_guess(make: Make, select: str, error: float) -> None:
     con = make("rho")
     sql = f"SELECT g, {select} AS m FROM t GROUP BY g"

@@ -156,6 +156,7 @@ def of_processes(folder: Path, number: int, *batches: str) -> None:
             one.communicate()
 
 
+@pytest.mark.long
 def test_processes_pay_once(tmp_path: Path) -> None:
     of_processes(world(tmp_path), 2, BATCH)
     assert holds(connected(tmp_path)) == (1, 1)

@@ -111,6 +111,7 @@ BATCHES = [
 
 
 @pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.few(every=3)
 def test_plans_of_neighbours_are_equal_byte_for_byte(tmp_path: Path, batch: str) -> None:
     found = []
     for name in ("one", "more"):
@@ -141,6 +142,7 @@ def test_plans_of_neighbours_are_equal_byte_for_byte(tmp_path: Path, batch: str)
         ("delta", {"rho": 0.001}, "rho 0.001 (zCDP)", "gaussian"),
     ],
 )
+@pytest.mark.few(every=2)
 def test_the_first_line_of_a_plan_is_its_guarantee(
     tmp_path: Path, budget: str, arguments: dict[str, Any], guarantee: str, account: str
 ) -> None:
@@ -262,6 +264,7 @@ def test_another_question_is_another_release(tmp_path: Path) -> None:
         ("{ lower = 0, upper = 10 }", "{ lower = 0, upper = 100, step = 10 }"),
     ],
 )
+@pytest.mark.few(every=2)
 def test_a_changed_policy_is_another_question(tmp_path: Path, old: str, new: str) -> None:
     # The same words and the same noise, but other groups or bounds: the earlier answer would be wrong.
     batch = "SELECT g, count(*) AS n FROM t GROUP BY g; SELECT sum(v) AS s FROM t"

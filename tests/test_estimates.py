@@ -83,6 +83,7 @@ def same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("noise", ["pure", "gaussian"])
+@pytest.mark.few("gaussian")
 def test_never_worse_and_covered(con: dpsql.Connection, noise: str) -> None:
     """Of every release: in the planned units no farther from the truth; over 60 releases the intervals cover."""
     plan = con.plan(BATCH, epsilon=0.2, earlier=False, **({} if noise == "pure" else {"delta": 1e-9}))
@@ -273,7 +274,7 @@ def test_six_columns_by_pairs_are_no_worse(tmp_path: Path) -> None:
 
 
 def test_without_a_proof_the_release_is_shown_as_it_is(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = con.plan(COUNTS, epsilon=0.07)
+    plan = con.plan(COUNTS, epsilon=0.07, delta=1e-9)
     y, _ = observed(con, plan)
     monkeypatch.setattr("dpsql.reconstruct.nonnegative.Solution.never_worse", lambda *_: False)
     with pytest.warns(UserWarning, match="leaves this release as it is"):

@@ -28,6 +28,7 @@ SEARCHED = ("customers", "groupings", "quantiles")  # planned for seconds
     "name",
     [pytest.param(n, marks=[pytest.mark.long] if n in SEARCHED else []) for n in LISTED if n != "rand_hie"],
 )
+@pytest.mark.few("students", "options")
 def test_an_example_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     batch, policy = EXAMPLES / f"{name}.sql", EXAMPLES / f"{LISTED[name]}.toml"
     budget = [] if name == "options" else ["--epsilon", "1"]

@@ -149,6 +149,7 @@ def test_large_workloads_say_that_others_cannot_rest_on_them(policy: Path) -> No
     assert not con.answers_others(made.id)
 
 
+@pytest.mark.long
 def test_the_command(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["release", "--policy", str(policy), "--table", "visits", "--workload", "ranges(age)", "--epsilon", "1"]
     assert main([*asked, "--dry-run"]) == 0

@@ -15,6 +15,7 @@ POLICY = """
 dataset = "guesses-1"
 [budget]
 epsilon = 1000000.0
+{}
 [tables.t]
 unit = "row"
 {}
@@ -26,13 +27,13 @@ ROWS = 4_000
 BATCH = "SELECT g, AVG(v) AS mean, COUNT(*) AS n FROM t GROUP BY g; SELECT MEDIAN(v) AS half FROM t"
 
 
-def connected(folder: Path, expected: str) -> dpsql.Connection:
+def connected(folder: Path, expected: str, delta: str = "") -> dpsql.Connection:
     folder.mkdir()
     with duckdb.connect(folder / "t.duckdb") as duck:
         duck.execute(
             f"CREATE TABLE t AS SELECT ['a', 'b'][1 + i % 2] AS g, (i * 37) % 101 AS v FROM range({ROWS}) r(i)"
         )
-    (folder / "p.toml").write_text(POLICY.format(expected))
+    (folder / "p.toml").write_text(POLICY.format(delta, expected))
     return dpsql.connect(folder / "t.duckdb", policy=folder / "p.toml")
 
 
@@ -59,9 +60,9 @@ def test_an_average_comes_out_as_far_off_as_was_guessed(tmp_path: Path, monkeypa
 
 
 def test_without_expected_rows_groups_of_a_thousand_are_assumed(tmp_path: Path) -> None:
-    plan = connected(tmp_path / "a", "").plan(BATCH, epsilon=1)
-    other = connected(tmp_path / "b", "expected_rows = 2000").plan(
-        "SELECT g, AVG(v) AS mean FROM t GROUP BY g", epsilon=1
+    plan = connected(tmp_path / "a", "", "delta = 1e-3").plan(BATCH, epsilon=1, delta=1e-9)
+    other = connected(tmp_path / "b", "expected_rows = 2000", "delta = 1e-3").plan(
+        "SELECT g, AVG(v) AS mean FROM t GROUP BY g", epsilon=1, delta=1e-9
     )
     assert {row["group_rows"] for row in plan.rows()} == {None, 1000.0}
     assert other.rows()[0]["group_rows"] == 1000.0

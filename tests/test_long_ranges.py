@@ -65,6 +65,7 @@ def _clamped(where: str) -> str:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("column", ["k", "day", "word"])
+@pytest.mark.few(every=5)
 def test_every_range_is_that_of_the_rows(
     table: duckdb.DuckDBPyConnection, tmp_path: Path, column: str, noise: str
 ) -> None:
@@ -100,6 +101,7 @@ def test_every_range_is_that_of_the_rows(
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.few("laplace")
 def test_rows_are_the_view_and_survive_a_rebuild(table: duckdb.DuckDBPyConnection, tmp_path: Path, noise: str) -> None:
     con = _connect(table, tmp_path, noise)
     rel = con.run("CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n, s FROM t GROUP BY 1, 3", **ASK[noise])
@@ -165,6 +167,7 @@ def test_prefixes_are_a_table(table: duckdb.DuckDBPyConnection, tmp_path: Path) 
     assert found == [(at, pytest.approx(n, abs=0.3)) for at, n in expected]
 
 
+@pytest.mark.long
 def test_what_asks_for_all_rows_is_refused(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     columns = COLUMNS.replace("upper = 499", "upper = 1699")
     con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / "l.ledger")
@@ -210,6 +213,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+@pytest.mark.few(*map(str, range(12)))  # the last takes a second
 def test_what_cannot_be_worked_out_row_by_row_is_refused(
     table: duckdb.DuckDBPyConnection, tmp_path: Path, text: str, said: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_mode_names_no_value_of_a_hidden_count(con: dpsql.Connection) -> None:
         assert release.draws("q1", 5).df().m.tolist() == [most] * 5
 
 
+@pytest.mark.long
 def test_replicates_cursors_and_free_answers_hide_the_same(con: dpsql.Connection) -> None:
     release = con.run(BATCH, epsilon=6.0)
     drawn = release.draws("by_ward", 50).df()
@@ -132,6 +133,7 @@ def test_ranges_too_many_to_hide_one_by_one_are_refused_before_a_charge(con: dps
 
 
 @pytest.mark.parametrize("unit", ["row", "patient"])
+@pytest.mark.few("patient")
 def test_what_is_found_of_such_a_table_is_found_without_its_small_counts(tmp_path: Path, unit: str) -> None:
     policy = POLICY.replace("age = { lower = 0, upper = 4000 }", "age = {}")
     policy = policy.replace(
@@ -173,6 +175,7 @@ def test_a_minimum_is_a_positive_number_of_a_private_table() -> None:
 
 
 @pytest.mark.parametrize("alone", ["visits", "people"])
+@pytest.mark.few("visits")
 def test_the_minimum_of_every_table_that_decides_which_rows_count_holds(tmp_path: Path, alone: str) -> None:
     """A joined table's, and that of one in IN or EXISTS, as well as the base's."""
     held = duckdb.connect(":memory:")

@@ -54,6 +54,7 @@ def weighted(plan: dpsql.Plan) -> Any:
 
 
 @pytest.mark.parametrize("budget", [(1.0, 1e-9), (1.0, None)], ids=["gaussian", "laplace"])
+@pytest.mark.few("gaussian")
 def test_the_largest_error_of_a_batch_is_least(con: dpsql.Connection, budget: tuple[float, float | None]) -> None:
     total, least = (con.plan(BATCH, *budget, objective=objective) for objective in ("total", "max"))
     assert total.strategy.objective == "total"
@@ -78,6 +79,7 @@ def test_a_weight_counts_in_the_largest_error(con: dpsql.Connection) -> None:
     assert weighted(heavy).max() == pytest.approx(3 * heavy.errors[0], rel=0.05)
 
 
+@pytest.mark.long
 def test_another_objective_is_another_question(con: dpsql.Connection) -> None:
     plans = [con.plan(BATCH, 0.5, 1e-9, objective=objective) for objective in (None, "balanced", "total", "max")]
     keys = [reuse_key(plan, True) for plan in plans]
@@ -143,6 +145,7 @@ def test_the_command_line(tmp_path: Path, con: dpsql.Connection, capsys: pytest.
     assert "budget is missing" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_draft_that_cannot_be_rounded_leaves_its_place(con: dpsql.Connection) -> None:
     """A union of parts hardly measures what its finest part gives: in integers it would lose its rank."""
     batch = (
@@ -175,6 +178,7 @@ def test_one_by_one_is_a_plan_of_any_units(noise: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("budget", "power", "upper"), [("rho", 1.0, 30), ("epsilon", 2.0, 14)])
+@pytest.mark.few("rho-1.0-30")
 def test_a_quantile_is_one_column_beside_others(budget: str, power: float, upper: int, tmp_path: Path) -> None:
     policy = dpsql.Policy.parse(
         f'dataset = "m-1"\n[budget]\n{budget} = 8.0\n[tables.v]\nunit = "row"\n[tables.v.columns]\n'

@@ -51,6 +51,7 @@ def test_the_cache_can_be_switched_off(connection, tmp_path, monkeypatch):
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.long
 def test_an_unusable_folder_never_fails_a_plan(connection, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DPSQL_CACHE", str(tmp_path / "file" / "below"))

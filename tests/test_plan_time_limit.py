@@ -76,6 +76,7 @@ def test_a_limit_too_short_for_a_search_gives_a_simple_strategy_with_its_gap(con
     assert f"certified within {plan.gap:.2%}" in str(plan)
 
 
+@pytest.mark.long
 def test_a_long_column_beside_sums_is_refused_with_its_size(tmp_path):
     private = duckdb.connect()
     private.execute("CREATE TABLE t (a INTEGER, b INTEGER)")

@@ -75,6 +75,7 @@ def test_a_renamed_result_stays_so(place: Path) -> None:
     rebuilt_alike(con)
 
 
+@pytest.mark.long
 def test_one_release_of_a_name(place: Path) -> None:
     con = connect(place)
     first = con.run(BATCH, 0.5)["low"].fetchall()

@@ -214,6 +214,7 @@ def test_nonsense_is_refused_with_its_place(text: str, message: str) -> None:
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.long
 def test_shared_parts_cannot_grow_without_bound() -> None:
     columns = ", ".join(f"c{i}: &x {{type: int}}" if i == 0 else f"c{i}: *x" for i in range(150))
     tables = ", ".join(f"t{i}: &t {{{columns}}}" if i == 0 else f"t{i}: *t" for i in range(300))

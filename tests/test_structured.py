@@ -140,6 +140,7 @@ def exact(joint: Compiled, con: duckdb.DuckDBPyConnection) -> np.ndarray:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=3)
 def test_without_noise_answers_are_exact(con: duckdb.DuckDBPyConnection, name: str, noise: str) -> None:
     batch, joint = compiled(name, con)
     strategy = structured_strategy(batch, noise)
@@ -156,6 +157,7 @@ def dense(answers: ResidualAnswers, p: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=3)
 def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
     batch, _ = compiled(name, con)
     strategy = structured_strategy(batch, kind)
@@ -201,6 +203,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("name", [name for name in BATCHES if name not in ("units", "two tables")])
+@pytest.mark.few("cube", "cases", "variance")
 def test_no_row_moves_more_than_claimed(name: str) -> None:
     own = duckdb.connect()
     own.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")
@@ -268,6 +271,7 @@ def test_marginals_reach_the_optimum(con: duckdb.DuckDBPyConnection, name: str) 
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.few("laplace")
 def test_noisy_answers_are_as_good_as_they_say(con: duckdb.DuckDBPyConnection, kind: str) -> None:
     batch, joint = compiled("sums", con)
     strategy = structured_strategy(batch, kind)
@@ -359,6 +363,7 @@ def corners(W: np.ndarray, cells: list[tuple[int, ...]], nulls: dict[tuple[int, 
 
 
 @pytest.mark.parametrize("name", [name for name in BATCHES if name != "two tables"])
+@pytest.mark.few(every=4)
 def test_the_bound_is_that_of_the_matrix_over_all_cells(con: duckdb.DuckDBPyConnection, name: str) -> None:
     batch, _ = compiled(name, con)
     W, cells = whole(batch, 0)
@@ -449,6 +454,7 @@ def test_a_bound_that_costs_too_much_is_none(con: duckdb.DuckDBPyConnection, mon
     assert structured_strategy(batch, "laplace").gap is None
 
 
+@pytest.mark.long
 def test_marginals_over_many_columns_are_certified(con: duckdb.DuckDBPyConnection) -> None:
     names = [f"c{i}" for i in range(12)]
     own = duckdb.connect()

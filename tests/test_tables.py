@@ -43,6 +43,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
         ("g, count(*) AS g_other", ["g", "g_other_1", "g_other", "g_other_stderr", "g_other_low", "g_other_high"]),
     ],
 )  # fmt: skip
+@pytest.mark.few(every=2)
 def test_names_of_the_user_come_first(con: dpsql.Connection, items: str, columns: list[str]) -> None:
     group = " GROUP BY g" if items.startswith("g,") else ""
     release = con.run(f"SELECT {items} FROM t{group}", epsilon=1.0)

@@ -70,6 +70,7 @@ def test_the_documents_sort_all_queries() -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 23))
+@pytest.mark.few(every=3)
 def test_a_query_as_specified_is_answered_or_refused_as_the_documents_say(con: dpsql.Connection, number: int) -> None:
     if VERDICTS[number] == "answered":
         assert con.plan(QUERIES[number], rho=1).queries
@@ -80,6 +81,7 @@ def test_a_query_as_specified_is_answered_or_refused_as_the_documents_say(con: d
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+@pytest.mark.few(every=4)
 def test_a_form_without_noise_is_what_duckdb_answers(
     duck: duckdb.DuckDBPyConnection, policy: Policy, con: dpsql.Connection, path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_form_without_noise_is_what_duckdb_answers(
     "path",
     [pytest.param(path, marks=[pytest.mark.long] * bool(number % 4), id=path.stem) for number, path in enumerate(NEAR)],
 )
+@pytest.mark.few(every=4)
 def test_a_form_with_little_noise_is_near_what_duckdb_answers(
     duck: duckdb.DuckDBPyConnection, con: dpsql.Connection, path: Path
 ) -> None:

@@ -286,6 +286,7 @@ def test_releases_that_kept_other_rows_of_units_are_not_combined(tmp_path: Path)
     ],
     ids=["values", "tables", "orders"],
 )
+@pytest.mark.few("values")
 def test_no_release_rests_on_rows_that_another_left_out(tmp_path: Path, asked: list[str], again: str) -> None:
     with kept_worlds(tmp_path) as con:
         for sql in asked:
@@ -342,6 +343,7 @@ ward = {{ values = ["a", "b"], other = true, nulls = false }}
         ("ward", "pid = { lower = 0, upper = 99, nulls = false }", "ward", True),  # others are one group, of many wards
     ],
 )
+@pytest.mark.few(every=2)
 def test_where_a_unit_has_one_row_a_group_rows_count_units(
     tmp_path: Path, per: str, unit: str, keys: str, apart: bool
 ) -> None:

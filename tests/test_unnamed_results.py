@@ -79,6 +79,7 @@ def test_who_asked_nothing_is_told_what_to_write(place: Path) -> None:
             assert "bob,\n" not in found
 
 
+@pytest.mark.long
 def test_a_rebuilt_file_and_other_programs_agree(place: Path) -> None:
     ann, bob = connect(place, "ann"), connect(place, "bob")
     run(ann, LOW)
@@ -141,6 +142,7 @@ def test_one_label_replaces_its_own_as_before(place: Path) -> None:
             assert other.execute(f"SELECT {name} FROM dp.q1").fetchall()
 
 
+@pytest.mark.long
 def test_the_command_line_says_which(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(connect(place, "ann"), LOW)
     run(connect(place, "bob"), MIDDLE)

@@ -146,6 +146,7 @@ def test_costs_are_those_of_planning_without_each_statement(con: dpsql.Connectio
     ],
     ids=["rho", "epsilon and delta", "epsilon"],
 )
+@pytest.mark.few("rho")
 def test_what_is_saved_is_said_as_a_plan_asks_for_it(
     tmp_path: Path, budget: str, request_: dict[str, float], near: float
 ) -> None:
@@ -191,6 +192,7 @@ def test_the_dearest_first_and_no_more_than_asked(con: dpsql.Connection) -> None
     assert "and 2 more statements" in costs_text(plan, costs(plan, most=2))
 
 
+@pytest.mark.long
 def test_batches_over_many_columns(tmp_path: Path) -> None:
     columns = [f"c{i}" for i in range(6)]
     declared = "\n".join(f"{name} = {{ lower = 0, upper = 6, nulls = false }}" for name in columns)
@@ -253,6 +255,7 @@ def planned(con: dpsql.Connection, policy: dpsql.Policy, sql: str = BATCH) -> dp
     return other.plan(sql, rho=0.1, objective="total")
 
 
+@pytest.mark.long
 def test_coarser_groups_are_planned_with_half_of_them(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, rho=0.1, objective="total")
     (found,) = [s for s in suggest(plan, time_limit=None) if (s.kind, s.subject) == ("coarsen", "k")]

@@ -48,6 +48,8 @@ _kept: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
     _MOST_KEPT, lambda connection: ended_soon(connection.close)
 )
 """By the files that each can reach, its limits and where it spills."""
+_over_nulls: SpareInstances[tuple[()]] = SpareInstances(1)
+"""What scans are tried in, over tables that are gone at once."""
 Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
 
@@ -290,13 +292,22 @@ def runs_over_nulls(asked: Scan, schemas: Schemas) -> bool:
 @lru_cache(256)  # what ran once runs again; an error is not remembered
 def _run_over_nulls(statement: str, tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> None:
     """Raises duckdb.Error where the statement does not run over tables of these columns with one row of NULLs each."""
-    with contextlib.closing(duckdb.connect(":memory:", config={"threads": "1"})) as connection:
-        for table, kinds in tables:
-            columns = [f"{identifier(name)} {_known(connection, kind)}" for name, kind in kinds]
-            connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+    with _over_nulls.taken((), _empty) as connection:
+        known = [
+            (table, [(identifier(name), _known(connection, kind)) for name, kind in kinds]) for table, kinds in tables
+        ]
+        connection.execute("BEGIN TRANSACTION")
+        for table, columns in known:
+            connection.execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns))})")
             connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
-        _know_utc_only(connection)
         connection.execute(statement).fetchall()
+        connection.execute("ROLLBACK")
+
+
+def _empty() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={"threads": "1"})
+    _know_utc_only(connection)
+    return connection
 
 
 def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:

@@ -31,6 +31,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
 _MOST_KEPT = 4
+_GENERATED = "GENERATED ALWAYS AS"  # in the text of a table, of each column that is computed
 _Files = tuple[Path, ...]
 _kept: SpareInstances[_Files] = SpareInstances(_MOST_KEPT)
 """By the files that each can reach."""
@@ -96,8 +97,7 @@ def schema_of(connection: duckdb.DuckDBPyConnection, source: TableSource, catalo
     """Column types by name of a table of ``catalog`` or a file. Raises OperationalError, PolicyError."""
     if source.csv_types is not None and source.path is not None:
         return csv_files.schema(source)
-    if source.path is None:
-        _check_base_table(connection, source, catalog)
+    written = "" if source.path is not None else _base_table(connection, source, catalog)
     found: dict[str, str] = {}
     failed = False
     try:
@@ -112,15 +112,16 @@ def schema_of(connection: duckdb.DuckDBPyConnection, source: TableSource, catalo
     if failed:
         where = f"the source {source.path}" if source.path else "the database"
         raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
-    computed = set() if source.path is not None else _generated(connection, source, catalog)
+    computed = _generated(connection, source, catalog) if _GENERATED in written else set()
     return {name: kind for name, kind in found.items() if name not in computed}
 
 
 def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
     """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row.
 
-    Before DuckDB 2 the catalog does not tell a generated column from one with a default, except by
-    the table's text; there, a table with a generated column loses its columns with defaults too.
+    Asked only where the table's text has these words, which are those of a generated column or within a default.
+    Before DuckDB 2 the catalog does not tell a generated column from one with a default: there, a table with such a
+    text loses its columns with defaults too.
     """
     schema, table = schema_and_table(source)
     rows = connection.execute(
@@ -129,18 +130,11 @@ def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catal
         "AND system.main.lower(table_name) = system.main.lower(?)",
         [catalog, schema, table],
     ).fetchall()
-    found = {str(name) for name, generated, _ in rows if generated == "ALWAYS"}
-    doubtful = {str(name) for name, generated, has_default in rows if generated is None and has_default}
-    if doubtful:
-        written = connection.execute(
-            "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? "
-            "AND system.main.lower(schema_name) = system.main.lower(?) "
-            "AND system.main.lower(table_name) = system.main.lower(?)",
-            [catalog, schema, table],
-        ).fetchall()
-        if any("GENERATED ALWAYS AS" in str(row[0]).upper() for row in written):
-            found |= doubtful
-    return found
+    return {
+        str(name)
+        for name, generated, has_default in rows
+        if generated == "ALWAYS" or (generated is None and has_default)
+    }
 
 
 def schema_and_table(source: TableSource) -> tuple[str, str]:
@@ -148,9 +142,18 @@ def schema_and_table(source: TableSource) -> tuple[str, str]:
     return schema or "main", table
 
 
-def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> None:
-    """A table, not a view: a view may hold any SQL, and the policy says nothing of it."""
+def _base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
+    """The text of a table in capitals. No view is one: it may hold any SQL, and the policy says nothing of it."""
     schema, table = schema_and_table(source)
+    # A third of what the information schema takes, which lists every column of every catalog.
+    held = connection.execute(
+        "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? AND NOT temporary "
+        "AND system.main.lower(schema_name) = system.main.lower(?) "
+        "AND system.main.lower(table_name) = system.main.lower(?)",
+        [catalog, schema, table],
+    ).fetchone()
+    if held is not None:
+        return _GENERATED if held[0] is None else str(held[0]).upper()
     found = connection.execute(
         "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
         "AND system.main.lower(table_schema) = system.main.lower(?) "
@@ -159,5 +162,4 @@ def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource
     ).fetchone()
     if found is None:
         raise PolicyError(f"tables.{source.name}: the database has no such table; correct the policy's name for it")
-    if found[0] != "BASE TABLE":
-        raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")
+    raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")

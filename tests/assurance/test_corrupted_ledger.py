@@ -62,6 +62,7 @@ def clean(path: Path) -> None:
         path.with_name(path.name + name).unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_every_region_flipped(world: tuple[Path, bytes, Any], record_assurance: Any) -> None:
     path, good, truth = world
     found: Counter[str] = Counter()

@@ -92,6 +92,7 @@ def test_a_real_ctrl_c_in_the_middle_of_a_scan(tmp_path: Path, record_assurance:
 
 
 @pytest.mark.parametrize("behind", ["file", "connection"])
+@pytest.mark.few(every=2)
 def test_a_scan_that_takes_too_long_is_stopped(
     tmp_path: Path, behind: str, monkeypatch: pytest.MonkeyPatch, record_assurance: Any
 ) -> None:

@@ -63,6 +63,7 @@ def exchange(con: dpsql.Connection, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REPLACEMENTS)
+@pytest.mark.few("another column", "nothing")
 def test_a_database_replaced_after_the_plan_costs_nothing(
     con: dpsql.Connection, kind: str, record_assurance: Any
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_database_replaced_after_the_plan_costs_nothing(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REPLACEMENTS if kind not in ("another type", "another column")])
+@pytest.mark.few("text")
 def test_a_database_replaced_after_the_charge_releases_nothing(
     con: dpsql.Connection, kind: str, monkeypatch: pytest.MonkeyPatch, record_assurance: Any
 ) -> None:
@@ -109,6 +111,7 @@ LEDGERS = ("another", "older", "missing", "garbage")
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
+@pytest.mark.few("older", "garbage")
 def test_a_ledger_replaced_under_the_connection_is_refused(
     con: dpsql.Connection, tmp_path: Path, kind: str, record_assurance: Any
 ) -> None:
@@ -162,6 +165,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
+@pytest.mark.few(every=2)
 def test_another_process_that_holds_the_releases_file_loses_no_answer(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture, record_assurance: Any
 ) -> None:

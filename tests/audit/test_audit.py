@@ -64,6 +64,7 @@ def test_no_row_moves_a_gaussian_measurement_further_than_its_noise(gaussian: Wo
     check_sensitivity(gaussian, plan, ADVERSARIAL[::2])
 
 
+@pytest.mark.long
 def test_no_row_moves_a_pure_measurement_further_than_its_noise(pure: World) -> None:
     plan = pure.con.plan(BATCH, epsilon=1)
     assert plan.noise.kind != "gaussian"
@@ -242,6 +243,7 @@ def test_the_law_of_gaussian_answers(gaussian: World) -> None:
             check_law(rescaled_errors(found, factor), 3)
 
 
+@pytest.mark.long
 def test_the_law_of_pure_answers(pure: World) -> None:
     plan = pure.con.plan(BATCH, epsilon=Fraction(1, 20))
     assert plan.noise.kind != "gaussian"

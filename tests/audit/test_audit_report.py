@@ -86,6 +86,7 @@ BATCHES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in ("rows", "units") else pytest.mark.long) for name in BATCHES]
 )
+@pytest.mark.few("rows")
 def test_the_claim_is_attained_and_never_passed(tmp_path: Path, name: str, assurance: Callable[..., None]) -> None:
     budgets = {"rho = 100.0": {"rho": 1}, "epsilon = 100.0": {"epsilon": 1}}
     if name != "units":
@@ -183,6 +184,7 @@ def test_exact_values_come_of_generated_rows_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("size", [Fraction(1, 2), Fraction(3), Fraction(10**9)])
+@pytest.mark.few(every=5)
 def test_the_chi_square_has_power_both_ways(kind: str, size: Fraction, assurance: Callable[..., None]) -> None:
     noise = Noise(kind, size)
     draws = noise.sample(100_000)
@@ -233,6 +235,7 @@ g = { values = ["a", "b", "c"], nulls = false }
 QUICK = ["audit", "small.toml", "small.sql", "--rho", "2", "--trials", "100", "--pairs", "20", "--quiet"]
 
 
+@pytest.mark.long
 def test_the_command_reports_and_touches_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -243,6 +246,7 @@ def test_the_command_reports_and_touches_nothing(place: Path, capsys: pytest.Cap
     assert sorted(path.name for path in place.iterdir()) == ["small.sql", "small.toml"]
 
 
+@pytest.mark.long
 def test_the_anchor_of_the_policy_is_left_alone(place: Path) -> None:
     """It belongs to the true ledger."""
     (place / "small.toml").write_text('anchor = "a.anchor"\n' + (place / "small.toml").read_text())
@@ -251,6 +255,7 @@ def test_the_anchor_of_the_policy_is_left_alone(place: Path) -> None:
     assert (place / "a.anchor").read_text() == "another ledger's"
 
 
+@pytest.mark.long
 def test_the_command_audits_mechanisms_in_rounds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "rounds.toml").write_text(ROUNDS)
     (place / "rounds.sql").write_text("SELECT g, COUNT(*) AS n FROM t GROUP BY g")
@@ -292,6 +297,7 @@ def test_wrong_usage(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert part in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_types_come_from_a_database_and_rows_do_not(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with duckdb.connect("small.duckdb") as connection:
         connection.execute("CREATE TABLE t(g VARCHAR, v SMALLINT, note VARCHAR)")

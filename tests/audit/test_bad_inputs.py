@@ -16,7 +16,7 @@ import dpsql
 from dpsql.errors import PolicyError, SQLError
 from dpsql.sql import parse, table_of, understand
 
-COUNT = 300
+COUNTS = (60, pytest.param(300, marks=pytest.mark.long))
 
 
 class Recording:
@@ -46,7 +46,10 @@ def con(tmp_path: Path) -> dpsql.Connection:
     return made
 
 
-def test_bad_inputs_are_refused_before_any_sql(con: dpsql.Connection, assurance: Callable[..., None]) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_bad_inputs_are_refused_before_any_sql(
+    con: dpsql.Connection, assurance: Callable[..., None], count: int
+) -> None:
     engine: Any = con._holdings.engine
     tables = {"t": table_of(con.policy.tables["t"], con.schemas()["t"])}
 
@@ -64,10 +67,10 @@ def test_bad_inputs_are_refused_before_any_sql(con: dpsql.Connection, assurance:
     seen: set[str] = set()
     pieces: set[str] = set()
     tried = 0
-    while len(seen) < COUNT:
+    while len(seen) < count:
         bad = wanted.pop() if wanted else next(planted)
         tried += 1
-        assert tried < 3 * COUNT, "too few random statements are admitted without their forbidden piece"
+        assert tried < 3 * count, "too few random statements are admitted without their forbidden piece"
         # Only what is admitted without the piece tells that the piece is what is refused.
         if bad.sql in seen or not admitted(bad.admitted):
             continue
@@ -86,7 +89,8 @@ def test_bad_inputs_are_refused_before_any_sql(con: dpsql.Connection, assurance:
     assert not con.ledger_path.exists()
     assert held_frame
     every = {piece for kind in bad_inputs.LEAVES.values() for piece in kind} | set(bad_inputs.BENT)
-    assert len(pieces) > 0.9 * len(every), sorted(every - pieces)
+    # Most of them, where there are inputs for so many.
+    assert len(pieces) > min(0.9 * len(every), 0.5 * count), sorted(every - pieces)
     assurance("bad inputs refused before any SQL", len(seen))
     assurance("forbidden pieces planted", len(pieces))
 

@@ -141,11 +141,13 @@ def test_the_batch_is_in_blocks(world: World) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.few("moves_too_far", "is_correlated", "breaks_the_ledger")
 def test_nothing_is_found_where_nothing_is_wrong(world: World, check: Callable[[World], bool]) -> None:
     assert not check(world), check.__doc__
 
 
 @pytest.mark.parametrize(("mutant", "caught"), MUTANTS, ids=[f"{m.__name__}-{c.__name__}" for m, c in MUTANTS])
+@pytest.mark.few("one_block_paid-moves_too_far", "norm_of_one-has_another_law", "one_point_for_all-is_correlated")
 def test_a_mutant_is_caught(
     tmp_path: Path, monkeypatch: Patch, mutant: Mutant, caught: Callable[[World], bool], assurance: Callable[..., None]
 ) -> None:

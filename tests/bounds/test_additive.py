@@ -27,6 +27,7 @@ WORKLOADS = [
 
 
 @pytest.mark.parametrize("W", WORKLOADS)
+@pytest.mark.few("W0", "W1", "W3", "W5")
 def test_no_strategy_is_below(W: workload.Workload) -> None:
     laplace, pure = (strategy.select(W, noise=noise) for noise in ("laplace", "pure"))
     assert bounds.laplace_bound(W) <= laplace.expected * (1 + 1e-9)
@@ -35,6 +36,7 @@ def test_no_strategy_is_below(W: workload.Workload) -> None:
 
 
 @pytest.mark.parametrize("W", [workload.identity(6), FILTERS, workload.wrelated(4, 8, 2, 1)])
+@pytest.mark.few("W0")
 def test_no_largest_error_is_below(W: workload.Workload) -> None:
     """Under "max" the least largest error of Gaussian noise bounds that of Laplace noise, and half of it any."""
     pure = strategy.select(W, noise="pure", objective="max")

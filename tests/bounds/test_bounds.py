@@ -69,6 +69,7 @@ def test_contributions_take_weights_on_their_columns():
         ((2,) * 10, 5.24174e5, 2.000, 1.0000),
     ],
 )
+@pytest.mark.few(every=4)
 def test_reference_figures_of_range_workloads(shape, bound, identity, least):
     W = workload.all_range(shape)
     assert bounds.svd_bound(W) == pytest.approx(bound, rel=1e-5)
@@ -78,6 +79,7 @@ def test_reference_figures_of_range_workloads(shape, bound, identity, least):
     assert least * (1 - 1e-4) <= S.expected / bound <= least * (1 + 1.2e-3)
 
 
+@pytest.mark.long
 def test_prefix_reference_figures():
     W = workload.prefix(1024)
     S = strategy.select(W)

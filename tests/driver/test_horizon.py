@@ -136,6 +136,7 @@ def test_what_a_row_loses_by_all_releases_is_what_its_period_paid(
 ENDLESS: dict[str, Any] = {"name": "m", "epsilon": 1, "horizon": "endless", "windows": [2]}
 
 
+@pytest.mark.long
 def test_an_endless_horizon_reads_few_periods_and_pays_once(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +236,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.few("less noise", "an unpaid period", "another C")
 def test_a_release_that_its_periods_have_not_paid_is_refused(
     world: World, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +327,7 @@ def plainly(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(round(float(value), 6) if isinstance(value, int | float) else value for value in row)
 
 
+@pytest.mark.long
 def test_errors_of_totals_and_windows_are_those_that_were_shown(world: World) -> None:
     con = world.added()
     (one,) = con.schedules.standing()
@@ -362,6 +365,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.few("after the charge")
 def test_who_dies_is_followed_by_one_who_charges_nothing_more(
     world: World, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +407,7 @@ def test_a_horizon_ends_and_answers_no_other_batch(world: World) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [('["a", "b"]', '["a", "b", "c"]'), ("upper = 8", "upper = 9")])
+@pytest.mark.few(every=1000)
 def test_late_rows_and_a_policy_that_changed(world: World, old: str, new: str) -> None:
     con = world.added("2024-03-01")
     con.schedules.release_due()

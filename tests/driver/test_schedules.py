@@ -133,6 +133,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.few("after the charge", "before the views")
 def test_who_dies_is_followed_by_one_who_charges_nothing_more(
     world: World, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

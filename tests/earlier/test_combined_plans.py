@@ -179,6 +179,7 @@ def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: floa
     "sql", [PART, "SELECT g, sum(v) AS s, count(*) AS n FROM t WHERE k BETWEEN 0 AND 7 GROUP BY g"]
 )
 @pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.few(every=3)
 def test_the_sensitivity_is_exact_by_brute_force(tmp_path: Path, sql: str, laplace: bool) -> None:
     """Every corner of every cell that is scanned, in Python integers; the noise kept is what the charge pays for."""
     con = connected(tmp_path, "pure_epsilon = 500" if laplace else "")
@@ -200,6 +201,7 @@ def test_the_sensitivity_is_exact_by_brute_force(tmp_path: Path, sql: str, lapla
     assert entry.description["rests_on"] == [1]
 
 
+@pytest.mark.long
 def test_reuse_changes_no_charge(con: dpsql.Connection, tmp_path: Path) -> None:
     """The same requests with and without earlier releases cost the same."""
     paid = []
@@ -373,6 +375,7 @@ def test_many_earlier_releases_cost_one_combination(con: dpsql.Connection, monke
 # -- the least budget --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_budget_for_one_count_by_hand(con: dpsql.Connection) -> None:
     """mu^2 = (z / h)^2 - what is known, for Gaussian noise; nothing at all once that is 0."""
     first = con.plan(COUNT, epsilon=0.02)
@@ -420,6 +423,7 @@ def test_the_least_budget_gives_what_is_asked(con: dpsql.Connection, objective: 
     assert less.widths.max() > 20
 
 
+@pytest.mark.long
 def test_hints_of_their_own_and_averages(con: dpsql.Connection) -> None:
     con.run("SELECT k, count(v) AS c, sum(v) AS s FROM t GROUP BY k", epsilon=2)
     sql = (
@@ -507,6 +511,7 @@ def test_a_budget_of_nothing_charges_nothing(con: dpsql.Connection, tmp_path: Pa
     assert spent(other) == 0.0
 
 
+@pytest.mark.long
 def test_a_budget_found_beside_releases_is_a_number_where_they_do_not_count(con: dpsql.Connection) -> None:
     con.run(CROSS, epsilon=0.5)
     needed = con.budget_for(PART, max_error=25)

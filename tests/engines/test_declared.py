@@ -38,6 +38,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("column", CHECKS)
+@pytest.mark.few(every=2)
 def test_bounds_are_those_that_checks_imply(tmp_path: Path, column: str) -> None:
     path = tmp_path / "x.duckdb"
     with duckdb.connect(str(path)) as connection:

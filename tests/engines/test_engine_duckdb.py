@@ -227,6 +227,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.few(every=3)
 def test_no_line_of_a_csv_makes_the_scan_fail(tmp_path: Path, kind: str, at_end: bool) -> None:
     good = b"x,5,good\n" * 50
     body = good + BROKEN[kind] if at_end else BROKEN[kind].rstrip(b"\n") + b"\n" + good

@@ -188,6 +188,7 @@ def test_a_pattern_of_csv_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["INTEGER", "DOUBLE", "DATE", "BOOLEAN", "DECIMAL(4,1)", "TIMESTAMPTZ"])
+@pytest.mark.few(every=3)
 def test_a_line_counts_whatever_its_values_are(tmp_path: Path, kind: str) -> None:
     (tmp_path / "t.csv").write_text("a,b\nneither,1\n,2\n1e999,no number\n")
     policy = _policy(tmp_path, "t.csv", f"a = {{ type = '{kind}' }}\nb = {{ type = 'INTEGER', lower = 0, upper = 9 }}")

@@ -99,6 +99,7 @@ def test_a_declared_column_of_such_a_type_is_refused_with_its_name(tmp_path: Pat
     ],
 )
 @pytest.mark.parametrize("last", [b"\x7f", b"\x80", b"\xff"])
+@pytest.mark.few(every=5)
 def test_every_bit_pattern_of_an_admitted_type_is_read(
     tmp_path: Path, kind: str, constant: str, bound: str, last: bytes
 ) -> None:

@@ -114,6 +114,7 @@ def test_macros_behind_a_connection_change_nothing(wanted: list[list[object]]) -
         "SET disabled_optimizers = 'top_n_window_elimination'", "SET GLOBAL max_expression_depth = 8",
     ],
 )  # fmt: skip
+@pytest.mark.few(every=3)
 def test_settings_and_temporary_tables_change_nothing(setting: str, wanted: list[list[object]]) -> None:
     con = make(duckdb.connect())
     try:

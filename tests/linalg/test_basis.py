@@ -28,6 +28,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.few(
+    "ranges",
+    "more rows than cells",
+    "signs",
+    "repeated",
+    "zero row and column",
+    "one",
+    "many rows of low rank",
+    "many columns",
+)
 def test_basis_spans_and_is_independent(name):
     span = CASES[name]
     found = choose_basis(span, Diagonal(np.ones(span.shape[0])))
@@ -66,6 +76,7 @@ def test_coordinates_in_rows_that_fall_into_parts_are_those_of_all_at_once(seed)
             coordinates(sparse.csr_array(outside), sparse.csr_array(rows))
 
 
+@pytest.mark.long
 def test_coordinates_of_a_large_span_are_held_to_every_column():
     rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
     mixed = np.random.default_rng(4).integers(-2, 3, (200, 20))

@@ -158,6 +158,7 @@ def test_groups_of_columns_can_be_released_apart_and_their_epsilons_add_up(tmp_p
 
 
 @pytest.mark.parametrize("again", [["visits"], ["smoker", "VISITS"], ["age", "visits"]])
+@pytest.mark.few(every=2)
 def test_rows_are_randomised_once(tmp_path: Path, again: list[str]) -> None:
     con = world(tmp_path)
     con.synthesize("visits", ["age", "visits"], 1)
@@ -279,6 +280,7 @@ class BrokenError(Exception):
 
 
 @pytest.mark.parametrize("step", ["_count", "_observe", "_in_order", "record"])
+@pytest.mark.few(every=2)
 def test_what_fails_after_the_charge_stays_charged_and_shows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -311,6 +311,7 @@ def test_what_a_release_says_of_its_errors_follows_from_its_transcript(con: dpsq
 
 
 @pytest.mark.parametrize("rows", [60, 48_000])
+@pytest.mark.few("60")
 def test_intervals_hold_on_tables_of_other_sizes_than_expected(con: dpsql.Connection, rows: int) -> None:
     """60 rows are expected. Estimates, so no level is promised: most of them hold, also 800 times past what is said."""
     plan = con.plan(BATCH, epsilon=1, method="mwem")
@@ -426,6 +427,7 @@ def test_a_gaussian_budget_cannot_pay(tmp_path: Path) -> None:
     ids=["reach too small", "scores too steep", "a budget too large", "other candidates", "charge too small"],
 )
 @pytest.mark.parametrize("method", ["mwem", "adaptive"])
+@pytest.mark.few(every=3)
 def test_what_does_not_add_up_is_refused_before_the_charge(con: dpsql.Connection, change: object, method: str) -> None:
     job = change(job_of(con, method=method, rounds=4))  # type: ignore[operator]
     with pytest.raises(IntegrityError, match="nothing was charged"):
@@ -443,6 +445,7 @@ def test_what_does_not_add_up_is_refused_before_the_charge(con: dpsql.Connection
     ids=["answers", "selections", "a little"],
 )
 @pytest.mark.parametrize("method", ["mwem", "adaptive"])
+@pytest.mark.few(every=5)
 def test_a_run_that_asks_for_more_than_its_budget_is_stopped(
     con: dpsql.Connection, dearer: Callable[[Step], Step], method: str
 ) -> None:
@@ -625,6 +628,7 @@ def unit_pairs(job: AdaptiveJob, most: int) -> list[tuple[list[int], list[int]]]
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.5}], ids=["pure", "gaussian"])
+@pytest.mark.few("pure")
 def test_whole_transcripts_of_units_with_several_rows_stay_within_the_charge(
     tmp_path: Path, budget: dict[str, float]
 ) -> None:

@@ -235,6 +235,7 @@ ALSO = [pytest.param(name, marks=pytest.mark.long) for name in BATCHES if name !
 
 @pytest.mark.parametrize("noise", BUDGETS)
 @pytest.mark.parametrize("name", ["joined", *ALSO])
+@pytest.mark.few("joined-laplace")
 def test_no_step_tells_more_than_it_is_charged_for(tmp_path: Path, name: str, noise: str) -> None:
     """And a step of each mutant does."""
     job = job_of(tmp_path, *BATCHES[name], noise)

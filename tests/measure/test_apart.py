@@ -38,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("other", ["one.parquet", "./one.parquet", "link.parquet", "hard.parquet", "o*.parquet", "./"])
 @pytest.mark.parametrize("first", ['unit = "row"', 'unit = "a"\nmax_rows_per_unit = 2', "public = true"])
+@pytest.mark.few(every=3)
 def test_one_file_in_two_tables_is_refused(folder: Path, first: str, other: str) -> None:
     con = connected(
         folder, table("x", "one.parquet", first), table("y", other, 'unit = "owner"\nmax_rows_per_unit = 2')

@@ -129,6 +129,7 @@ def worst(con: duckdb.DuckDBPyConnection, name: str, count: int = 3) -> float:
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=3)
 def test_no_unit_moves_more_than_its_bounds_allow(con: duckdb.DuckDBPyConnection, name: str) -> None:
     assert 0.5 < worst(con, name) <= 1.0
 
@@ -214,6 +215,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few(every=3)
 def test_the_search_sees(con: duckdb.DuckDBPyConnection, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, change = MUTANTS[mutant]
     change(monkeypatch)

@@ -139,6 +139,7 @@ def mover(world: World, plan: Any, held: list[Row]) -> Callable[[list[Row]], np.
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few("groups", "filters", "days", "two periods")
 def test_a_row_of_another_period_moves_nothing(name: str, of_rows: World) -> None:
     plan, held = of_rows.plan_once(BATCHES[name]), rows()
     moved = mover(of_rows, plan, held)
@@ -156,6 +157,7 @@ def test_a_row_of_another_period_moves_nothing(name: str, of_rows: World) -> Non
 
 
 @pytest.mark.parametrize("name", [*BATCHES, *OF_UNITS])
+@pytest.mark.few("groups", "boxes", "one of two")
 def test_a_unit_moves_what_its_periods_allow(name: str, of_units: World) -> None:
     plan, held = of_units.plan({**BATCHES, **OF_UNITS}[name]), rows()
     moved, norms = mover(of_units, plan, held), []

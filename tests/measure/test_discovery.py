@@ -298,6 +298,7 @@ def _tests(texts: list[str]) -> list[tree.Test]:
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.long
 def test_odd_texts_are_values_like_others(tmp_path: Path) -> None:
     rows: list[Row] = [(n, text) for text in ODD for n in range(3)]
     con = connected(tmp_path, rows, unit="row")
@@ -336,6 +337,7 @@ TYPED: list[tuple[str, list[Any], list[Any]]] = [
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(("kind", "values", "unfit"), TYPED, ids=[case[0] for case in TYPED])
+@pytest.mark.few(every=3)
 def test_values_of_every_type_become_a_domain(kind: str, values: list[Any], unfit: list[Any], tmp_path: Path) -> None:
     """Those that no policy can hold, such as infinite dates, are among the rest."""
     rows: list[Row] = [(n, str(value) if value in unfit else value) for value in (*values, *unfit) for n in range(3)]

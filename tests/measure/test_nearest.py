@@ -116,6 +116,7 @@ UNITS = from_sql._units
 
 
 @pytest.mark.parametrize("fault", [_own_value_alone, _other_way, _of_all_units, _every_row])
+@pytest.mark.few(every=3)
 def test_faults_are_seen(policy: Policy, fault: Callable[[Units], Select], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_sql, "_units", lambda units: fault(units) if units.along else UNITS(units))
     assert _differ(policy, 6)

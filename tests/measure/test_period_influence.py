@@ -347,6 +347,7 @@ MUTANTS: dict[str, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.few("the second part of a union is forgotten", "a period that runs is closed")
 def test_a_wrong_version_is_noticed(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sql, changes = MUTANTS[name]
     with monkeypatch.context() as wrong:

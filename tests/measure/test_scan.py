@@ -94,6 +94,7 @@ def _columns(compiled: Compiled) -> str:
     [(k, c) for k in ("TINYINT", "UTINYINT", "BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT")
      for c in ((1, 2, 3, 5, 8), (1, 2, 100, 126, 127), (0, 1, 3, 4, 7))],
 )  # fmt: skip
+@pytest.mark.few(every=4)
 def test_narrow_integers_are_looked_up(kind: str, cuts: tuple[int, ...]) -> None:
     con = duckdb.connect()
     info = {"TINYINT": (-128, 127), "UTINYINT": (0, 255), "BIGINT": (-(2**63), 2**63 - 1), "UBIGINT": (0, 2**64 - 1),
@@ -169,6 +170,7 @@ class _LeakError(Exception):
 
 
 @pytest.mark.parametrize("error", [duckdb.ConversionException, _LeakError, MemoryError, SystemExit, OverflowError])
+@pytest.mark.few(every=2)
 def test_a_failed_scan_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:

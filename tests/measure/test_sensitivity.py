@@ -128,6 +128,7 @@ PRODUCTS = ("SELECT CORR", "SELECT dp_regression")
 @pytest.mark.parametrize(
     "sql", [pytest.param(sql, marks=[pytest.mark.long] if sql.startswith(PRODUCTS) else []) for sql in BATCHES]
 )
+@pytest.mark.few(every=5)
 def test_no_neighbour_exceeds_the_claim(
     database: duckdb.DuckDBPyConnection, contributions: Compiling, sql: str
 ) -> None:

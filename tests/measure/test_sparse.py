@@ -87,6 +87,7 @@ BATCHES = [
 
 
 @pytest.mark.parametrize(("sql", "true"), BATCHES)
+@pytest.mark.few(every=3)
 def test_with_next_to_no_noise_the_groups_that_are_listed_are_those_that_have_rows(
     sql: str, true: str, con: dpsql.Connection, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_outer_sql_runs_over_the_groups_that_are_listed(con: dpsql.Connection) -
     assert sum(row[1] for row in found) == con.sql("SELECT SUM(m) FROM q1").fetchall()[0][0] > 1400
 
 
+@pytest.mark.long
 def test_ten_thousand_by_ten_thousand_values_are_answered(tmp_path: Path) -> None:
     wide = POLICY.replace("upper = 2999", "upper = 9999").replace("upper = 99,", "upper = 9999,")
     con = opened(tmp_path, policy=wide)
@@ -302,6 +304,7 @@ def test_what_the_policy_lacks_is_said(tmp_path: Path) -> None:
             con.plan(PAIRS, epsilon=1, method="sparse")
 
 
+@pytest.mark.long
 def test_more_groups_than_bits_are_thrown_for_are_refused(tmp_path: Path) -> None:
     con = opened(
         tmp_path, policy=POLICY.replace("upper = 2999", "upper = 199990").replace("upper = 99,", "upper = 99999,")

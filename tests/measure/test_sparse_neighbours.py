@@ -68,6 +68,7 @@ def told(law: GeometricThreshold, n: int, m: int) -> float:
 
 
 @pytest.mark.parametrize("name", list(BATCHES))
+@pytest.mark.few("units")
 def test_what_is_listed_tells_of_no_unit_more_than_epsilon(name: str, tmp_path: Path) -> None:
     policy, sql, reach = BATCHES[name]
     job, draw, worst, most = job_of(tmp_path, policy, sql), random.Random(23), 0.0, 0

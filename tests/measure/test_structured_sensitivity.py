@@ -43,6 +43,7 @@ NEAR = 0.5
 
 
 @pytest.mark.parametrize(("way", "name"), LIGHT)
+@pytest.mark.few("blocks-closed beside open", "blocks-coefficients", "boxes-boxes")
 def test_no_unit_moves_more_than_claimed(world: World, monkeypatch: pytest.MonkeyPatch, way: str, name: str) -> None:
     sent(way, monkeypatch)
     worst, went = excess(world, BATCHES[name], 5, 1)
@@ -71,6 +72,7 @@ def check_random(world: World, seed: int, number: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(every=4)
 def test_random_batches(world: World, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     sent("blocks", monkeypatch)
     assert check_random(world, seed, 3) in WAYS

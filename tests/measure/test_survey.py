@@ -112,6 +112,7 @@ WORLD = (
 )
 
 
+@pytest.mark.long
 def test_a_unit_moves_all_parts_by_no_more_than_the_charge_pays_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ def test_rows_of_units_and_what_a_bound_leaves_out() -> None:
     assert (nothing.most, nothing.expected()[0]) == (1, 1)
 
 
+@pytest.mark.long
 def test_single_rows_and_policies_without_an_account(tmp_path: Path) -> None:
     rows = "SELECT i, 'a', i % 50, true, NULL, 'NY' FROM range(5000) t(i)"
 
@@ -251,6 +253,7 @@ def test_single_rows_and_policies_without_an_account(tmp_path: Path) -> None:
         zero.survey(rho=0.05, delta=1e-6)
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with duckdb.connect(str(tmp_path / "visits.duckdb")) as held:
         held.execute(f"CREATE TABLE visits ({COLUMNS})")

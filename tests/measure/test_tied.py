@@ -56,12 +56,13 @@ def agrees(world: World, batch: Compiled, tables: int = 4) -> bool:
 
 
 @pytest.mark.parametrize("name", ASKS)
+@pytest.mark.few("of all")
 def test_units_are_counted_by_the_rows_that_count(world: World, tmp_path: Path, name: str) -> None:
     assert agrees(world, compiled(world, tmp_path, name), 2)
 
 
 def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> None:
-    batch = compiled(world, tmp_path, "by the same groups")
+    batch = compiled(world, tmp_path, "of all")
     world.fill({None: {"visits": [("a", 1, 0)] * 2 + [("b", 2, 1)] * 7}})
     (rows,) = (layout for layout in batch.layouts if layout.tie is not None)
     x = world.whole(batch)

@@ -74,11 +74,13 @@ LIGHT = (
 
 
 @pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.few(every=3)
 def test_both_ways_count_the_same_rows(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert compare(world, monkeypatch, BATCHES[name], range(2))
 
 
 @pytest.mark.parametrize("name", ["closed beside open", "inner join"])
+@pytest.mark.few(every=2)
 def test_both_ways_count_the_same_rows_in_scans_apart(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(reading, "MAX_GROUPS", 1)
     assert compare(world, monkeypatch, BATCHES[name], range(2))

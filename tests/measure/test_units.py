@@ -340,6 +340,7 @@ def worst(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Sequence[Dat
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=3)
 def test_no_unit_moves_more_than_claimed(con: duckdb.DuckDBPyConnection, name: str) -> None:
     found = worst(con, batch(con, name), many(), apart=True)
     assert found.laplace <= 1.0
@@ -349,6 +350,7 @@ def test_no_unit_moves_more_than_claimed(con: duckdb.DuckDBPyConnection, name: s
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=3)
 def test_nor_where_keys_dangle_and_units_are_null(con: duckdb.DuckDBPyConnection, name: str) -> None:
     found = worst(con, batch(con, name), list(databases(3, 2)), apart=False)
     assert 0.0 < found.laplace <= 1.0
@@ -356,6 +358,7 @@ def test_nor_where_keys_dangle_and_units_are_null(con: duckdb.DuckDBPyConnection
 
 
 @pytest.mark.parametrize("name", OF_UNITS)
+@pytest.mark.few(every=3)
 def test_nor_over_rows_of_units(con: duckdb.DuckDBPyConnection, name: str) -> None:
     found = worst(con, of_units(con, name), [*CROWDS, *databases(2, 3)], apart=False)
     assert max(found) <= 1.0
@@ -363,6 +366,7 @@ def test_nor_over_rows_of_units(con: duckdb.DuckDBPyConnection, name: str) -> No
 
 
 @pytest.mark.parametrize("name", OF_VALUES)
+@pytest.mark.few(every=5)
 def test_nor_where_values_are_counted(con: duckdb.DuckDBPyConnection, name: str) -> None:
     found = worst(con, of_units(con, name), [*CROWDS, *databases(2, 4)], apart=False)
     assert max(found) <= 1.0
@@ -382,6 +386,7 @@ def test_nor_in_many_such_databases(con: duckdb.DuckDBPyConnection, name: str) -
     assert max(found) <= 1.0
 
 
+@pytest.mark.long
 def test_one_scan_for_all_databases_finds_what_each_alone_gives(con: duckdb.DuckDBPyConnection) -> None:
     held = [*CROWDS[:2], *databases(2, 7, owned=True)]
     for name in BATCHES:
@@ -464,6 +469,7 @@ MUTANTS_OF_UNITS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS_OF_UNITS)
+@pytest.mark.few(every=3)
 def test_the_search_sees_units(con: duckdb.DuckDBPyConnection, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, change = MUTANTS_OF_UNITS[mutant]
     compiled = of_units(con, name)
@@ -485,6 +491,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few(every=3)
 def test_the_search_sees(con: duckdb.DuckDBPyConnection, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, change = MUTANTS[mutant]
     compiled = batch(con, name)

@@ -161,6 +161,7 @@ def test_odd_texts_are_found_in_rounds_too(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("case", [TYPED[2], TYPED[3], TYPED[6], TYPED[7]], ids=lambda case: str(case[0]))
+@pytest.mark.few("DECIMAL(18,2)")
 def test_values_of_other_types_are_found_and_counted(case: tuple[str, list[object], object], tmp_path: Path) -> None:
     kind, values, _ = case
     rows: list[Row] = [(10 * at + n, value) for at, value in enumerate(values) for n in range(3 + at)]

@@ -113,6 +113,7 @@ def test_a_long_ordered_key_is_a_curve_with_a_band() -> None:
         drawn(figure)
 
 
+@pytest.mark.long
 def test_three_keys_and_long_tables_are_cut() -> None:
     rows = [(a, b, c) for a in "ab" for b in "cd" for c in range(15)]
     table = Result.from_columns(

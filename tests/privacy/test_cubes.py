@@ -45,6 +45,7 @@ def drawn(count: int, seed: str) -> list[tuple[int, ...]]:
     return [tuple(held[at : at + SIZE]) for at in range(0, len(held), SIZE)]
 
 
+@pytest.mark.long
 def test_every_point_has_its_probability() -> None:
     assert p_value(drawn(20_000, "points"), probabilities(SIZE, SCALE, 24)) > LEVEL
 
@@ -71,6 +72,7 @@ RIGHT = draws.cube_radius
 
 
 @pytest.mark.parametrize("mutant", [accepts_all, boundary_lost, one_less])
+@pytest.mark.few(every=3)
 def test_a_nearly_right_radius_is_caught(monkeypatch: pytest.MonkeyPatch, mutant: object) -> None:
     monkeypatch.setattr(draws, "cube_radius", mutant)
     assert p_value(drawn(6_000, "mutant"), probabilities(SIZE, SCALE, 24)) < LEVEL

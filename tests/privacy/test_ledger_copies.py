@@ -120,6 +120,7 @@ def _writer(path: str, anchor: str, started: Any, go_on: Any) -> None:
             go_on.wait(60)
 
 
+@pytest.mark.long
 def test_a_backup_while_another_process_writes_is_whole(place: Place, tmp_path: Path) -> None:
     place.spend("0.001")
     context = multiprocessing.get_context("spawn")
@@ -395,10 +396,13 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> N
         assert connection.execute("PRAGMA user_version").fetchone()[0] == 1
 
 
-def test_in_any_order_of_spending_backing_up_losing_and_restoring_nothing_is_forgotten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [range(6), pytest.param(range(6, 24), marks=pytest.mark.long)], ids=["few", "many"])
+def test_in_any_order_of_spending_backing_up_losing_and_restoring_nothing_is_forgotten(
+    tmp_path: Path, turns: range
+) -> None:
     """What was spent in truth is never more than the ledger in place says, and with an anchor never less either."""
     steps = ["spend", "back up", "spend", "lose", "restore", "spend", "spend", "put back", "restore", "back up", "lose"]
-    for turn in range(24):
+    for turn in turns:
         folder = tmp_path / str(turn)
         folder.mkdir()
         place, truth = Place(folder), 0

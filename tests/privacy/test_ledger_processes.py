@@ -83,6 +83,7 @@ __import__("time").sleep(60)
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.011, 0.05])
+@pytest.mark.few("0.011")
 def test_what_was_acknowledged_before_a_kill_is_recorded(tmp_path: Path, delay: float) -> None:
     path = tmp_path / "ledger"
     script = """

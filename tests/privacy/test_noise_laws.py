@@ -64,6 +64,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("noise", "count"), CASES, ids=lambda v: getattr(v, "kind", str(v)))
+@pytest.mark.few(every=3)
 def test_draws_follow_the_law_and_wrong_scales_are_caught(
     noise: Noise, count: int, assurance: Callable[..., None]
 ) -> None:
@@ -83,6 +84,7 @@ def test_draws_follow_the_law_and_wrong_scales_are_caught(
 
 
 @pytest.mark.parametrize("exponent", [15, 60, 300])
+@pytest.mark.few("15", "60")
 def test_huge_scales_extend_their_digits_and_stay_normal(exponent: int) -> None:
     noise = Noise.gaussian(Fraction(10**exponent, 3))
     draws = sample_from(noise, 20_000, SeededSource("huge"))

@@ -31,6 +31,7 @@ def near(wins: np.ndarray, probability: float) -> bool:
 
 
 @pytest.mark.parametrize("source", [SeededSource, Coarse])
+@pytest.mark.few("SeededSource")
 def test_coins_have_their_probabilities_through_ties(source) -> None:
     # What the coins need of a real is P(u < 1/2) = 1/2 and that orders of independent ones are equally likely: both
     # hold for the coarse reals too, if ties are broken by further digits.

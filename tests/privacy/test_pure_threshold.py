@@ -119,6 +119,7 @@ def _twice(law: PureThreshold, count: int, size: int, source: EntropySource, wor
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("alone_from", _nobody), ("alone_from", _rejected), ("_of_class", _twice)])
+@pytest.mark.few(every=3)
 def test_mutants_of_the_law_are_told(name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that nobody has left out; texts that somebody has never drawn first; noise that passes twice."""
     monkeypatch.setattr(pure_threshold, name, wrong)

@@ -35,6 +35,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("epsilon", "scores", "reach"), CASES, ids=range(len(CASES)))
+@pytest.mark.few(every=5)
 def test_draws_have_the_law(epsilon: Fraction, scores: list[int], reach: list[int]) -> None:
     source = SeededSource("law")
     selection = Selection(epsilon, tuple(reach))
@@ -47,6 +48,7 @@ def test_draws_have_the_law(epsilon: Fraction, scores: list[int], reach: list[in
 
 
 @pytest.mark.parametrize("factor", [Fraction(11, 10), Fraction(9, 10), Fraction(2), Fraction(1, 2)])
+@pytest.mark.few(every=4)
 def test_a_wrong_epsilon_is_caught(factor: Fraction) -> None:
     """The test above has power: draws at another epsilon fail it."""
     source = SeededSource("wrong")

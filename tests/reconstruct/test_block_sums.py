@@ -69,6 +69,7 @@ def test_sums_over_many_blocks_miss_as_often_as_they_say() -> None:
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(1), Fraction(3)])
+@pytest.mark.few("scale0", "scale1")
 def test_integers_miss_no_more_often(scale: Fraction) -> None:
     """Every combination of a block of three within 20 scales, weighed by its probability."""
     side = np.arange(-int(20 * scale) - 3, int(20 * scale) + 4)

@@ -106,6 +106,7 @@ def covered(found: Derived, truth: float) -> float:
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("size", [100, 250, 2000])
+@pytest.mark.few("100-gaussian", "250-gaussian", "2000-laplace", "2000-gaussian")
 def test_counts_sums_and_averages(kind: str, size: int) -> None:
     table = table_of(size, 55, 20)
     estimates, rows, s = released(kind, [table], 2, 1)
@@ -126,6 +127,7 @@ def test_small_groups(kind: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.9, 1.1])
+@pytest.mark.few(every=2)
 def test_wrong_noise_is_seen(scale: float) -> None:
     """Intervals for a tenth less or more noise than there is are found out."""
     table = table_of(250, 55, 20)
@@ -141,6 +143,7 @@ def test_wrong_noise_is_seen(scale: float) -> None:
     ("size", "sample", "most"),
     [(5, True, 1.0), (150, False, 0.985), pytest.param(2000, True, 0.96, marks=pytest.mark.long)],
 )
+@pytest.mark.few("5-True-1.0-gaussian", "150-False-0.985-gaussian")
 def test_variances(kind: str, size: int, sample: bool, most: float) -> None:
     """Never below 95 % by more than chance; above it where the mean is poorly known."""
     table = table_of(size, 55, 20)

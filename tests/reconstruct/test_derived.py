@@ -116,6 +116,7 @@ def test_linear_formulas_are_as_other_answers() -> None:
 
 
 @pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.few(every=3)
 def test_groups_do_not_meet_and_sparse_is_dense(name: str) -> None:
     g = 5
     rng = np.random.default_rng(3)
@@ -153,6 +154,7 @@ def test_units_and_centres_of_averages_and_variances(sample: bool) -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.few(every=3)
 def test_within_bounds_nothing_is_missing(name: str, noise: Noise) -> None:
     """From no noise to noise that drowns everything, zeros included; value and interval within bounds and in order."""
     rng = np.random.default_rng(5)

@@ -79,6 +79,7 @@ def test_without_noise_it_is_the_fit(what: str, at: int) -> None:
 @pytest.mark.parametrize(
     ("deviation", "noise"), [(8.0, GAUSSIAN), (30.0, GAUSSIAN), (20.0, LAPLACE)], ids=["small", "large", "laplace"]
 )
+@pytest.mark.few("small", "large")
 def test_intervals_of_coefficients_cover_and_values_are_unbiased(deviation: float, noise: Noise) -> None:
     world = World(2_000, deviation, noise)
     low, high = binom.ppf([1e-6, 1 - 1e-6], TIMES, 0.95) / TIMES

@@ -66,6 +66,7 @@ def test_without_noise_independence_is_pearsons() -> None:
 
 
 @pytest.mark.parametrize("deviation", [1.0, pytest.param(10.0, marks=pytest.mark.long), 40.0])
+@pytest.mark.few("1.0")
 def test_a_table_without_dependence_rejects_one_in_twenty(deviation: float) -> None:
     generator = np.random.default_rng(4)
     cells = np.outer([0.2, 0.5, 0.3], [0.15, 0.25, 0.3, 0.3]).ravel()
@@ -112,6 +113,7 @@ def test_gini_is_the_mean_distance_over_twice_the_mean() -> None:
 
 
 @pytest.mark.parametrize("deviation", [2.0, pytest.param(8.0, marks=pytest.mark.long), 30.0])
+@pytest.mark.few("30.0")
 def test_laplace_noise_rejects_one_in_twenty_too(deviation: float) -> None:
     noise = pure_noise(1, Fraction(1, 1000))
     generator = np.random.default_rng(9)
@@ -131,6 +133,7 @@ def test_laplace_noise_rejects_one_in_twenty_too(deviation: float) -> None:
 
 
 @pytest.mark.parametrize("blocks", [(12,), pytest.param((3, 3, 3, 3), marks=pytest.mark.long)])
+@pytest.mark.long
 def test_noise_in_blocks_rejects_no_more(blocks: tuple[int, ...]) -> None:
     """Coordinates of a block are large together: at the level of 1 % a normal law rejects 3 %."""
     noise = pure_noise(1, Fraction(1, 1000), blocks)

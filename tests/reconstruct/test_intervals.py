@@ -165,6 +165,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize("noise", SMALL, ids=str)
 @pytest.mark.parametrize("alpha", [0.3, 0.05, 1e-3])
+@pytest.mark.few(every=5)
 def test_a_coarse_lattice_is_covered_and_not_wastefully(noise: Noise, alpha: float) -> None:
     for weights in COMBINATIONS:
         h = half_widths(np.array([weights], dtype=float), noise, alpha)[0]

@@ -65,6 +65,7 @@ def test_gaussian_deviations_are_the_quantile() -> None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("family", ["ranges", "prefixes"])
+@pytest.mark.few(every=3)
 def test_errors_match_a_monte_carlo(family: str, noise: str) -> None:
     """Answers of 3,000 drawn measurements of zeros: variances within 5.2 deviations of their own, no bias."""
     n, draws = 60, 3000

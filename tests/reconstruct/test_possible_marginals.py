@@ -93,6 +93,7 @@ def test_the_proof_holds_wherever_the_search_ends(most: int) -> None:
     assert tight < (0.05 if most == 2000 else 1.0)  # the bound is no empty one
 
 
+@pytest.mark.long
 def test_it_pays_and_is_never_worse() -> None:
     gained = []
     for seed in range(20):

@@ -212,6 +212,7 @@ def test_extremes_need_rows_beyond_one_standard_error() -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("size", [5, 150])
+@pytest.mark.few(every=3)
 def test_coverage(size: int, noise: Noise) -> None:
     """At least 95 % where the tests may err on both sides; 4000 releases, sd 0.35 %, so 93.3 % is 4.9 of them."""
     releases = 4000

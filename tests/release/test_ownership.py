@@ -15,6 +15,7 @@ BATCH = "SELECT COUNT(*) AS n FROM students"
 
 
 @pytest.mark.parametrize("kind", ["database", "text"])
+@pytest.mark.few("text")
 def test_another_file_is_never_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "mine.duckdb"
     if kind == "database":

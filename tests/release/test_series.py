@@ -119,6 +119,7 @@ def test_a_trend_that_shows_its_intervals_is_drawn_as_it_is(store: ReleaseStore)
         "CREATE TABLE main.{1} AS FROM main.{0}",
     ],
 )
+@pytest.mark.few(every=2)
 def test_rows_of_no_release_or_of_another_period_are_found(store: ReleaseStore, change: str) -> None:
     made = [of_period(1, 1.0), of_period(2, 2.0)]
     store.write(*made)

@@ -52,6 +52,7 @@ def sandbox():
 
 
 @pytest.mark.parametrize("sql", TOGETHER + APART)
+@pytest.mark.few(every=3)
 def test_every_replicate_is_that_of_the_query_alone(sandbox, sql):
     held = sandbox.connection
     query = Query(parsed(sql), {"t": table()})

@@ -105,6 +105,7 @@ def of_another_norm(law):
 @pytest.mark.parametrize(
     "case", [case if case in ("norm blocks", "boxes") else pytest.param(case, marks=pytest.mark.long) for case in CASES]
 )
+@pytest.mark.few("boxes-pure")
 def test_the_spread_is_the_standard_error_and_mutants_fall(case, noise, tmp_path, monkeypatch):
     batch, made_so = CASES[case]
     if case == "norm blocks" and noise == "gaussian":

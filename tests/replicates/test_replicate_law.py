@@ -55,6 +55,7 @@ def agrees(noise, covariance):
     return bool(np.all(np.abs(found - expected) <= SLACK * expected + 1e-9 * size))
 
 
+@pytest.mark.few("gaussian")
 def test_the_law_is_the_exact_one_and_mutants_fall(world):
     _, plan, rel = world
     noise, held = drawn(rel), exact(plan)
@@ -79,6 +80,7 @@ def test_the_noise_itself_has_its_law():
             assert abs((held == value).mean() - chance) < 5 * (chance / held.size) ** 0.5
 
 
+@pytest.mark.few("gaussian")
 def test_the_same_numbers_every_time_and_more_begin_with_fewer(world):
     con, plan, rel = world
     few, many = rel.draws("by_g", 20), rel.draws("by_g", 50)
@@ -91,6 +93,7 @@ def test_the_same_numbers_every_time_and_more_begin_with_fewer(world):
         assert same.draws("by_g", 20) == few
 
 
+@pytest.mark.few("gaussian")
 def test_parts_add_up_in_every_replicate(world):
     """The total is not asked apart from its groups: one reconstruction, one noise."""
     _, _, rel = world
@@ -98,6 +101,7 @@ def test_parts_add_up_in_every_replicate(world):
     assert np.allclose(by_g.groupby("replicate")["n"].sum(), total["n"], atol=1e-6)
 
 
+@pytest.mark.few("gaussian")
 def test_formulas_and_outer_sql_are_those_of_the_replicate(world):
     _, _, rel = world
     by_g, ranked = rel.draws("by_g", 30).df(), rel.draws("ranked", 30)
@@ -113,6 +117,7 @@ def test_formulas_and_outer_sql_are_those_of_the_replicate(world):
     assert np.allclose([row[3] for row in got], [row[3] for row in again])
 
 
+@pytest.mark.few("gaussian")
 def test_quantiles_of_a_replicate_are_those_of_its_counts(world):
     """Their spread is that of a table whose counts are as uncertain; never outside the domain."""
     _, _, rel = world
@@ -122,6 +127,7 @@ def test_quantiles_of_a_replicate_are_those_of_its_counts(world):
     assert held["m"].nunique() > 2
 
 
+@pytest.mark.long
 def test_releases_vary_together_where_they_rest_on_one_measurement(tmp_path):
     con = connect(tmp_path)
     first = con.run("CREATE VIEW cells AS SELECT g, k, COUNT(*) AS n FROM t GROUP BY g, k", epsilon=1, delta=1e-9)
@@ -146,6 +152,7 @@ def test_releases_vary_together_where_they_rest_on_one_measurement(tmp_path):
     assert (np.array(better["rolled"].column("n_stderr")) < np.array(free["rolled"].column("n_stderr"))).all()
 
 
+@pytest.mark.few("gaussian")
 def test_draws_cost_nothing_and_say_what_they_cannot(world):
     con, _, rel = world
     before = con.budget.charges

@@ -34,6 +34,7 @@ def con(tmp_path_factory):
     return held
 
 
+@pytest.mark.long
 def test_counts_move_as_poisson_numbers_and_sums_with_their_rows(con, tmp_path):
     (n, s, *_), (total, whole) = moves(con, 1)
     exact = duckdb.sql(
@@ -96,6 +97,7 @@ def test_what_sampling_cannot_tell_is_refused(con):
         con.sql("SELECT n FROM total", population="sample")
 
 
+@pytest.mark.long
 def test_a_cursor_adds_sampling_as_a_query_does(con):
     asked = "SELECT g, n / 2 AS half FROM by_g ORDER BY g"
     wider = con.sql(asked, errors=True, population="sample")

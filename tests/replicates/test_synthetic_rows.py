@@ -233,6 +233,7 @@ def test_files_and_questions(con: dpsql.Connection, tmp_path: Path) -> None:
         ),
     ],
 )
+@pytest.mark.few(every=3)
 def test_releases_without_tables_of_counts_are_refused(con: dpsql.Connection, sql: str, why: str) -> None:
     release = con.run(sql, epsilon=1)
     with pytest.raises(dpsql.DataError, match=why):

@@ -117,6 +117,7 @@ def test_an_answer_without_rows(con):
     assert found.fetchall() == []
 
 
+@pytest.mark.long
 def test_names_of_releases_and_columns(con):
     plain = con.sql("SELECT g, n + 1 AS m FROM by_g", errors=True)
     assert con.sql("SELECT g, n + 1 AS m FROM dp.by_g", errors=True) == plain
@@ -130,6 +131,7 @@ def test_names_of_releases_and_columns(con):
     assert con.sql("SELECT * FROM by_k", errors=True) == con.sql("SELECT * FROM by_k")
 
 
+@pytest.mark.long
 def test_the_level_and_the_same_answer_every_time(con):
     sql = "SELECT g, GREATEST(n, 100) AS m FROM by_g"
     wide, narrow = con.sql(sql, errors=True, alpha=0.01), con.sql(sql, errors=True, alpha=0.3)
@@ -158,6 +160,7 @@ def test_what_has_no_errors_gets_clear_words(con):
         con.sql("SELECT nothing FROM by_g", errors=True)
 
 
+@pytest.mark.long
 def test_a_query_that_fails_on_some_replicates(con):
     """On few of them it does not matter; the release itself decides nothing that its replicates could not."""
     n = max(con.sql("SELECT n FROM by_g").column("n"))
@@ -166,6 +169,7 @@ def test_a_query_that_fails_on_some_replicates(con):
     assert con.sql(f"SELECT CAST(MAX(n) - {n - 100} AS UTINYINT) AS m FROM by_g", errors=True).column("m") == [100]
 
 
+@pytest.mark.long
 def test_renamed_results_and_local_releases(tmp_path):
     con = connect(tmp_path, POLICY.replace("delta = 1e-9", "delta = 1e-9\nlocal_epsilon = 2").replace(
         'unit = "row"', 'unit = "row"\nrows_public = true'))  # fmt: skip
@@ -246,6 +250,7 @@ def test_an_end_beyond_the_replicates_is_as_far_as_normal_noise_would_be():
     assert ranks.high[0] == round(ranks.high[0])
 
 
+@pytest.mark.long
 def test_a_picture_of_what_is_computed_has_error_bars(con):
     drawn = con.sql("SELECT g, s / n AS r FROM by_g WHERE n > ?", [0]).plot()
     wanted = con.sql("SELECT g, s / n AS r FROM by_g WHERE n > 0", errors=True).plot(value="r")

@@ -71,6 +71,7 @@ def test_an_agent_looks_plans_runs_and_asks_again(agent: Agent, tmp_path: Path) 
         ("ask_releases", "SELECT * FROM nothing", None, SQLError, "nothing"),
     ],
 )
+@pytest.mark.few(every=3)
 def test_an_agent_is_refused_with_what_to_do(
     agent: Agent, tool: str, text: str, budget: dict[str, str] | None, kind: type[Exception], said: str
 ) -> None:

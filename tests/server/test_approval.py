@@ -111,6 +111,7 @@ def test_a_text_that_changes_after_the_approval_waits_again(running: Running, cu
         assert ann.ask(text).notices[0].startswith("charged")
 
 
+@pytest.mark.long
 def test_an_approval_of_one_parameter_is_none_of_another(running: Running, custodian: Custodian) -> None:
     text, filled = "SELECT COUNT(*) AS n FROM visits WHERE age = $1", "SELECT COUNT(*) AS n FROM visits WHERE age = 33"
     with signed_in(running) as ann, signed_in(running, "bob") as bob:

@@ -118,6 +118,7 @@ def test_a_token_is_needed_and_ends_with_its_account(world: World, monkeypatch: 
     world.flights._asking.clear()
 
 
+@pytest.mark.long
 def test_a_call_counts_until_its_stream_ends(world: World) -> None:
     flights = world.flights
     with flight.connect(f"grpc://127.0.0.1:{flights.port}") as client:

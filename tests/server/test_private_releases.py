@@ -50,6 +50,7 @@ def test_an_account_sees_its_own_releases(running: Running) -> None:
 
 
 @pytest.mark.parametrize("name", ["bob", "Ann", "eve"])
+@pytest.mark.few(every=2)
 def test_nobody_else_sees_them(running: Running, name: str) -> None:
     probes = (
         "SHOW TABLES",

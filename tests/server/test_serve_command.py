@@ -105,6 +105,7 @@ def test_an_analyst_is_added_changed_and_removed(run: Run, folder: Path) -> None
         (("add", "ann", "--epsilon", "1", "--password-file", "/no/such"), "No such file"),
     ],
 )
+@pytest.mark.few(every=2)
 def test_what_cannot_be_given_is_refused(run: Run, words: tuple[str, ...], said: str) -> None:
     run("add", "bob", "--epsilon", "1")
     assert said in run(*words)["error"]["message"]

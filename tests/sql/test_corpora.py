@@ -18,6 +18,7 @@ def worlds() -> dict[str, World]:
 
 
 @pytest.mark.parametrize("corpus", NAMES)
+@pytest.mark.few("clickbench")
 def test_statements_are_understood_or_refused_as_marked(worlds: dict[str, World], corpus: str) -> None:
     world = worlds[corpus]
     found = {question.name: world.refusal(question.sql) for question in questions(corpus)}

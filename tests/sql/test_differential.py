@@ -177,8 +177,8 @@ def test_batches_too_large_are_no_checked_batches(pipeline: Pipeline, monkeypatc
             raise SQLError("9 corners, at most 8 are planned: split the batch")
 
     monkeypatch.setattr("test_differential.compare", every_other)
-    tally = _run(pipeline, 1, 10)
-    assert (len(tally.checked), tally.refused) == (10, 9)
+    tally = _run(pipeline, 1, 4)
+    assert (len(tally.checked), tally.refused) == (4, 3)
 
 
 # -- the comparison has power --------------------------------------------------------------------
@@ -200,11 +200,13 @@ FAULTS: dict[str, tuple[str, Any]] = {
 FAULTY = 15  # batches of a part in which each of the faults is seen
 
 
+@pytest.mark.long
 def test_the_same_batches_without_a_fault_hold(pipeline: Pipeline) -> None:
     _holds(pipeline, 7, FAULTY)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.few(every=2)
 def test_faults_are_seen(pipeline: Pipeline, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
     # A number past its bounds is in the answer, or past what the scan's words hold.

@@ -178,6 +178,7 @@ def test_each_function_is_duckdbs(expression: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+@pytest.mark.few("0")
 def test_random_expressions_are_duckdbs_and_never_fail(seed: int) -> None:
     rng = random.Random(seed)
     answered = sum(_check(rng.choice(KINDS)(rng, rng.choice([1, 2, 2, 3]))) for _ in range(110))
@@ -206,6 +207,7 @@ RISING = ["i8 // 3", "i64 // 10 + 1", "5 - i32", "i32 * 2 - 7", "dec * 3", "roun
 
 
 @pytest.mark.parametrize("expression", RISING)
+@pytest.mark.few(every=6)
 def test_rising_functions_are_cut_where_they_change(expression: str) -> None:
     typed = value_of(parsed(expression), scope_of(TABLE))
     if typed.kind == "date":

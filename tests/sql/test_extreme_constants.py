@@ -96,6 +96,7 @@ def test_numbers_past_every_type_are_refused(con: dpsql.Connection, batch: str) 
         (f"1e0 * {'*'.join(['9' * 60] * 4)} * {'*'.join(['9' * 60] * 4)} > x", f"x < {INF}"),
     ],
 )
+@pytest.mark.few(every=4)
 def test_conditions_mean_what_duckdb_says(con: dpsql.Connection, condition: str, same: str | None) -> None:
     """``same``: the condition with NULL in place of what has no value, where DuckDB would compare NaN as a number."""
     with duckdb.connect(str(con.releases_path.parent / "t.duckdb"), read_only=True) as plain:

@@ -66,6 +66,7 @@ def _keyed(rows: list[tuple[Any, ...]], keys: list[int], domains: list[Any]) -> 
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+@pytest.mark.few(every=3)
 def test_batch_is_answered_as_duckdb_answers_it(path: Path) -> None:
     policy, rows, batches = _read(path)
     con, clean = duckdb.connect(), duckdb.connect()

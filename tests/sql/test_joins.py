@@ -130,6 +130,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("source", SAME)
+@pytest.mark.few(every=2)
 def test_rows_are_those_of_duckdb(con: duckdb.DuckDBPyConnection, source: str) -> None:
     row = con.execute(f"SELECT count(*) FROM {source}").fetchone()
     assert row is not None

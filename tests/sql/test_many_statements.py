@@ -58,6 +58,7 @@ def test_duckdb_says_the_same_of_every_number_in_a_comparison() -> None:
                 assert all(one == said[0] for one in said), kind
 
 
+@pytest.mark.long
 def test_nodes_are_those_of_a_walk() -> None:
     for seed in range(20):
         rng = random.Random(seed)

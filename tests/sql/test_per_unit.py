@@ -384,7 +384,8 @@ SELECT COUNT(*) FROM visits v WHERE (pid, mass) IN (SELECT pid, mass FROM visits
 """
 
 
-def test_one_unit_moves_its_own_row_alone() -> None:
+@pytest.mark.parametrize("worlds", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_one_unit_moves_its_own_row_alone(worlds: int) -> None:
     """Neighbours, in any order of rows, over values with many ties, NULL, both zeros, NaN and infinity."""
     random = np.random.default_rng(19)
     con = duckdb.connect()
@@ -409,7 +410,7 @@ def test_one_unit_moves_its_own_row_alone() -> None:
 
     days = [None, "2020-01-01", "2020-01-02"]
     masses = [None, 0.0, -0.0, float("nan"), float("inf"), 2.5]
-    for _ in range(2):
+    for _ in range(worlds):
         units, wards = random.choice([None, 1, 2, 3, 4], 40), random.choice([None, "a", "b", "c", "z"], 40)
         costs, when, how = random.integers(0, 4, 40) * 10, random.choice(days, 40), random.choice(masses, 40)
         rows = list(zip(units, wards, costs.tolist(), [1] * 40, when, how, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -68,7 +69,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
 
 
 # (batch, a fragment of the message, line and column or None)
-REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
+REFUSED: list[Any] = [  # SQL, what is said, line and column
     # Each of these succeeds on one table and fails on its neighbour, in DuckDB.
     ("SELECT count(*) FROM p WHERE txt=7", "compare it with a string", (1, 30)),
     ("SELECT sum(big::HUGEINT*18446744073709551616::HUGEINT) FROM p", "needs bounds", (1, 12)),
@@ -240,7 +241,12 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM p;" * 20_001, "20,001 statements, at most 20,000", None),
     ("SELECT count(*) FROM p" + " " * 8_000_000, "at most 8,000,000 are read", None),
     ("/*" * 1_000_000, "", None),
-    ("SELECT count(*) FROM p WHERE " + " OR ".join(f"age={i} AND id={i}" for i in range(2900)), "too many parts", None),
+    pytest.param(
+        "SELECT count(*) FROM p WHERE " + " OR ".join(f"age={i} AND id={i}" for i in range(2900)),
+        "too many parts",
+        None,
+        marks=pytest.mark.long,
+    ),
 ]
 
 
@@ -307,6 +313,7 @@ def test_a_batch_is_text() -> None:
         parse(b"SELECT 1")  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_long_chains_are_answered(con: dpsql.Connection) -> None:
     chain = " AND ".join(["age > 1"] * 5_000)
     assert con.plan(f"SELECT count(*) FROM p WHERE {chain}", epsilon=1.0).cells == 1

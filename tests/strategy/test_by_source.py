@@ -54,6 +54,7 @@ def symmetric(g: int, most: int) -> float:
 
 
 @pytest.mark.parametrize(("groups", "most"), [(2, 2), (4, 4), (12, 12), (50, 10), (50, 50)])
+@pytest.mark.few("2-2", "4-4", "50-10")
 def test_groups_that_are_alike_have_the_closed_form(groups: int, most: int) -> None:
     W = counts((groups, 1, most))
     found = strategy.select(W, "gaussian")
@@ -89,6 +90,7 @@ CASES = {
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.few(every=4)
 def test_unlisted_plans_hold_against_the_listed_optimum(name: str, noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     W = CASES[name]
     listed = strategy.select(W, noise)

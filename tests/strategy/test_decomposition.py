@@ -56,6 +56,7 @@ def test_decomposition_of_a_low_rank_workload():
     assert np.sum(found.left**2) < np.sum(W**2)  # better than noise on the cells
 
 
+@pytest.mark.long
 def test_too_small_a_rank_is_far_worse():
     W = workload.wrelated(20, 40, 6, 0).matrix()
     assert decompose(W, rank=4, gamma=1e-2).residual > 1.0
@@ -63,6 +64,7 @@ def test_too_small_a_rank_is_far_worse():
 
 
 @pytest.mark.parametrize("make", [workload.wdiscrete, workload.wrange])
+@pytest.mark.few(every=2)
 def test_rows_beyond_the_rank_change_little(make):
     # Section 6.1: stable from 1.2 times the rank on. Rows beyond the rank that vanish must be left alone.
     W = make(16, 32, 0)

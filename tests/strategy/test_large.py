@@ -84,6 +84,7 @@ def test_column_generation_over_boxes_without_axes():
     assert plain.lower <= found.upper * (1 + 1e-5)
 
 
+@pytest.mark.long
 def test_a_large_batch_is_certified_and_quick():
     W = batch(first=93, second=36, third=16, seed=1)
     assert W.shape[1] == 53_568

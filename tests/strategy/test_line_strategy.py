@@ -89,6 +89,7 @@ def test_bounds_are_those_of_the_dense_gram_matrix(family: str, n: int) -> None:
     assert found.lower_bound >= found.svd_bound * (1 - 1e-9)
 
 
+@pytest.mark.long
 def test_a_million_cells() -> None:
     """Planned in a second or two, nothing of the size of the ranges; the certified gap is 2.6 %."""
     found = line_strategy(1_000_000, "ranges", "gaussian")

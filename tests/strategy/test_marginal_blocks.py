@@ -129,6 +129,7 @@ def test_selection_over_ten_to_the_ten_cells():
     assert S.error(workload.marginals((10,) * 10, 3)) == float("inf")
 
 
+@pytest.mark.long
 def test_written_out_is_the_same_strategy():
     W = BATCHES["unequal"]
     S = strategy.select(W, "laplace", "marginal-blocks")

@@ -42,6 +42,15 @@ def nuclear(M):
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.few(
+    "gaussian-prefix",
+    "gaussian-equal rows",
+    "gaussian-product",
+    "gaussian-marginals",
+    "laplace-equal rows",
+    "laplace-count and sum",
+    "laplace-predicates",
+)
 def test_the_largest_error_is_least_and_told_from_the_integers(name, noise):
     W = FAMILIES[name]
     total, least = strategy.select(W, noise), strategy.select(W, noise, objective="max")

@@ -36,6 +36,7 @@ def by_hand(S: strategy.MatrixStrategy) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("m", "error"), [(4, 14.0), (6, 36.0)])
+@pytest.mark.few(every=2)
 def test_overlapping_filters_reach_the_hull_of_their_records(m: int, error: float) -> None:
     """m (m + 2)(m + 3) / 12; Laplace noise stays Laplace noise, and worse."""
     S, laplace = (strategy.select(filters(m), noise=noise) for noise in ("pure", "laplace"))
@@ -54,6 +55,7 @@ def test_rows_of_signs_reach_the_cube() -> None:
     assert S.expected / bounds.svd_bound(W) < 1.6
 
 
+@pytest.mark.long
 def test_pure_is_never_worse_than_laplace_and_keeps_it_where_it_is_best() -> None:
     for W in (workload.prefix(16), workload.identity(8), workload.random_ranges(10, 64, 1)):
         pure, laplace = (strategy.select(W, noise=noise) for noise in ("pure", "laplace"))
@@ -71,6 +73,7 @@ def test_a_little_less_error_in_blocks_is_not_taken() -> None:
     assert S.blocks == ()
 
 
+@pytest.mark.long
 def test_parts_of_a_batch_are_mixed() -> None:
     """Filters in a block beside a histogram in single counts, by shares of epsilon."""
     axes = np.array(list(itertools.product((0, 1), (0, 1), (0, 1), range(12)))).T

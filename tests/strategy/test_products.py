@@ -131,6 +131,7 @@ def test_pairs_of_prefixes_are_certified() -> None:
         assert S.gap < most
 
 
+@pytest.mark.long
 def test_the_largest_error_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.strategy.kronecker.largest._ROUNDS", 4)
     columns, sets = some("prefixes")

@@ -32,6 +32,7 @@ def ratio(W, method):
         ((2, 2, 2, 2, 2, 2), "eigen-design", 1.0),
     ],
 )
+@pytest.mark.few(every=3)
 def test_reference_figures(shape, method, figure):
     # Sizes of two cells a factor multiply: ten of them give 2.000 in Li and Miklau 2013, Table 2.
     assert ratio(workload.all_range(shape), method) == pytest.approx(figure, rel=6e-4)

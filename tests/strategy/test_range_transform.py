@@ -28,6 +28,7 @@ def test_reference_figures(n, figure):
     assert R.error() / R.bound == pytest.approx(figure, abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_million_cells():
     R = range_transform(2**20)
     assert 1.0 <= R.error() / R.bound <= 1.02

@@ -82,6 +82,7 @@ def test_every_int64_is_measured_exactly():
     assert whole.integers({(0, 1, 2): x}) == list(dense(whole) @ x.ravel().astype(object))
 
 
+@pytest.mark.long
 def test_unbiased_consistent_and_of_the_stated_variance():
     S = residual_strategy(workload.marginals(SIZES, sets=SETS))
     rng, runs = np.random.default_rng(9), 3000

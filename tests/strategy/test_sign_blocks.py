@@ -60,7 +60,7 @@ def test_wide_marginals_have_no_cliff(d: int, order: int, ratio: float) -> None:
 
 
 def test_the_better_of_tables_and_signs_is_taken() -> None:
-    few, many = workload.marginals([2] * 5, 2), workload.marginals([2] * 20, 2)
+    few, many = workload.marginals([2] * 5, 2), workload.marginals([2] * 12, 2)
     assert strategy.select(few, noise="pure").method != "sign-blocks"
     S = strategy.select(many, noise="pure")
     assert S.method == "sign-blocks"

@@ -73,6 +73,7 @@ def interval(S, R, law, runs=RUNS):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("method", [m for m in strategy.CATALOGUE if m != "norm-blocks"])
+@pytest.mark.few(every=6)
 def test_predicted_errors_of_every_method(method, noise):
     W = RANGES if method == "range-transform" else STACK
     S = strategy.select(W, noise, method=method)

@@ -147,6 +147,7 @@ def test_a_run_without_a_budget_gives_the_free_answer_or_says_that_there_is_none
     [["--fresh"], ["--no-earlier"], ["--delta", "1e-9"], ["--estimates", "whole"], ["--objective", "max"]],
     ids=["fresh", "no earlier", "delta", "estimates", "objective"],
 )
+@pytest.mark.few(every=2)
 def test_what_no_release_can_give_needs_a_budget(
     dpsql: Run, capsys: pytest.CaptureFixture[str], option: list[str]
 ) -> None:

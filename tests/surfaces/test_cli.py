@@ -257,6 +257,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
+@pytest.mark.few(every=3)
 def test_wrong_input_is_one_line_and_exit_code_1(place: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
     argv, part = WRONG[case]
     assert main(argv) == 1

@@ -57,6 +57,7 @@ def spent(capsys: pytest.CaptureFixture[str]) -> float:
     return found
 
 
+@pytest.mark.long
 def test_one_query_in_every_format(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "run", "one.sql", *P, "--epsilon", "1")
     query = ["sql", "SELECT town, round(n) AS n, NULL AS none, '' AS empty, 'a,\"b' AS odd FROM by_town", *P]
@@ -123,6 +124,7 @@ def test_several_results_need_a_folder_and_that_is_said_before_the_charge(
     ]
 
 
+@pytest.mark.long
 def test_a_release_is_exported_in_every_format(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "run", "batch.sql", *P, "--epsilon", "1")
     told(capsys, "run", "one.sql", *P, "--epsilon", "1")
@@ -174,6 +176,7 @@ def test_rename_and_drop(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert spent(capsys) == 1
 
 
+@pytest.mark.long
 def test_reports_are_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = ["report", "plan", "batch.sql", *P, "--epsilon", "1"]
     assert "Written to plan.html" in told(capsys, *plan, "-o", "plan.html")

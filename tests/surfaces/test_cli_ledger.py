@@ -71,6 +71,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("witness", ["anchor", "releases"])
+@pytest.mark.few("releases")
 def test_every_command_notices_an_older_ledger(place: Path, witness: str, capsys: pytest.CaptureFixture[str]) -> None:
     if witness == "releases":
         (place / "p.toml").write_text(POLICY.replace('anchor = "elsewhere/x.anchor"\n', ""))
@@ -141,6 +142,7 @@ def test_a_backup_is_restored_and_what_was_lost_is_charged(place: Path, capsys: 
     assert again.cost == 0.25
 
 
+@pytest.mark.long
 def test_the_custodians_word_counts_where_no_anchor_does(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "p.toml").write_text(POLICY.replace('anchor = "elsewhere/x.anchor"\n', ""))
     run(FIRST)

@@ -171,6 +171,7 @@ PROBES = [
 
 
 @pytest.mark.parametrize(("sql", "columns", "rows"), PROBES, ids=[p[0] for p in PROBES])
+@pytest.mark.few(every=3)
 def test_a_probe_costs_nothing_and_scans_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, columns: list[tuple[str, str]], rows: list[Any]
 ) -> None:
@@ -564,6 +565,7 @@ def test_threads_share_a_connection(con: dpsql.Connection) -> None:
     assert con.budget.spent == pytest.approx(4)
 
 
+@pytest.mark.long
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     root = Path(__file__).parents[2]
     shutil.copy(root / "sql_examples" / "rand_hie.toml", tmp_path)

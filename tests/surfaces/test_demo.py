@@ -11,6 +11,7 @@ import pytest
 from dpsql.surfaces.cli import main
 
 
+@pytest.mark.long
 def test_demo_answers_and_a_second_run_is_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = tmp_path / "demo"
     assert main(["demo", "--directory", str(where)]) == 0

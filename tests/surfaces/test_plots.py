@@ -58,6 +58,7 @@ def test_a_plan_is_drawn_beside_one_by_one_and_the_bound(con: dpsql.Connection) 
     assert "certified within" in mine.axes[-1].get_title(loc="left")
 
 
+@pytest.mark.long
 def test_workload_and_strategy_of_a_plan(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, epsilon=1, delta="1e-9")
     figure = plots.plot_workload(plan)
@@ -72,6 +73,7 @@ def test_workload_and_strategy_of_a_plan(con: dpsql.Connection) -> None:
         assert picture_bytes(made).startswith(b"<?xml")
 
 
+@pytest.mark.long
 def test_blocks_are_drawn_by_the_columns_that_they_name(tmp_path: Path) -> None:
     names = [f"c{i}" for i in range(12)]
     (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join("1" * 12) + "\n")

@@ -101,6 +101,7 @@ def test_a_plan_as_a_page_spends_nothing(con: dpsql.Connection) -> None:
     assert report_plan(plan).count("<figure>") == 3  # no budget, no picture of it
 
 
+@pytest.mark.long
 def test_a_release_as_a_page_comes_from_the_releases_file_alone(con: dpsql.Connection) -> None:
     first = con.run(BATCH, 0.5, label="ann <b>")
     con.run("SELECT k, COUNT(*) AS n FROM t GROUP BY k", 0.25, delta="1e-9")

@@ -100,6 +100,7 @@ def _labels(cells: Cells, blocks: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.few(every=5)
 def test_labels_are_those_of_every_row(seed: int) -> None:
     rng = random.Random(seed)
     keys = {}

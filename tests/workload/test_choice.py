@@ -128,6 +128,7 @@ def test_an_or_over_many_pairs_of_columns_is_answered_whatever_their_order() -> 
     assert batch.cells < 1000
 
 
+@pytest.mark.long
 def test_a_condition_that_no_order_of_columns_untangles_is_refused_soon() -> None:
     # Each column meets three others, far apart: whatever comes first, much stays open.
     meets = " OR ".join(f"(p{i} = 1 AND p{(i * k + 7 * k) % 40} = 2)" for i in range(40) for k in (3, 11, 17))

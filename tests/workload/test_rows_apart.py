@@ -148,9 +148,9 @@ def sweep(count: int, seed: int) -> tuple[int, int]:
 
 
 def test_no_rows_apart_move_more_than_claimed() -> None:
-    equal, less = sweep(24, 1)
+    equal, less = sweep(8, 1)
     assert equal >= 4
-    assert less >= 8
+    assert less >= 4
 
 
 @pytest.mark.long
@@ -214,6 +214,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few("a class too few", "what cancels counted twice", "levels doubled", "pairs forgotten")
 def test_the_search_sees(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     MUTANTS[mutant](monkeypatch)
     # The second check is a mutant of its own: here only what is reached counts.
@@ -288,6 +289,7 @@ def test_a_region_of_few_groups_holds_few_rows(region: str, per: str) -> None:
         (WEEKS, 3, 2, "week", 1.3),
     ],
 )
+@pytest.mark.few(every=2)
 def test_plans_are_certified_for_what_units_can_do(sql: str, most: int, rows: int, per: str, far: float) -> None:
     """Error and lower bound on both sides of the least over all that a unit can change, which is solved apart.
 
@@ -317,6 +319,7 @@ def test_plans_are_certified_for_what_units_can_do(sql: str, most: int, rows: in
     assert found.lower_bound >= true.lower / far
 
 
+@pytest.mark.long
 def test_tables_that_break_a_bound_lose_no_more_than_claimed() -> None:
     """Histograms of one table keep the same rows of a unit, within the bound."""
     rng = np.random.default_rng(7)

@@ -143,6 +143,7 @@ TIED = (
 
 
 @pytest.mark.parametrize("number", range(len(TIED)))
+@pytest.mark.few("1")
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
     ask = TIED[number]
     found: list[Enumerated] | None = None
@@ -182,6 +183,7 @@ def hold_neighbours(world: World, folder: Path, ask: Ask, seed: int) -> float:
     return norm(plan, np.array(changes)) / plan.sensitivity
 
 
+@pytest.mark.long
 def test_whole_tables_lose_what_a_person_adds(world: World, tmp_path: Path) -> None:
     found = [hold_neighbours(world, tmp_path, ask, seed) for seed, ask in enumerate(asks(3, 4))]
     assert max(found) <= 1.0
@@ -407,6 +409,7 @@ def caught(world: World, folder: Path, ask: Ask) -> bool:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few(every=4)
 def test_the_search_sees(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     change, ask = MUTANTS[mutant]
     change(monkeypatch)
@@ -414,5 +417,6 @@ def test_the_search_sees(world: World, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["products of sources zero", "what counts depends on others"])
+@pytest.mark.few(every=2)
 def test_nothing_is_seen_without_a_fault(world: World, tmp_path: Path, name: str) -> None:
     assert not caught(world, tmp_path, MUTANTS[name][1])

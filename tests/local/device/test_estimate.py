@@ -139,6 +139,7 @@ QUERIES: list[tuple[RowFunction, np.ndarray | None]] = [
 ]
 
 
+@pytest.mark.long
 def test_unbiased_with_the_right_variance_and_coverage() -> None:
     """Monte-Carlo with fixed seeds; a copy taken for the truth and a wrong epsilon must fail the same test."""
     epsilon = "1.5"

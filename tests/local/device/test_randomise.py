@@ -34,6 +34,7 @@ def counts_of(rows: dict[str, np.ndarray]) -> np.ndarray:
 
 @pytest.mark.usefixtures("repeatable")
 @pytest.mark.parametrize("record", [("yes", "north"), (None, "moon"), ("perhaps", float("nan"))])
+@pytest.mark.few("record0")
 def test_a_record_keeps_its_place_in_the_law(record: tuple[object, object]) -> None:
     domain, response = Domain.of(DOMAIN), Response.of(6, 1)
     true = int(domain.encode({"smoker": [record[0]], "region": [record[1]]})[0])
