@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dpsql.arguments import maybe, real, taking, whole
+from dpsql.errors import DataError
 from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest
 from dpsql.planning.one_by_one import Columns
@@ -149,7 +150,10 @@ def _in_blocks(
     blocks = prepared.as_blocks(deadline)
     if blocks is None:
         return None
-    made = _planned(blocks, state, request, replace(options, objective=objective), monotonic())
+    try:
+        made = _planned(blocks, state, request, replace(options, objective=objective), monotonic())
+    except DataError:
+        return None  # as where a column has too many regions
     gap = made.strategy.gap
     matched = gap is not None and gap <= options.tolerance
     return made if matched and not made.worse_in(Columns.of(made.compiled)) else None

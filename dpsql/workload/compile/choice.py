@@ -96,9 +96,9 @@ def blocks_beside(
     joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE
 ) -> Structured | None:
     """A batch of one matrix that takes long, as blocks; None where it does not, or cannot be blocks."""
-    rank, cells = min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]
-    if float(rank) ** 2 * cells < LONG:
+    if not _is_large_in_parts(joint, work=LONG):
         return None
+    rank, cells = min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]
     try:
         found = compile_structured(queries, tables, CutTables(queries, tables, deadline))
     except SQLError:
@@ -124,8 +124,8 @@ def _neither(joint: str, blocks: str) -> SQLError:
 def _is_structured(batch: Structured) -> bool:
     """Is one matrix worse, or out of reach?"""
     groupings = {(block.table, block.component, block.axes) for block in batch.blocks}
-    if len(groupings) == len({(table, component) for table, component, _ in groupings}) and batch.pure:
-        return False  # one grouping a table: single counts
+    if len(groupings) == len({(table, component) for table, component, _ in groupings}):
+        return False  # one grouping a table: its groups share no cell
     if batch.pure and not any(block.component for block in batch.blocks):
         return True  # marginals: optimal
     if batch.numbers > MAX_NUMBERS // 4:
@@ -133,11 +133,11 @@ def _is_structured(batch: Structured) -> bool:
     return _is_large(min(batch.answered.size, _rank(batch)), _told_apart(batch))
 
 
-def _is_large(rank: int, cells: int) -> bool:
-    return rank > MOST_RANK or float(rank) ** 2 * cells > WORK
+def _is_large(rank: int, cells: int, work: float = WORK) -> bool:
+    return rank > MOST_RANK or float(rank) ** 2 * cells > work
 
 
-def _is_large_in_parts(batch: Compiled, rank: int | None = None) -> bool:
+def _is_large_in_parts(batch: Compiled, rank: int | None = None, work: float = WORK) -> bool:
     """``_is_large`` of its parts that share no entry of a cell; ``rank``: the most of the whole, where it is known.
 
     Parts of one size are nearly always alike, and are then planned once.
@@ -146,13 +146,13 @@ def _is_large_in_parts(batch: Compiled, rank: int | None = None) -> bool:
     number, label = disjoint_blocks(held, np.arange(held.shape[0]))
     if number == 1:
         most = min(batch.answered.size, held.shape[1])
-        return _is_large(most if rank is None else min(most, rank), held.shape[1])
+        return _is_large(most if rank is None else min(most, rank), held.shape[1], work)
     reached = np.flatnonzero(np.diff(held.indptr))
     tall, wide = np.bincount(label), np.bincount(label[held.indices[held.indptr[reached]]], minlength=number)
     kinds = np.unique(np.stack([np.minimum(tall, wide), wide]), axis=1)
     if kinds.shape[1] > MOST_KINDS:
         return True
-    return bool(kinds[0].max() > MOST_RANK or float(kinds[0].astype(np.float64) ** 2 @ kinds[1]) > WORK)
+    return bool(kinds[0].max() > MOST_RANK or float(kinds[0].astype(np.float64) ** 2 @ kinds[1]) > work)
 
 
 def _rank(batch: Structured) -> int:
