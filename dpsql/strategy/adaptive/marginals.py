@@ -4,8 +4,8 @@ The loop is that of AIM (McKenna, Mullins, Sheldon and Miklau 2022), on the resi
 cells (AIM + GReM: Mullins, Fuentes, Xiao, Kifer, Musco and Sheldon 2024), so that there is no limit to how many columns
 go together. What may be measured are all marginals inside one that the batch asks for. Where those have more than
 ``MOST_NUMBERS`` numbers together, only the smallest up to ``WHEN_CUT`` may, and larger ones are made up of them: noise
-leaves little of numbers of few rows. First each column alone; then in each round the exponential mechanism selects one whose
-measurement should gain most,
+leaves little of numbers of few rows. First each column alone; then in each round the exponential mechanism selects one
+whose measurement should gain most,
 
     score_S = w_S (||x_S - e_S||_1 - p_S),        w_S = sum over wanted R of |R and S|,
 
