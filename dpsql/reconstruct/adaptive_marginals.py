@@ -83,7 +83,7 @@ class MarginalFit:
         Those beyond agree with their parts as far as proportional fitting brings them.
         """
         found = self._agreeing(most)
-        total = {(): np.asarray(next(iter(found.values())).sum())}
+        total: Tables = {(): np.asarray(next(iter(found.values())).sum())}
         for T in self.model.beyond:
             found[T] = self._made_up(T, {**total, **{S: found[S] for S in inside(T) if S in found}}, _SWEEPS)
         return found
