@@ -23,9 +23,10 @@ from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import MU_SQUARED
 from dpsql.reconstruct import NoiseModel
 from dpsql.strategy import MatrixStrategy
+from dpsql.strategy.adaptive.steps import GRID
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cone import cone_of
-from dpsql.workload.compile.structured import Structured, compile_structured
+from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured
 from dpsql.workload.expr.batch import Derived, Ranked
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ class AdaptivePlan(Plan):
         if not any(y):  # a rehearsal's zeros are no transcript
             return self
         stretch = self.strategy.stretch(list(y))
-        return replace(self, errors=self.errors * stretch, widths=self.widths * stretch)
+        widths = self.widths * stretch
+        if self.compiled.numbers > MAX_NUMBERS:  # on the grid of the numbers, never narrower
+            widths = np.ceil(widths / GRID) * GRID
+        return replace(self, errors=self.errors * stretch, widths=widths)
 
     @property
     def sensitivity(self) -> int:
@@ -146,7 +150,9 @@ def make_adaptive_plan(
     method = options.method
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
-    prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
+    prepared = prepare(
+        *(sql, policy, schemas, options.progress), rows_per_unit=options.rows_per_unit, blocks=method == "adaptive"
+    )
     understood, policy, state = prepared.understood, prepared.policy, state.within(prepared.reads)
     compiled = prepared.compiled
     if method == "adaptive" and not isinstance(compiled, Structured):
@@ -188,6 +194,7 @@ def make_adaptive_plan(
             rounds=options.rounds,
             progress=options.progress,
         )
+        compiled = strategy.planned
         noise = _first_noise(charge.noise, strategy.unit, strategy.each_measure)
         answers = MarginalAnswers(strategy, no_rows(), squares)
     else:

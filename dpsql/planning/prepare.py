@@ -29,10 +29,11 @@ from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, 
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.workload.compile.choice import blocks_beside, compile_any
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.histograms import MAX_HISTOGRAM
 from dpsql.workload.compile.layout import Span
 from dpsql.workload.compile.line_batch import Lined, compile_line, line_of_batch
 from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.structured import Structured
+from dpsql.workload.compile.structured import Structured, compile_structured
 from dpsql.workload.expr.batch import Core
 from dpsql.workload.expr.deadline import NONE, Deadline
 
@@ -96,18 +97,22 @@ def prepare(
     progress: Say | None = None,
     deadline: Deadline = NONE,
     rows_per_unit: int | None = None,
+    blocks: bool = False,
 ) -> Prepared:
     """Understand and compile a batch. Raises SQLError and PolicyError; a refusal shows its place in the text.
 
-    SQLError past ``deadline``, too, with how far it came. ``rows_per_unit``: as in ``PlanOptions``.
+    SQLError past ``deadline``, too, with how far it came. ``rows_per_unit``: as in ``PlanOptions``. ``blocks``: block
+    by block whatever is better, also where only a part of the numbers can be measured (``compile_structured``).
     """
     say, policy = progress or (lambda _: None), policy.counting(rows_per_unit)
-    understood, reads = understood_for(sql, policy, schemas, deadline)
+    understood, reads = understood_for(sql, policy, schemas, deadline, MAX_HISTOGRAM if blocks else 0)
     say(f"{len(understood.answers)} statements understood")
     line = line_of_batch(understood.queries)
     compiled: Compiled | Structured | Lined
     if line is not None:
         compiled = compile_line(understood.queries, understood.tables, line)
+    elif blocks:
+        compiled = compile_structured(understood.queries, understood.tables, shown=True)
     else:
         compiled = compile_any(understood.queries, understood.tables, deadline)
     if not compiled.answered.size:

@@ -38,12 +38,14 @@ _WORK, _EACH = 4e9, 1e5  # additions of the steps until all tables agree; what a
 class MarginalModel:
     """Marginals by sets of axes of the sizes ``sizes``; ``variance`` is that of the noise of one entry.
 
-    ``candidates``: every non-empty set inside one that is wanted, the smaller ones first.
+    ``candidates``: every non-empty set inside one that may be measured, the smaller ones first. ``beyond``: sets that
+    are made up of those in the end, and not moved, the smaller ones first.
     """
 
     sizes: tuple[int, ...]
     candidates: tuple[Axes, ...] = field(repr=False)
     variance: float
+    beyond: tuple[Axes, ...] = field(default=(), repr=False)
 
     def shape(self, axes: Axes) -> tuple[int, ...]:
         """Groups, axis by axis."""
@@ -76,7 +78,18 @@ class MarginalFit:
             self._precision[T] = self._precision.get(T, 0.0) + times * times / spread
 
     def tables(self, most: int = 2000) -> Tables:
-        """All candidates' marginals: none negative, all agreeing. ``most`` steps; fewer where it is exact enough."""
+        """All marginals: none negative, those of candidates agreeing. ``most`` steps; fewer where it is exact enough.
+
+        Those beyond agree with their parts as far as proportional fitting brings them.
+        """
+        found = self._agreeing(most)
+        total: Tables = {(): np.asarray(next(iter(found.values())).sum())}
+        for T in self.model.beyond:
+            found[T] = self._made_up(T, {**total, **{S: found[S] for S in inside(T) if S in found}}, _SWEEPS)
+        return found
+
+    def _agreeing(self, most: int) -> Tables:
+        """All candidates' marginals, as ``tables`` has them."""
         found, known = self._guessed(most, _SWEEPS, dict(self._multipliers)), self._inside  # the same however often
         if all(len(S) <= 2 or S in known for S in self.model.candidates):
             return found

@@ -140,12 +140,16 @@ class _Child:
         n = len(parents)
         source = self.table.source
         limit = 1 if source is None else source.limit
+        wanted = min(round(n * self.model.total / total), n * limit)
         if per_unit is None:
-            wanted = min(round(n * self.model.total / total), n * limit)
             room = min(limit, 1 + 20 * wanted // max(n, 1))  # more for each would change little and cost memory
             slots = generator.permutation(np.repeat(np.arange(n), room))
         else:
-            slots = generator.permutation(self._slots(n, total, limit, per_unit, generator))
+            slots = self._slots(n, total, limit, per_unit, generator)
+            if len(slots) < 0.9 * wanted:  # units of more rows than are counted one by one: as many of each are kept
+                free = generator.permutation(np.setdiff1d(np.arange(n), slots))
+                slots = np.concatenate([slots, np.repeat(free, limit)[: wanted - len(slots)]])
+            slots = generator.permutation(slots)
             wanted = len(slots)
         made = self.model.rows(wanted, generator)
         beside = [(at, axis) for at, axis in enumerate(self.model.axes) if axis.source == self.link.name]

@@ -24,7 +24,8 @@ Tables = Mapping[str, Sequence[tuple[str, str, Values]]]
 
 MOST_BYTES = 128_000_000
 """Text that the outer SQL of a batch may make; the ledger keeps results as JSON, which may take six times as much."""
-MOST_ROWS = 5_000_000
+MOST_ROWS, MOST_SHOWN = 5_000_000, 25_000_000
+"""Rows of a result, and of one that only shows the numbers that were planned."""
 OUTER_SECONDS = 60.0
 """How long the outer SQL of one statement may take."""
 
@@ -70,15 +71,15 @@ def _shown(
     named = {name: (kind, values) for name, kind, values in table}
     columns = [(name, *named[inner]) for name, inner in pairs]
     size = _bytes(columns)
-    refused = _too_large(len(columns[0][2]), size, room)
+    refused = _too_large(len(columns[0][2]), size, room, MOST_SHOWN)
     return (None, refused, size) if refused else (columns, "", size)
 
 
-def _too_large(rows: int, size: int, room: int) -> str:
+def _too_large(rows: int, size: int, room: int, most: int) -> str:
     """Why a result of so many rows and bytes of text is not made; empty where it is."""
-    if rows <= MOST_ROWS and size <= room:
+    if rows <= most and size <= room:
         return ""
-    return f"makes {rows:,} rows with {size:,} bytes of text, at most {MOST_ROWS:,} and {room:,} fit"
+    return f"makes {rows:,} rows with {size:,} bytes of text, at most {most:,} and {room:,} fit"
 
 
 def _bytes(columns: Sequence[tuple[str, str, Values]]) -> int:
@@ -107,7 +108,7 @@ def _run(sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]
             if sandbox.run(f"CREATE TABLE dpsql_result AS {sql}", OUTER_SECONDS):
                 return None, f"takes longer than {OUTER_SECONDS:.0f} s", 0
             described, count, size = _measured(sandbox)
-            refused = _too_large(count, size, room)
+            refused = _too_large(count, size, room, MOST_ROWS)
             if refused:
                 return None, refused, size
             values = _fetched(sandbox, described, count)

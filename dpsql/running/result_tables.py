@@ -303,7 +303,7 @@ def _packed(values: _Values) -> Numbers | Coded:
     """Numbers, NaN as NULL; dates as codes."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         null = np.isnan(values)
-        return Numbers(np.where(null, 0.0, values), null if null.any() else None)
+        return Numbers(np.where(null, 0.0, values), null) if null.any() else Numbers(values)
     return coded(values)
 
 

@@ -118,6 +118,35 @@ def test_whole_adaptive_runs_are_within_epsilon(con: dpsql.Connection) -> None:
     assert 0.4 < worst <= 1 + 1e-9
 
 
+TRIPLE = "SELECT g, v, other, COUNT(*) AS n FROM t GROUP BY g, v, other"
+
+
+def test_runs_that_measure_a_part_of_what_is_asked_are_within_epsilon(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest marginal is no candidate and has no histogram; it is made up of the others, and all is shown."""
+    whole = con.plan(TRIPLE, epsilon=1, method="adaptive", rounds=3)
+    assert whole.strategy.beyond == ()
+    monkeypatch.setattr("dpsql.strategy.adaptive.marginals.MOST_NUMBERS", 70)
+    monkeypatch.setattr("dpsql.strategy.adaptive.marginals.WHEN_CUT", 41)
+    plan = con.plan(TRIPLE, epsilon=1, method="adaptive", rounds=3, objective="total", progress=lambda _: None)
+    assert plan.strategy.beyond == ((0, 1, 2),)
+    assert sorted(len(S) for S in plan.strategy.candidates) == [1, 1, 1, 2, 2, 2]
+    assert [len(held.axes) for held in plan.compiled.histograms] == [2, 2, 2]
+    assert "1 larger ones are made up of them" in plan.strategy.described
+    job = con._batches.job(plan, "key", "label")
+    assert isinstance(job, AdaptiveJob)
+    worst = 0.0
+    for left, right in neighbours(job):
+        for exact in (left, right):
+            selections, answers = log_quotient(job, adaptive._rounds(job, exact), left, right)
+            worst = max(worst, abs(sum(selections) + float(sum(answers))))
+    assert 0.4 < worst <= 1 + 1e-9
+    release = con.run(plan)
+    counts = release["q1"].column("n")
+    assert (release.cost, len(counts), min(counts) >= 0) == (1.0, 30, True)
+
+
 Pairs = Sequence[tuple[list[int], list[int]]]
 
 

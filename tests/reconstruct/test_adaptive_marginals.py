@@ -86,3 +86,19 @@ def test_the_simplex() -> None:
     assert on_simplex(np.array([3.0, -1.0, 1.0])) == pytest.approx([2.5, 0, 0.5])
     assert on_simplex(np.array([-3.0, 1.0])) == pytest.approx([0, 0])
     assert on_simplex(np.array([2.0, 1.0])) == pytest.approx([2, 1])
+
+
+def test_what_is_beyond_the_candidates_is_made_up_of_them() -> None:
+    """No entry negative, and the marginals are those of its parts, which it does not move."""
+    pairs, true = tuple(S for S in CANDIDATES if len(S) < 3), marginals()
+    alone, beside = (MarginalModel(SIZES, pairs, 1.0, beyond).start() for beyond in ((), ((0, 1, 2),)))
+    for fit in (alone, beside):
+        for S in ((0, 1), (1, 2), (0, 2)):
+            fit.learn(S, 2, 2 * true[S].ravel() + 7)
+    kept, found = alone.tables(), beside.tables()
+    table = found.pop((0, 1, 2))
+    assert table.min() >= 0
+    assert found.keys() == kept.keys()
+    for S, held in kept.items():
+        assert np.array_equal(found[S], held)
+        assert table.sum(axis=tuple(i for i in range(3) if i not in S)) == pytest.approx(held, rel=1e-3)

@@ -191,6 +191,18 @@ def test_rows_of_two_tables_refer_to_each_other(con: dpsql.Connection, counted: 
         rows["visits"]
 
 
+def test_rows_beyond_those_that_units_are_counted_by_fall_on_others(tmp_path: Path) -> None:
+    """Half of the persons with visits have two where one is counted: they are in no group of n, one of each is kept."""
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as made:
+        made.execute(ROWS)
+    policy = dpsql.Policy.parse(POLICY.replace("max_rows_per_unit = 4", "max_rows_per_unit = 1"))
+    con = dpsql.connect(tmp_path / "t.duckdb", policy=policy, ledger=tmp_path / "t.ledger")
+    of_units = "SELECT n, COUNT(*) AS c FROM (SELECT person, COUNT(*) AS n FROM visit GROUP BY person) GROUP BY n"
+    rows = con.run(f"{JOINED}; {of_units}", epsilon=500).synthetic_rows(3000)
+    assert abs(len(rows["visit"]) - 3000) < 20
+    assert max(dict(rows.sql(of_units).fetchall())) == 1
+
+
 def test_a_column_that_only_the_other_table_counts_is_left_out(con: dpsql.Connection) -> None:
     rows = con.run(JOINED.replace("SELECT sex, city", "SELECT city").replace("BY sex, city", "BY city"), epsilon=50)
     made = rows.synthetic_rows(100)

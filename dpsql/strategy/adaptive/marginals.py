@@ -2,8 +2,10 @@
 
 The loop is that of AIM (McKenna, Mullins, Sheldon and Miklau 2022), on the residual basis in place of a model of all
 cells (AIM + GReM: Mullins, Fuentes, Xiao, Kifer, Musco and Sheldon 2024), so that there is no limit to how many columns
-go together. What may be measured are all marginals inside one that the batch asks for. First each column alone; then in
-each round the exponential mechanism selects one whose measurement should gain most,
+go together. What may be measured are all marginals inside one that the batch asks for. Where those have more than
+``MOST_NUMBERS`` numbers together, only the smallest up to ``WHEN_CUT`` may, and larger ones are made up of them: noise
+leaves little of numbers of few rows. First each column alone; then in each round the exponential mechanism selects one
+whose measurement should gain most,
 
     score_S = w_S (||x_S - e_S||_1 - p_S),        w_S = sum over wanted R of |R and S|,
 
@@ -37,15 +39,15 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg.blocks import Plain, Residual
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.reconstruct.adaptive_marginals import MarginalModel, on_simplex
-from dpsql.strategy.adaptive.steps import ROUNDS, Step, later
+from dpsql.strategy.adaptive.steps import GRID, ROUNDS, Step, later
 from dpsql.strategy.core.stand_ins import noise_like, stand_in_tables
 from dpsql.strategy.marginals.multipliers import homes
 from dpsql.workload.compile.kronecker import KroneckerIntegers
-from dpsql.workload.compile.structured import Structured
+from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, with_histograms
 
 Axes = tuple[int, ...]
 
-MOST_CANDIDATES, MOST_NUMBERS = 2**12, 2**22
+MOST_CANDIDATES, MOST_NUMBERS, WHEN_CUT = 2**12, MAX_NUMBERS, 2**20
 _COLUMNS, _SELECTS = Fraction(1, 10), Fraction(1, 10)  # shares of the budget, and of a round
 _GRID = 1 - Fraction(1, 2**20)  # what the grid of a selection's epsilon may leave to measurements is below 2^-20
 _ROUGH = 30  # steps of an estimate between two rounds
@@ -56,10 +58,10 @@ _NOISE_SEED = 20241003
 class AdaptiveMarginals:
     """A run that measures marginals of ``planned``, all over one table: public, fixed before any data are read.
 
-    ``candidates`` (m,): sets of axes, the smaller ones first. ``unit``: rows of a unit that count. ``spends``: epsilon
-    or mu^2. ``each_measure``, ``each_selection`` (an epsilon), ``each``: what a round at k = 1 measures at, selects at
-    and costs in all; ``columns``: the k of the columns. ``rows``: how many the errors are estimated for; ``misfit``:
-    how far from the estimate the answers of stand-ins were, in rows.
+    ``candidates`` (m,): sets of axes, the smaller ones first; ``beyond``: those asked that are none. ``unit``: rows of
+    a unit that count. ``spends``: epsilon or mu^2. ``each_measure``, ``each_selection`` (an epsilon), ``each``: what a
+    round at k = 1 measures at, selects at and costs in all; ``columns``: the k of the columns. ``rows``: how many the
+    errors are estimated for; ``misfit``: how far from the estimate the answers of stand-ins were, in rows.
     """
 
     planned: Structured = field(repr=False)
@@ -81,6 +83,7 @@ class AdaptiveMarginals:
     gap: None = None
     lower_bound: None = None
     considered: tuple[tuple[str, float], ...] = ()
+    beyond: tuple[Axes, ...] = ()
 
     @cached_property
     def wanted(self) -> tuple[Axes, ...]:
@@ -91,7 +94,7 @@ class AdaptiveMarginals:
     @cached_property
     def model(self) -> MarginalModel:
         """What answers are put together to."""
-        return MarginalModel(self.planned.sizes[self.table], self.candidates, self.variance)
+        return MarginalModel(self.planned.sizes[self.table], self.candidates, self.variance, self.beyond)
 
     @property
     def variance(self) -> float:
@@ -143,8 +146,13 @@ class AdaptiveMarginals:
         return (
             f"adaptive, rounds over {len(self.candidates):,} marginals of {self.stops[-1]:,} numbers: a tenth of the "
             f"budget measures the columns one by one, a tenth of the rest selects, all else measures what is selected, "
-            f"with integer {noise} noise; errors are estimated, not certified"
+            f"with integer {noise} noise{self._left}; errors are estimated, not certified"
         )
+
+    @property
+    def _left(self) -> str:
+        """What is said of larger marginals."""
+        return f", and {len(self.beyond):,} larger ones are made up of them" if self.beyond else ""
 
     def price(self, times: int) -> Fraction:
         """What a round at k = ``times`` costs."""
@@ -205,7 +213,8 @@ def _replayed(run: AdaptiveMarginals, transcript: tuple[int, ...]) -> MarginalCo
 
 @lru_cache(maxsize=4)
 def _numbers(run: AdaptiveMarginals, transcript: tuple[int, ...]) -> Floats:
-    return run.numbers_of(_replayed(run, transcript).fit.tables())
+    found = run.numbers_of(_replayed(run, transcript).fit.tables())
+    return np.rint(found / GRID) * GRID if len(found) > MAX_NUMBERS else found
 
 
 class MarginalCourse:
@@ -293,11 +302,13 @@ def adaptive_marginals(
     """
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 1000):
         raise DataError(ROUNDS)
-    table, candidates = _candidates(batch)
+    table, found = _found(batch)
+    batch, candidates = _measurable(batch, table, found)
+    beyond = tuple(S for S in found if S not in set(candidates))
     single = sum(len(S) == 1 for S in candidates)
     say, tried = progress or (lambda _: None), []
     for number in sorted({max(8, single), max(16, 4 * single)}) if rounds is None else (rounds,):
-        run = _cut(batch, table, candidates, noise, budget, selecting, rows, number)
+        run = replace(_cut(batch, table, candidates, noise, budget, selecting, rows, number), beyond=beyond)
         say(f"{number} rounds, on stand-ins for the data")
         tried.append((*_judged(run), run))
     _, errors, misfit, run = min(tried, key=lambda found: found[0])
@@ -338,7 +349,7 @@ def _judged(run: AdaptiveMarginals) -> tuple[float, Floats, float]:
     """(mean L1 error, mean squared errors (m,), misfit) of a run on stand-ins: the worst of them, the numbers' own."""
     batch = run.planned
     total, errors, misfits = 0.0, np.zeros(batch.numbers), []
-    for tables in stand_in_tables(run.model.sizes, run.candidates, run.rows):
+    for tables in stand_in_tables(run.model.sizes, (*run.candidates, *run.beyond), run.rows):
         course = simulated(run, tables)
         off = run.numbers_of(course.fit.tables()) - run.numbers_of(tables)
         errors = np.maximum(errors, _by_span(batch, off**2))
@@ -355,8 +366,8 @@ def _by_span(batch: Structured, squares: Floats) -> Floats:
     return out
 
 
-def _candidates(batch: Structured) -> tuple[int, tuple[Axes, ...]]:
-    """The batch's table and what may be measured of it, the smaller sets first. Raises DataError."""
+def _found(batch: Structured) -> tuple[int, tuple[Axes, ...]]:
+    """The batch's table and the sets of axes inside those asked, the smaller sets first. Raises DataError."""
     said, other = "method='adaptive'", "use method='auto'"
     tables = {block.table for block in batch.blocks}
     if len(tables) != 1:
@@ -367,13 +378,28 @@ def _candidates(batch: Structured) -> tuple[int, tuple[Axes, ...]]:
         raise DataError(f"{said} is for counts of rows; leave sums and averages out, or {other}")
     largest = {_wide(block.axes, batch.sizes[table]) for block in batch.blocks}
     found = {T for S in largest for order in range(1, len(S) + 1) for T in combinations(S, order)}
-    numbers = sum(prod(batch.sizes[table][i] for i in S) for S in found)
-    if not found or len(found) > MOST_CANDIDATES or numbers > MOST_NUMBERS:
+    if not found or len(found) > MOST_CANDIDATES:
         raise DataError(
-            f"{said} selects among {len(found):,} marginals of {numbers:,} numbers, at least 1 and at most "
-            f"{MOST_CANDIDATES:,} of {MOST_NUMBERS:,}; ask for fewer or coarser columns in one batch, or {other}"
+            f"{said} selects among {len(found):,} marginals, at least 1 and at most {MOST_CANDIDATES:,}; ask for fewer "
+            f"columns in one batch, or {other}"
         )
     return table, tuple(sorted(found, key=lambda S: (len(S), S)))
+
+
+def _measurable(batch: Structured, table: int, found: tuple[Axes, ...]) -> tuple[Structured, tuple[Axes, ...]]:
+    """The batch with histograms of what may be measured, and that: all, or the smallest where those are too many."""
+    sizes, held = batch.sizes[table], 0
+    if sum(prod(sizes[i] for i in S) for S in found) <= MOST_NUMBERS:
+        return batch, found
+    kept, wanted = set(), {}
+    for S in sorted(found, key=lambda S: (len(S) > 1, prod(sizes[i] for i in S), S)):
+        held += prod(sizes[i] for i in S)
+        if held <= WHEN_CUT or len(S) == 1:
+            kept.add(S)
+            home = next(block.axes for block in batch.blocks if set(S) <= set(block.axes))
+            # An axis of one region keeps rows out that are in none of it.
+            wanted[tuple(i for i in home if i in S or sizes[i] == 1)] = {0}
+    return with_histograms(batch, {table: wanted}), tuple(S for S in found if S in kept)
 
 
 def _wide(axes: Axes, sizes: tuple[int, ...]) -> Axes:

@@ -11,6 +11,8 @@ import numpy as np
 METHODS = ("adaptive", "sparse", "mwem", "mwem-strategy")
 """Marginals chosen by the data; groups that pass a threshold (``dpsql.strategy.sparse``); the queries of a batch, or
 the rows of a strategy, chosen by the data, over all cells."""
+GRID = 2.0**-20
+"""Of a row: numbers above ``MAX_NUMBERS`` are multiples of it, which the ledger keeps in half the bytes."""
 ROUNDS = "rounds must be a whole number from 1 to 1000; leave it out to have it chosen"
 
 

@@ -347,11 +347,17 @@ class _Table:
 
     # -- histograms -------------------------------------------------------------------------------
 
-    def layouts(self, blocks: Sequence[RowBlock], start: int) -> list[tuple[Layout, list[Histogram]]]:
-        """A layout for each set of axes that lies in no other, with the components that its blocks need."""
+    def layouts(
+        self, blocks: Sequence[RowBlock], start: int, *, alone: bool = False
+    ) -> list[tuple[Layout, list[Histogram]]]:
+        """A layout for each set of axes that lies in no other, with the components that its blocks need.
+
+        ``alone``: for each axis instead.
+        """
         wanted: dict[tuple[int, ...], set[int]] = {}
         for block in blocks:
-            wanted.setdefault(block.axes, set()).add(block.component)
+            for axes in [(axis,) for axis in block.axes] if alone else [block.axes]:
+                wanted.setdefault(axes, set()).add(block.component)
         return lay_out(self.number, self.whole, self.sizes, wanted, start)
 
     @property

@@ -36,6 +36,8 @@ from dpsql.workload.expr.regions import IntArray
 from dpsql.workload.expr.too_many import check_numbers
 
 MAX_NUMBERS = 4_000_000
+MAX_SHOWN = 25_000_000
+"""Numbers of a batch of which only a part may be measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,10 @@ class Structured:
     @cached_property
     def answered(self) -> IntArray:
         """The numbers that a block contributes to."""
-        return np.unique(np.concatenate([np.arange(b.start, b.stop) for b in self.blocks] or [np.zeros(0, int)]))
+        found = np.zeros(self.numbers, dtype=bool)
+        for block in self.blocks:
+            found[block.start : block.stop] = True
+        return np.flatnonzero(found)
 
     @cached_property
     def pure(self) -> bool:
@@ -96,15 +101,17 @@ def is_nearly_marginal(matrix: Csr) -> bool:
 
 
 def compile_structured(
-    queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables | None = None
+    queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables | None = None, *, shown: bool = False
 ) -> Structured:
     """Compile queries to blocks. Cost: the sizes of the histograms and of conditions over several columns.
 
-    ``cut`` are the same tables where they have been cut before.
+    ``cut`` are the same tables where they have been cut before. ``shown``: up to ``MAX_SHOWN`` numbers are planned; of
+    more than ``MAX_NUMBERS`` the histograms are those of single axes, and others follow by ``with_histograms``.
     Raises SQLError where a histogram, the entries of x or a factor are above the caps, with the columns to drop.
     """
     spans = spans_of(queries)
-    check_numbers(queries, MAX_NUMBERS)
+    check_numbers(queries, MAX_SHOWN if shown else MAX_NUMBERS)
+    alone = bool(spans) and spans[-1].stop > MAX_NUMBERS
     blocks: list[RowBlock] = []
     layouts: list[Layout] = []
     histograms: list[Histogram] = []
@@ -118,7 +125,7 @@ def compile_structured(
         mine = _joined(compiled.blocks(), spans, compiled.sizes)
         first = len(layouts)
         entries = histograms[-1].stop if histograms else 0
-        for layout, held in compiled.layouts(mine, entries):
+        for layout, held in compiled.layouts(mine, entries, alone=alone):
             layouts.append(layout)
             histograms.extend(held)
         blocks.extend(mine)
