@@ -20,9 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpsql.arrays import Flags, Floats, Ints
+from dpsql.arrays import Flags, Floats, Ints, Matrix
 
 _HALF = 16
 _NODES, _WEIGHTS = (half[_HALF:] for half in np.polynomial.legendre.leggauss(2 * _HALF))
@@ -82,23 +83,41 @@ class Parted:
     large: dict[int, Floats] = field(repr=False)
 
     @classmethod
-    def of(cls, rows: Floats, blocks: Sequence[int]) -> Parted:
-        """Of rows (m x p) over noise in ``blocks``. ``large[size]`` is (m x blocks of that size x size)."""
-        single, large = [np.zeros((len(rows), 1))], dict[int, list[Floats]]()
-        start = 0
-        for size in blocks:
-            part = rows[:, start : start + size]
-            start += size
-            if size == 2:
-                part = np.stack([part[:, 0] + part[:, 1], part[:, 0] - part[:, 1]], axis=1)
-            (single if size <= 2 else large.setdefault(size, [])).append(np.abs(part))
-        kept = np.sort(np.concatenate(single, axis=1), axis=1)
+    def of(cls, rows: Matrix, blocks: Sequence[int]) -> Parted:
+        """Of rows (m x p) over noise in ``blocks``. ``large[size]`` is (m x the most of that size in a row x size).
+
+        Blocks that a row has no weight on are left out of it, so that rows over few of many blocks stay short.
+        """
+        held = sp.coo_array(sp.csr_array(rows))
+        m, starts = held.shape[0], np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
+        block = np.searchsorted(starts, held.col, side="right") - 1
+        groups, at = np.unique(held.row.astype(np.int64) * len(blocks) + block, return_inverse=True)
+        owner, size = groups // max(len(blocks), 1), np.asarray(blocks, dtype=np.int64)[groups % max(len(blocks), 1)]
+        single: list[tuple[Ints, Floats]] = []
+        large: dict[int, Floats] = {}
+        for d in np.unique(size).tolist():
+            mine = np.flatnonzero(size == d)
+            place = np.full(groups.size, -1, dtype=np.int64)
+            place[mine] = np.arange(mine.size)
+            some = place[at] >= 0
+            weights = np.zeros((mine.size, d))
+            weights[place[at[some]], held.col[some] - starts[block[some]]] = held.data[some]
+            if d == 2:
+                weights = np.stack([weights[:, 0] + weights[:, 1], weights[:, 0] - weights[:, 1]], axis=1)
+            if d <= 2:
+                single.append((np.repeat(owner[mine], d), np.abs(weights).reshape(-1, 1)))
+            else:
+                large[d] = _by_owner(owner[mine], np.sort(np.abs(weights), axis=1)[:, ::-1], m)
+        owners = np.concatenate([groups[:0], *(mine for mine, _ in single)])
+        values = np.concatenate([np.zeros((0, 1)), *(weights for _, weights in single)])
+        order = np.argsort(owners, kind="stable")
+        kept = np.sort(_by_owner(owners[order], values[order], m)[:, :, 0], axis=1)
+        kept = kept if kept.shape[1] else np.zeros((m, 1))
         kept = kept[:, kept.any(axis=0) | (np.arange(kept.shape[1]) == 0)]
-        held = {size: np.sort(np.stack(parts, axis=1), axis=2)[:, :, ::-1] for size, parts in large.items()}
-        for size, parts in held.items():  # which block is which is all one
+        for d, parts in large.items():  # which block is which is all one
             order = np.argsort(parts.sum(axis=2), axis=1, kind="stable")[:, :, None]
-            held[size] = np.take_along_axis(parts, order, axis=1)
-        return cls(kept, held)
+            large[d] = np.take_along_axis(parts, order, axis=1)
+        return cls(kept, large)
 
     @property
     def read(self) -> Flags:
@@ -130,6 +149,14 @@ class Parted:
             squares = variance(size) * (weights**2).sum(axis=1)
             found.append(Cubes(size, rows, reach, squares, which.reshape(-1), _rules(distinct)))
         return found
+
+
+def _by_owner(owner: Ints, values: Floats, m: int) -> Floats:
+    """Values (k x d) as (m x the most of one owner x d), zeros after those of each; ``owner`` (k,) ascends."""
+    count = np.bincount(owner, minlength=m)
+    out = np.zeros((m, int(count.max(initial=0)), values.shape[1]))
+    out[owner, np.arange(owner.size) - (np.cumsum(count) - count)[owner]] = values
+    return out
 
 
 def _rules(weights: Floats) -> Floats:

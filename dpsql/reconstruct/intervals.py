@@ -45,9 +45,9 @@ from dpsql.reconstruct.spread import (
     BlockNoise,
     Matrix,
     NoiseModel,
-    as_dense,
     as_rows,
     parameter,
+    row_lengths,
     standard_errors,
 )
 
@@ -300,12 +300,13 @@ def _laplace(matrix: Matrix, support: np.ndarray[tuple[int, ...], np.dtype[np.in
 def _in_blocks(matrix: Matrix, blocks: Sequence[int], alpha: float) -> Floats:
     """Half-widths for continuous noise in blocks of scale 1, NaN where they are not known; alike rows once."""
     widths = np.zeros(matrix.shape[0])
-    step = max(1, (1 << 22) // max(matrix.shape[1], 1))
+    most = matrix.shape[1] if isinstance(matrix, np.ndarray) else int(np.diff(matrix.indptr).max(initial=0))
+    step = max(1, (1 << 22) // max(most, 1))
     for low in range(0, len(widths), step):
-        rows = as_dense(matrix[low : low + step])
+        rows = matrix[low : low + step]
         parted = Parted.of(rows, blocks)
         widths[low : low + step][~parted.read] = np.nan
-        some = np.flatnonzero(rows.any(axis=1) & parted.read)
+        some = np.flatnonzero((row_lengths(rows) > 0) & parted.read)
         if not some.size:
             continue
         distinct, which = parted.distinct(some)

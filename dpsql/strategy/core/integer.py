@@ -7,6 +7,7 @@ with B, so rounding never biases; the sensitivity is that of B, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, isqrt, log2, sqrt
 from time import monotonic
@@ -202,8 +203,11 @@ def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...],
     return tuple(out), total
 
 
-def check_entries(pieces: tuple[Piece, ...]) -> None:
-    """DataError where the roots of copies have more than 2^25 entries together, or too many rows that are dependent."""
+def check_entries(pieces: Sequence[Piece], *, joined: bool = False) -> None:
+    """DataError where the roots of copies have more than 2^25 entries together, or too many rows that are dependent.
+
+    ``joined``: entries of one matrix of all roots, zeros too.
+    """
     for p in pieces:
         if p.copies > 1 and p.coords is not None and p.rows.shape[0] > _DEPENDENT_CAP:
             raise DataError(
@@ -211,6 +215,8 @@ def check_entries(pieces: tuple[Piece, ...]) -> None:
                 "one; use method='auto'"
             )
     entries = sum(p.copies * p.root.size for p in pieces if p.copies > 1)
+    if joined:
+        entries = sum(p.copies * p.root.shape[0] for p in pieces) * sum(p.copies * p.root.shape[-1] for p in pieces)
     if entries > _COPIED_CAP:
         count = sum(p.copies for p in pieces)
         raise DataError(

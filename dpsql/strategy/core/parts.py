@@ -21,7 +21,7 @@ from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.strategy.core.axes import group_rows
 from dpsql.strategy.core.blocks import whitened
-from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.core.integer import Piece, check_entries
 from dpsql.strategy.core.reduce import merge_cells
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
@@ -78,6 +78,7 @@ def union_piece(
     rows = sparse.csr_array(sparse.vstack(lifted, format="csr"))
     owner = np.concatenate([np.full(len(pieces), g) for g, (pieces, _) in enumerate(planned)])
     pieces = [p for pieces, _ in planned for p in pieces]
+    check_entries(pieces, joined=True)
     roots = [np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces]
     roots = [np.asarray(np.kron(np.eye(p.copies), root)) for p, root in zip(pieces, roots, strict=True)]
     frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))

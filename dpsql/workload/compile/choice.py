@@ -124,13 +124,21 @@ def _neither(joint: str, blocks: str) -> SQLError:
 def _is_structured(batch: Structured) -> bool:
     """Is one matrix worse, or out of reach?"""
     groupings = {(block.table, block.component, block.axes) for block in batch.blocks}
-    if len(groupings) == len({(table, component) for table, component, _ in groupings}):
-        return False  # one grouping a table: its groups share no cell
+    if len(groupings) == len({(table, component) for table, component, _ in groupings}) or _shared(batch) > FEW_CELLS:
+        return False  # one grouping a table, or many groups in all of them: groups share no cell
     if batch.pure and not any(block.component for block in batch.blocks):
         return True  # marginals: optimal
     if batch.numbers > MAX_NUMBERS // 4:
         return True
     return _is_large(min(batch.answered.size, _rank(batch)), _told_apart(batch))
+
+
+def _shared(batch: Structured) -> int:
+    """The combinations of regions of the columns that all groupings of a table have, the fewest of any table."""
+    found: dict[int, set[int]] = {}
+    for block in batch.blocks:
+        found[block.table] = found.get(block.table, set(block.axes)) & set(block.axes)
+    return min((prod(batch.sizes[table][axis] for axis in axes) for table, axes in found.items()), default=0)
 
 
 def _is_large(rank: int, cells: int, work: float = WORK) -> bool:
