@@ -18,7 +18,7 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
 from dpsql.linalg.forms import is_sparse
-from dpsql.linalg.inner import Inner
+from dpsql.linalg.inner import Diagonal, Inner
 
 _TOLERANCE = 1e-10
 _SEED = 20_141
@@ -107,6 +107,12 @@ def choose_basis(
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
     if _each_alone(D):
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
+    number, label = disjoint_blocks(D, np.arange(D.shape[0]))
+    if number > 1:
+        chosen, together, picks = _chosen_by_parts(D, number, label, exact, before)
+        if picks is not None:
+            return _place(sparse.csr_array(part[picks]), together, used, span.shape[0], picks)
+        return _place(sparse.csr_array(chosen @ _indicator(found.label, D.shape[1])), together, used, span.shape[0])
     if before is not None:
         before(_SECONDS * D.shape[0] * min(D.shape) ** 2)
     rank, order, R = _pivots(D)
@@ -121,6 +127,40 @@ def choose_basis(
         if not exact or modular.spans(D, sparse.csr_array(D[picked])):
             return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0], picked)
     raise InternalError("strategy: no independent rows were found that span the workload")
+
+
+def _chosen_by_parts(
+    D: Csr, number: int, label: Ints, exact: bool, before: Callable[[float], None] | None
+) -> tuple[Csr, Csr, Ints | None]:
+    """(rows, coordinates, which rows of D they are, where they are such) of parts that share no column, each apart."""
+    order = np.argsort(label, kind="stable").astype(np.int64)
+    ends = np.cumsum(np.bincount(label, minlength=number))
+    held = sparse.csr_array(D)[order]
+    known: dict[tuple[bytes, ...], Basis] = {}
+    found: list[tuple[Ints, Ints, Basis]] = []
+    for at, end in enumerate(ends.tolist()):
+        own = slice(0 if at == 0 else int(ends[at - 1]), end)
+        some = held[own]
+        columns = np.unique(some.indices).astype(np.int64)
+        local = columns_at(some, columns)
+        key = tuple(each.tobytes() for each in (local.indptr, local.indices, local.data))
+        if key not in known:
+            known[key] = choose_basis(local, Diagonal(np.ones(local.shape[0])), exact=exact, before=before)
+        found.append((order[own], columns, known[key]))
+    rows = sparse.csr_array(sparse.vstack([_widened(basis.rows, at, D.shape[1]) for _, at, basis in found]))
+    back = [sparse.csr_array(basis.coords) for _, _, basis in found]
+    coords = sparse.csr_array(sparse.block_diag(back, format="csr"))[np.argsort(order)]
+    picks = [None if basis.picked is None else mine[basis.picked] for mine, _, basis in found]
+    if any(pick is None for pick in picks):
+        return rows, coords, None
+    picked = np.concatenate([pick for pick in picks if pick is not None])
+    natural = np.argsort(picked)  # in the order of the queries: neighbours concern the same attributes
+    return rows[natural], coords[:, natural], picked[natural]
+
+
+def _widened(rows: Csr, columns: Ints, n: int) -> Csr:
+    """Rows over some columns as rows over all n."""
+    return sparse.csr_array((rows.data, columns[rows.indices], rows.indptr), shape=(rows.shape[0], n))
 
 
 def _each_alone(D: Csr) -> bool:

@@ -55,6 +55,20 @@ def test_coordinates_refuse_what_is_not_in_the_row_space():
         coordinates(sparse.csr_array(np.array([[1, 2]])), sparse.csr_array(np.array([[1, 1]])))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_basis_of_rows_that_fall_into_parts_spans_all_of_them(seed):
+    rng = np.random.default_rng(seed)
+    parts = [rng.integers(0, 3, size=(v, N)) for v, N in ((9, 4), (3, 7), (1, 2), (6, 6))] * 2
+    parts[1][2] = parts[1][0] + parts[1][1]  # dependent
+    rows = sparse.block_diag(parts).toarray()
+    rows = rows[rng.permutation(rows.shape[0])][:, np.sort(rng.integers(0, rows.shape[1], size=60))]
+    chosen = choose_basis(sparse.csr_array(rows), Diagonal(np.ones(rows.shape[0])))
+    assert chosen.rows.shape[0] == np.linalg.matrix_rank(rows)
+    assert np.allclose(np.asarray((chosen.coords @ chosen.rows).todense()), rows, atol=1e-9)
+    if chosen.picked is not None:
+        assert (rows[chosen.picked] == chosen.rows.toarray()).all()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_coordinates_in_rows_that_fall_into_parts_are_those_of_all_at_once(seed):
     """Parts of one row and of several, alike and not, narrow and wide, their rows and columns in any order."""
