@@ -46,6 +46,7 @@ class Frame:
         lone = (size_p == 1) & (size_v == 1)
         self._single = np.flatnonzero(lone[right])
         self.thin = self._single.size == v
+        self._part, self._tall = right, size_p  # the part of each row, how much is measured in each part
         self._parts: list[tuple[Ints, Ints, tuple[Floats | None, Floats]]] = []
         by_p, by_v = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
         end_p, end_v = np.cumsum(size_p), np.cumsum(size_v)
@@ -100,8 +101,13 @@ class Frame:
             return None
         if self._back is None:
             self._back = self._inverted()
-        q, p = coords.shape[0], self._p
-        if int(np.diff(self._back.indptr)[coords.indices].sum()) > _FEW * q * p:
+        # A row has entries for all that is measured in the parts that it reaches.
+        reached = sparse.csr_array(
+            (np.ones(coords.nnz), self._part[coords.indices], coords.indptr.copy()),
+            shape=(coords.shape[0], self._tall.size),
+        )
+        reached.sum_duplicates()
+        if int(self._tall[reached.indices].sum()) > _FEW * coords.shape[0] * self._p:
             return None
         return sparse.csr_array(coords @ self._back)
 
