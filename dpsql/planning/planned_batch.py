@@ -26,9 +26,8 @@ from dpsql.strategy.core.blocks import deviations
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.relation import relation_text
 from dpsql.workload.compile.structured import Structured
-from dpsql.workload.compile.units import wider_than_true
+from dpsql.workload.compile.units import relation_text, wider_than_true
 from dpsql.workload.expr.batch import Core, Measured
 
 if TYPE_CHECKING:

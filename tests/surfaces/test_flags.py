@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.surfaces.cli import main
-from dpsql.surfaces.flags import _FILES, _NAMES, _OPTIONS, in_flags
+from dpsql.surfaces.cli import _FILES, _NAMES, _OPTIONS, in_flags, main
 from dpsql.surfaces.grammar import parser
 
 pytestmark = pytest.mark.surfaces

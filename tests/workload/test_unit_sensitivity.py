@@ -13,9 +13,8 @@ from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.layout import Layout, common_multiplicity
-from dpsql.workload.compile.relation import relation_text
 from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.units import by_unit, contributions_of
+from dpsql.workload.compile.units import by_unit, contributions_of, relation_text
 from dpsql.workload.expr.rows import Join, RowSource, united
 from dpsql.workload.expr.values import Stored
 

@@ -16,7 +16,7 @@ Weights. For Gaussian noise (sum k^2 n)(sum e / k^2) is least at k_T^2 ~ (e_T / 
 (sum_T (e_T n_T)^1/2)^2 (Cauchy-Schwarz); for Laplace noise (sum k l)^2 (sum e / k^2) at k_T ~ (e_T / l_T)^1/3. They are
 rounded to whole numbers, doubled until the loss is below a tenth of the tolerance. Tables whose units differ are scaled
 to one sensitivity, for no neighbour moves both; k rows of a unit count k-fold (``dpsql.workload.compile.sensitivity``),
-or less where a bound keeps them apart (``dpsql.strategy.kronecker.apart_weights``).
+or less where a bound keeps them apart (``dpsql.strategy.kronecker.apart``).
 
 Matrices: ``dpsql.strategy.kronecker.residual_matrices``. For marginals the error is the singular value bound,
 certified; for mixtures it is computed from what is measured, exactly, and set against ``structured_bound`` where that
@@ -40,7 +40,7 @@ from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
-from dpsql.strategy.kronecker.apart_weights import ApartWeights, least_apart
+from dpsql.strategy.kronecker.apart import ApartWeights, least_apart
 from dpsql.strategy.kronecker.centres import centres_of
 from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS

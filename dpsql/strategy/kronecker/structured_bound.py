@@ -50,7 +50,7 @@ from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
 from dpsql.strategy.kronecker import shared_rows
-from dpsql.strategy.kronecker.apart_blocks import blocks_apart
+from dpsql.strategy.kronecker.apart import blocks_apart
 from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
