@@ -13,9 +13,10 @@ have rows in s classes, alike on the other axes, or each class by itself there: 
 leave of a residual, the least error is at least (sum_T (e_T sum lambda P_T)^1/2)^2 for any weights lambda of them.
 
 A lower bound for any blocks. Of g classes of h regions some by lot, rows in one region of each, alike on the other
-axes, R in all with the sum Q of their squared numbers: the mean of c c^T on that axis, a product with the weights of the other axes, has Q / (g h) on
-its diagonal, nothing elsewhere inside a class and (R^2 - Q) / (g (g - 1) h^2) between classes. Its root takes the place
-of the axis' own weights in ``dpsql.strategy.kronecker.structured_bound``: rows of W are multiplied by it. Times what is constant it is R.
+axes, R in all with the sum Q of their squared numbers: the mean of c c^T on that axis, a product with the weights of
+the other axes, has Q / (g h) on its diagonal, nothing elsewhere inside a class and (R^2 - Q) / (g (g - 1) h^2)
+between classes. Its root takes the place of the axis' own weights in ``dpsql.strategy.kronecker.structured_bound``:
+rows of W are multiplied by it. Times what is constant it is R.
 """
 
 from __future__ import annotations
