@@ -23,7 +23,6 @@ from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import MU_SQUARED
 from dpsql.reconstruct import NoiseModel
 from dpsql.strategy import MatrixStrategy
-from dpsql.strategy.adaptive.steps import GRID
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cone import cone_of
 from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured
@@ -59,6 +58,8 @@ class AdaptivePlan(Plan):
         stretch = self.strategy.stretch(list(y))
         widths = self.widths * stretch
         if self.compiled.numbers > MAX_NUMBERS:  # on the grid of the numbers, never narrower
+            from dpsql.strategy.adaptive.steps import GRID
+
             widths = np.ceil(widths / GRID) * GRID
         return replace(self, errors=self.errors * stretch, widths=widths)
 
