@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -638,6 +639,35 @@ def test_a_long_column_beside_others_is_planned_though_values_out_of_bounds_have
 SETS = "SELECT region, sex, score, COUNT(*) AS n FROM t GROUP BY CUBE (region, sex, score)"
 
 
+def long_or_blocks(tmp_path: Path) -> dpsql.Connection:
+    database, policy = tmp_path / "t.duckdb", tmp_path / "t.toml"
+    with duckdb.connect(database) as made:
+        made.execute("CREATE TABLE t AS SELECT 1 AS region, 2 AS score, 'f' AS sex, 40 AS age")
+    policy.write_text(
+        'dataset = "d"\n[budget]\nepsilon = 10\ndelta = 1e-6\n[tables.t]\nunit = "row"\nexpected_rows = 1000\n'
+        "[tables.t.columns]\nregion = { lower = 0, upper = 4 }\nscore = { lower = 0, upper = 5 }\n"
+        'sex = { values = ["f", "m"] }\nage = { lower = 0, upper = 9 }\n'
+    )
+    return dpsql.connect(database, policy=policy, ledger=tmp_path / "t.ledger")
+
+
+@pytest.mark.parametrize("blocks_first", [False, True])
+def test_a_batch_is_asked_once_whether_it_is_one_matrix_or_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks_first: bool
+) -> None:
+    """As where an earlier version measured the matrix, or another tolerance or time limit decides otherwise."""
+    con = long_or_blocks(tmp_path)
+    sql = "SELECT age, COUNT(*) AS n FROM t GROUP BY age; SELECT COUNT(*) AS n FROM t WHERE age BETWEEN 2 AND 5"
+    costs, kinds = [], []
+    for blocks in (blocks_first, not blocks_first):
+        monkeypatch.setattr("dpsql.workload.compile.choice.LONG", 0.0 if blocks else math.inf)
+        plan = con.plan(sql, 1, 1e-9, progress=lambda _: None)  # by which it is planned anew
+        kinds.append(isinstance(plan.compiled, Structured))
+        costs.append(con.run(plan).cost)
+    assert kinds == [blocks_first, not blocks_first]
+    assert costs[0] > costs[1] == 0.0
+
+
 @pytest.mark.parametrize(
     ("sql", "how", "blocks"),
     [
@@ -650,15 +680,7 @@ SETS = "SELECT region, sex, score, COUNT(*) AS n FROM t GROUP BY CUBE (region, s
 def test_blocks_stand_in_for_a_long_matrix_where_they_are_a_proven_match(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, how: dict[str, Any], blocks: bool
 ) -> None:
-    database, policy = tmp_path / "t.duckdb", tmp_path / "t.toml"
-    with duckdb.connect(database) as made:
-        made.execute("CREATE TABLE t AS SELECT 1 AS region, 2 AS score, 'f' AS sex, 40 AS age")
-    policy.write_text(
-        'dataset = "d"\n[budget]\nepsilon = 10\ndelta = 1e-6\n[tables.t]\nunit = "row"\nexpected_rows = 1000\n'
-        "[tables.t.columns]\nregion = { lower = 0, upper = 4 }\nscore = { lower = 0, upper = 5 }\n"
-        'sex = { values = ["f", "m"] }\nage = { lower = 0, upper = 9 }\n'
-    )
-    con = dpsql.connect(database, policy=policy, ledger=tmp_path / "t.ledger")
+    con = long_or_blocks(tmp_path)
     alone = con.plan(sql, 1, **how, progress=lambda _: None)
     monkeypatch.setattr("dpsql.workload.compile.choice.LONG", 0.0)
     plan = con.plan(sql, 1, **how, progress=lambda _: None)

@@ -45,10 +45,16 @@ def request_key(plan: Plan, key: str) -> str:
 
 
 def _meaning(plan: Plan) -> list[str]:
-    """What policy and types give to the same words: rows of units, group keys, bounds and grids of sums, cuts."""
-    found = [repr(query.keys) for query in plan.compiled.queries]
+    """What policy and types give to the same words: rows of units, group keys, bounds and grids of sums, cuts.
+
+    Of a batch that is one matrix and planned as blocks as that matrix has them: whether blocks are a match is no part
+    of the question.
+    """
+    one_matrix = None if plan.origin is None else plan.origin.prepared.one_matrix
+    compiled = plan.compiled if one_matrix is None else one_matrix
+    found = [repr(query.keys) for query in compiled.queries]
     said: set[object] = set()
-    for layout in plan.compiled.layouts:
+    for layout in compiled.layouts:
         kind = (layout.table, layout.source, layout.measures)
         if kind not in said:  # a table has many layouts where it is counted in many histograms
             schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]

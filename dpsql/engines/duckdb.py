@@ -213,11 +213,12 @@ def _private_directory() -> Iterator[str]:
     """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it.
 
     It has the first name that no other scan of this process uses meanwhile: an instance that is kept spills there.
+    Where all of them are taken, as others may write in the folder, too, it has one that nobody can know.
     """
     made = ""
     with contextlib.suppress(OSError):
         names = (os.path.join(tempfile.gettempdir(), f"dpsql-{_PROCESS}-{n}") for n in range(_MOST_SCANS))
-        made = next(filter(_is_made, names), "")
+        made = next(filter(_is_made, names), "") or tempfile.mkdtemp(prefix="dpsql-")
     if not made:
         raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
     try:

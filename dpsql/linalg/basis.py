@@ -294,7 +294,7 @@ def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int],
     tall = np.bincount(label, minlength=number)
     held = sparse.csc_array(B)
     part = label[held.indices[held.indptr[:-1]]]  # of each column; none is zero
-    found: list[tuple[Ints, Ints, Floats]] = []
+    found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))]  # where no part is asked of
 
     # Rows that are parts by themselves are read off one of their columns.
     lone, first = np.unique(part, return_index=True)
@@ -324,7 +324,7 @@ def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int],
         if key not in known:
             known[key] = _solved(compress(both, buckets(rows.size)), rows.size)
         found.append((np.repeat(touched, rows.size), np.tile(rows, touched.size), known[key].ravel()))
-    line, place, values = (np.concatenate(each) if found else np.zeros(0) for each in zip(*found, strict=True))
+    line, place, values = (np.concatenate(each) for each in zip(*found, strict=True))
     coords = sparse.csr_array(sparse.coo_array((values, (line, place)), shape=(q, v)))
     coords.eliminate_zeros()
     return coords

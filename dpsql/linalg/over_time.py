@@ -66,12 +66,11 @@ class OverTime:
     def before(self, at: int, estimates: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
         """What earlier periods add to 2^BITS times the measurement after period ``at``, by the ``estimates`` of them.
 
-        Of as many periods as that measurement reads; nothing, (), of the first. Exact.
+        Of as many periods as that measurement reads; nothing, (), where it reads its own alone. Exact.
         """
-        row, total = self.row(at), np.zeros((), dtype=object)
-        for place in self.reads(at)[:-1]:
-            total = total + row[place] * np.array(estimates[place], dtype=object)
-        return tuple(np.atleast_1d(total).tolist()) if at else ()
+        row = self.row(at)
+        read = [row[place] * np.array(estimates[place], dtype=object) for place in self.reads(at)[:-1]]
+        return tuple(np.sum(read, axis=0).tolist()) if read else ()
 
     def estimate(self, at: int, y: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
         """2^BITS (C^-1 y)_t to the nearest integer, from y_t and what ``before`` says of the periods before it.

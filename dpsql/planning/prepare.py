@@ -49,6 +49,7 @@ class Prepared:
     """A batch understood and compiled under a policy, before any budget.
 
     ``reads``: the periods that it reads and is charged to, None where that is everything (``by_period``).
+    ``one_matrix``: what it compiles to where it is held as blocks beside that (``as_blocks``), else None.
     """
 
     sql: str
@@ -58,6 +59,7 @@ class Prepared:
     compiled: Compiled | Structured | Lined = field(repr=False)
     rows_per_unit: int | None = None
     reads: Reads | None = None
+    one_matrix: Compiled | None = field(default=None, repr=False)
     _weighed: dict[str, Prepared] = field(default_factory=dict, init=False, repr=False)
 
     def weighed(self, noise: str, objective: str | None) -> Prepared:
@@ -87,7 +89,7 @@ class Prepared:
         if not isinstance(self.compiled, Compiled):
             return None
         found = blocks_beside(self.compiled, self.understood.queries, self.understood.tables, deadline)
-        return None if found is None else replace(self, compiled=found)
+        return None if found is None else replace(self, compiled=found, one_matrix=self.compiled)
 
 
 def prepare(

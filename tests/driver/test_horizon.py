@@ -165,6 +165,13 @@ def test_an_endless_horizon_reads_few_periods_and_pays_once(
     assert con.rebuild() == 6
 
 
+def test_an_endless_horizon_of_single_periods_reads_each_alone(world: World) -> None:
+    con = world.connect("2024-04-01")
+    con.schedules.add(BATCH, **{**ENDLESS, "windows": [1]})
+    assert [one.failure for one in con.schedules.release_due()] == [""] * 3
+    assert con.sql("SELECT COUNT(*) FROM by_ward").fetchall() == [(6,)]
+
+
 def test_a_release_asks_for_the_releases_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And without what these keep, as a version before had it, for all: the numbers are the same."""
     monkeypatch.setattr(Noise, "sample", lambda _, count: [7 * at for at in range(count)])

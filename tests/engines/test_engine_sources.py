@@ -284,6 +284,19 @@ def test_an_instance_is_kept_for_the_next_scan_and_spills_again(
     assert not engine_module._kept
 
 
+def test_names_of_spill_folders_that_others_took_stop_no_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_kept", SpareInstances(2))
+    monkeypatch.setattr(engine_module, "_MOST_SCANS", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    taken = [tmp_path / f"dpsql-{engine_module._PROCESS}-{number}" for number in range(2)]
+    taken[0].mkdir()
+    taken[1].symlink_to(tmp_path)
+    path = _written(tmp_path / "t.parquet", "SELECT 1 AS a")
+    for _ in range(2):
+        assert FileEngine(None).scan(counts_of(TableSource("t", path), "a"))["n"].tolist() == [1]
+        assert sorted(tmp_path.iterdir()) == sorted([*taken, path])
+
+
 def test_no_place_to_spill_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = _written(tmp_path / "t.parquet", "SELECT 1 AS a")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))

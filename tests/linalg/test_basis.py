@@ -90,6 +90,13 @@ def test_coordinates_in_rows_that_fall_into_parts_are_those_of_all_at_once(seed)
             coordinates(sparse.csr_array(outside), sparse.csr_array(rows))
 
 
+@pytest.mark.parametrize("q", [0, 3])
+def test_coordinates_of_nothing_in_rows_that_fall_into_parts_are_zeros(q):
+    rows = sparse.csr_array(np.kron(np.eye(2, dtype=np.int64), [[1, 1, 0], [0, 1, 1]]))
+    found = coordinates(sparse.csr_array((q, 6), dtype=np.int64), rows)
+    assert (found.shape, found.nnz) == ((q, 4), 0)
+
+
 @pytest.mark.long
 def test_coordinates_of_a_large_span_are_held_to_every_column():
     rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
