@@ -133,11 +133,11 @@ def make_plan(
     deadline = Deadline.within(began, options.time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
     state = state.within(prepared.reads)
-    return _in_blocks(prepared, state, request, options, deadline) or _planned(prepared, state, request, options, began)
+    return _in_blocks(prepared, state, request, options, began) or _planned(prepared, state, request, options, began)
 
 
 def _in_blocks(
-    prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, deadline: Deadline
+    prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
 ) -> Plan | None:
     """The plan in blocks of a batch that is one matrix and takes long; None where blocks are no proven match for it.
 
@@ -147,11 +147,11 @@ def _in_blocks(
     charges, objective = tuple(charge_for(request, state.budget)), options.objective or "balanced"
     if objective == "max" or {charge.noise for charge in charges} != {"gaussian"}:
         return None
-    blocks = prepared.as_blocks(deadline)
+    blocks = prepared.as_blocks(Deadline.within(began, options.time_limit))
     if blocks is None:
         return None
     try:
-        made = _planned(blocks, state, request, replace(options, objective=objective), monotonic())
+        made = _planned(blocks, state, request, replace(options, objective=objective), began)
     except DataError:
         return None  # as where a column has too many regions
     gap = made.strategy.gap

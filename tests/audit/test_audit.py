@@ -64,7 +64,6 @@ def test_no_row_moves_a_gaussian_measurement_further_than_its_noise(gaussian: Wo
     check_sensitivity(gaussian, plan, ADVERSARIAL[::2])
 
 
-@pytest.mark.long
 def test_no_row_moves_a_pure_measurement_further_than_its_noise(pure: World) -> None:
     plan = pure.con.plan(BATCH, epsilon=1)
     assert plan.noise.kind != "gaussian"

@@ -112,7 +112,6 @@ WORLD = (
 )
 
 
-@pytest.mark.long
 def test_a_unit_moves_all_parts_by_no_more_than_the_charge_pays_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -319,7 +319,6 @@ def test_plans_are_certified_for_what_units_can_do(sql: str, most: int, rows: in
     assert found.lower_bound >= true.lower / far
 
 
-@pytest.mark.long
 def test_tables_that_break_a_bound_lose_no_more_than_claimed() -> None:
     """Histograms of one table keep the same rows of a unit, within the bound."""
     rng = np.random.default_rng(7)
