@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from dpsql.driver.period_budgets import PeriodBudget, calendar
 from dpsql.errors import InterfaceError
 from dpsql.pictures import SHARES, budget_picture, calendar_picture, plot_ranges, plot_result
+from dpsql.planning.matrix_picture import strategy_picture as plot_strategy
+from dpsql.planning.matrix_picture import workload_picture as plot_workload
 from dpsql.planning.picture import plan_picture as plot_plan
-from dpsql.planning.picture import strategy_picture as plot_strategy
-from dpsql.planning.picture import workload_picture as plot_workload
 from dpsql.privacy.state import BudgetState
 
 if TYPE_CHECKING:

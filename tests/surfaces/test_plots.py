@@ -12,7 +12,7 @@ from dpsql import strategy, workload
 from dpsql.driver.period_budgets import PeriodBudget
 from dpsql.linalg import inner as algebra
 from dpsql.pictures import picture_bytes
-from dpsql.planning.picture import inner_row, workload_pixels
+from dpsql.planning.matrix_picture import inner_row, workload_pixels
 from dpsql.surfaces import plots
 
 POLICY = """
