@@ -5,6 +5,7 @@ Public and free, as all of planning: SQL text, policy and column types decide, n
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from time import monotonic
 import numpy as np
 
 from dpsql.arrays import Floats
-from dpsql.errors import InternalError, SQLError
+from dpsql.errors import DataError, InternalError, SQLError
 from dpsql.planning.by_period import by_period
 from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
 from dpsql.planning.options import PlanOptions
@@ -251,15 +252,16 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
                 noise, options.within(left), method
             )
             after = first.beside(again) * held
-        except InternalError:  # weights too unlike in size for integers
+        except (DataError, InternalError):  # too large, or weights too unlike in size for integers
             again, after = found, np.full(beside.size, np.inf)
         if after.max() < beside.max():
             best, beside, times = again, after, times * more
         else:  # a step too far
             power /= 4
     if beside.max() > HELD:
-        asked = one_by_one_strategy(prepared, noise, options)
-        best = asked if (first.beside(asked) * held).max() < beside.max() else best
+        with contextlib.suppress(DataError):  # of very many queries that depend on each other
+            asked = one_by_one_strategy(prepared, noise, options)
+            best = asked if (first.beside(asked) * held).max() < beside.max() else best
     return found if best is found or not isinstance(best, MatrixStrategy) else first.instead(best, found)
 
 

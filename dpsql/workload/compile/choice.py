@@ -124,7 +124,8 @@ def _neither(joint: str, blocks: str) -> SQLError:
 def _is_structured(batch: Structured) -> bool:
     """Is one matrix worse, or out of reach?"""
     groupings = {(block.table, block.component, block.axes) for block in batch.blocks}
-    if len(groupings) == len({(table, component) for table, component, _ in groupings}) or _shared(batch) > FEW_CELLS:
+    alone = batch.pure and len(groupings) == len({(table, component) for table, component, _ in groupings})
+    if alone or _shared(batch) > FEW_CELLS:
         return False  # one grouping a table, or many groups in all of them: groups share no cell
     if batch.pure and not any(block.component for block in batch.blocks):
         return True  # marginals: optimal
@@ -134,10 +135,12 @@ def _is_structured(batch: Structured) -> bool:
 
 
 def _shared(batch: Structured) -> int:
-    """The combinations of regions of the columns that all groupings of a table have, the fewest of any table."""
+    """The combinations of regions of the columns by whose values all groupings go, the fewest of any table."""
     found: dict[int, set[int]] = {}
     for block in batch.blocks:
-        found[block.table] = found.get(block.table, set(block.axes)) & set(block.axes)
+        single = (f.axes[0] for f in block.factors if len(f.axes) == 1 and is_nearly_marginal(f.matrix))
+        mine = set(single)
+        found[block.table] = found.get(block.table, mine) & mine
     return min((prod(batch.sizes[table][axis] for axis in axes) for table, axes in found.items()), default=0)
 
 
