@@ -81,15 +81,28 @@ class Opening(Engine, Protocol):
         ...
 
 
+class Tables(Protocol):
+    """The tables of a scan as they were found: their columns, and whether a scan of them would be run."""
+
+    @property
+    def schemas(self) -> Mapping[str, Mapping[str, str]]:
+        """Column types by column name, for every table."""
+        ...
+
+    def check(self, asked: Scan) -> None:
+        """Nothing, or the reason why ``scan`` of the same would not be run."""
+        ...
+
+
 @runtime_checkable
 class Refusing(Protocol):
     """An engine of another dialect: it says before a charge what it cannot run.
 
-    Functions and types are DuckDB's. An engine that has others has ``check`` too, which raises NotSupportedError where
-    a part has no equal there, and OperationalError where the table cannot be read. It looks at the
-    scan, the settings and the schema alone, never at a row.
+    Functions and types are DuckDB's. An engine that has others has ``tables`` too, whose ``check`` raises
+    NotSupportedError where a part has no equal there, and OperationalError where the table cannot be read. It looks at
+    the scan, the settings and the schema alone, never at a row.
     """
 
-    def check(self, asked: Scan) -> None:
-        """Nothing, or the reason why ``scan`` of the same would not be run."""
+    def tables(self, sources: Sequence[TableSource]) -> Tables:
+        """The tables, whose schemas are read once for all checks. Raises as ``schemas``."""
         ...

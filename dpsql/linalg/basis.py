@@ -380,12 +380,12 @@ def check(S: Sparse, coords: Matrix, B: Sparse) -> None:
     if S.shape[0] * S.shape[1] > _DENSE_CAP // 8 and not is_sparse(coords):
         directions = np.random.default_rng(_SEED).normal(size=(S.shape[1], _DIRECTIONS))
         worst = np.abs(S @ directions - coords @ (B @ directions)).max(initial=0.0)
-        if worst > 1e-9 * scale:
+        if not worst <= 1e-9 * scale:  # also where it is no number
             raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
         return
     S, B = sparse.csc_array(S), sparse.csc_array(B)  # whose columns are cheap to slice
     for at in range(0, S.shape[1], 4096):
         rest = S[:, at : at + 4096] - coords @ B[:, at : at + 4096]
         worst = np.abs(rest.data if is_sparse(rest) else rest).max(initial=0.0)
-        if worst > 1e-9 * scale:
+        if not worst <= 1e-9 * scale:  # also where it is no number
             raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")

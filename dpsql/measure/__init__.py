@@ -33,7 +33,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpsql.engines.base import Engine, Opening, Refusing, Scanning, TableSource
+from dpsql.engines.base import Engine, Opening, Scanning, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
@@ -44,6 +44,7 @@ from dpsql.measure.job import Job, Multiplied, Scanned
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
+from dpsql.measure.unchanged import checked_tables
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
@@ -109,17 +110,12 @@ def measure(
 
 
 def _check_schemas(job: Scanned, engine: Engine) -> None:
-    tables = tuple(dict.fromkeys(table for layout in job.layouts for table in layout.source.tables))
-    found = engine.schemas([job.sources[table] for table in tables])
-    for table in tables:
-        if found[table] != job.schemas[table]:
-            raise IntegrityError(
-                f"the columns of {table} have changed since the plan was made; plan again (nothing was charged)"
-            )
+    names = (table for layout in job.layouts for table in layout.source.tables)
+    tables = checked_tables(engine, names, job.sources, job.schemas)
     for scan in scans_of(job.layouts):
         asked = scan_of(scan.layout, job.sources)
-        if isinstance(engine, Refusing):
-            engine.check(asked)
+        if tables is not None:
+            tables.check(asked)
         elif scan.layout.values and not runs_over_nulls(asked, job.schemas):
             raise InternalError("DuckDB cannot run the scan of this batch on any table; report the SQL and the policy")
 

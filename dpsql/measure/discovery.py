@@ -39,11 +39,12 @@ from functools import partial
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.engines.base import Opened, Opening, Refusing, Scan, TableSource
+from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.duckdb import runs_over_nulls
-from dpsql.errors import IntegrityError, InternalError, NotSupportedError, OperationalError
+from dpsql.errors import InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
+from dpsql.measure.unchanged import checked_tables
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -202,22 +203,18 @@ def check_job(job: DiscoveryJob, engine: Opening) -> None:
 
     Raises IntegrityError, InternalError, NotSupportedError.
     """
-    tables = job.source.tables
-    found = engine.schemas([job.sources[table] for table in tables])
-    for table in tables:
-        if found[table] != job.schemas[table]:
-            raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
+    tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
     asked = [*job.scans(job.counted())]
     if isinstance(job.law, TwoRounds):
-        if isinstance(engine, Refusing):
+        if tables is not None:
             raise NotSupportedError("weighted rounds run in DuckDB and over files; leave weighted out")
         first, second = job.law.rounds
         asked += job.scans(job.weighed(first), hashed=True)
         asked += job.scans(job.weighed(second, among({1, 2}, within=False)), hashed=True)
         asked += job.scans(job.counted(among({1, 2}, within=True)))
     for scan in asked:
-        if isinstance(engine, Refusing):
-            engine.check(scan)
+        if tables is not None:
+            tables.check(scan)
         elif not runs_over_nulls(scan, job.schemas):
             raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
 

@@ -34,11 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Array, Json, Values
-from dpsql.engines.base import Engine, Refusing, Scan, TableSource
-from dpsql.errors import IntegrityError, InternalError, OperationalError
+from dpsql.engines.base import Engine, Scan, TableSource
+from dpsql.errors import InternalError, OperationalError
 from dpsql.measure.from_sql import rows_of
 from dpsql.measure.scan_sql import region
 from dpsql.measure.shield import shielded
+from dpsql.measure.unchanged import checked_tables
 from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -123,13 +124,9 @@ def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Call
     Raises IntegrityError where a schema is no longer the one of the job or a column was released before (nothing is
     charged), BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
-    tables = job.source.tables
-    found = engine.schemas([job.sources[table] for table in tables])
-    for table in tables:
-        if found[table] != job.schemas[table]:
-            raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
-    if isinstance(engine, Refusing):
-        engine.check(job.scans[0])
+    tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
+    if tables is not None:
+        tables.check(job.scans[0])
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     # The lies have no name here: beside the released rows, in the frame of a later failure, they would give the exact
     # values away.

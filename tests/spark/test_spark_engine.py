@@ -19,6 +19,7 @@ import pytest
 from helpers import counts_of, policy_of
 
 import dpsql
+from dpsql.engines.spark import engine as engine_module
 from dpsql.engines.spark.session import inside
 from dpsql.measure import SparkEngine, TableSource
 from dpsql.privacy.noise import Noise
@@ -94,8 +95,8 @@ def test_what_is_planned_before_the_charge_is_run_after_it(
     unit: str, spark: Any, visits: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
-    real = SparkEngine._statement
-    monkeypatch.setattr(SparkEngine, "_statement", lambda *given: written.append(real(*given)) or written[-1])
+    real = engine_module.written
+    monkeypatch.setattr(engine_module, "written", lambda *given: written.append(real(*given)) or written[-1])
     policy = policy_of(POLICY.replace('"row"', unit))
     with dpsql.connect(spark, policy=policy, ledger=tmp_path / "u.ledger") as con:
         con.run("SELECT COUNT(*) AS n FROM visits", 1)
@@ -226,15 +227,15 @@ FAILING = "raise_error(concat('secret ', state))"
 
 def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans of a statement that fails on every row and names its values."""
-    real = SparkEngine._statement
+    real = engine_module.written
 
-    def statement(self: SparkEngine, own: Any, *rest: Any) -> tuple[str, list[str]]:
-        text, names = real(self, own, *rest)
+    def statement(*given: Any) -> tuple[str, list[str]]:
+        text, names = real(*given)
         column = "`dpsql_base`.`state`"
         assert column in text
         return text.replace(column, f"CAST({FAILING.replace('state', column)} AS STRING)"), names
 
-    monkeypatch.setattr(SparkEngine, "_statement", statement)
+    monkeypatch.setattr(engine_module, "written", statement)
 
 
 def test_a_failed_job_leaves_the_charge_and_says_nothing(
@@ -319,15 +320,15 @@ def test_the_log_is_as_before_when_the_last_of_several_scans_has_ended(spark: An
 def test_a_scan_that_takes_too_long_is_stopped(
     spark: Any, visits: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = SparkEngine._statement
+    real = engine_module.written
 
-    def slow(self: SparkEngine, own: Any, *rest: Any) -> tuple[str, list[str]]:
-        text, names = real(self, own, *rest)
+    def slow(*given: Any) -> tuple[str, list[str]]:
+        text, names = real(*given)
         return text.replace(" FROM ", " FROM range(0, 100000000000, 1, 2) AS x CROSS JOIN "), names
 
     with dpsql.connect(spark, policy=policy_of(POLICY), ledger=tmp_path / "t.ledger", scan_timeout=2) as con:
         plan = con.plan("SELECT COUNT(*) FROM visits", 1)
-        monkeypatch.setattr(SparkEngine, "_statement", slow)
+        monkeypatch.setattr(engine_module, "written", slow)
         with pytest.raises(dpsql.OperationalError, match="took longer than scan_timeout, 2 s"):
             con.run(plan)
         assert con.budget.spent == 1
@@ -359,15 +360,15 @@ def test_a_task_that_fails_once_changes_no_count(
         "flaky"
     )
     engine = SparkEngine(spark)
-    real = SparkEngine._statement
+    real = engine_module.written
 
-    def flaky(self: SparkEngine, own: Any, *rest: Any) -> tuple[str, list[str]]:
-        text, names = real(self, own, *rest)
+    def flaky(*given: Any) -> tuple[str, list[str]]:
+        text, names = real(*given)
         return text.replace("`spark_catalog`.`default`.`visits`", "global_temp.flaky"), names
 
     asked = counts_of(TableSource("visits"), "age")
     wanted = engine.scan(asked)
-    monkeypatch.setattr(SparkEngine, "_statement", flaky)
+    monkeypatch.setattr(engine_module, "written", flaky)
     found = engine.scan(asked)
     assert sorted(zip(*found.values(), strict=True)) == sorted(zip(*wanted.values(), strict=True))
     assert int(found["n"].sum()) == 5000
@@ -382,7 +383,7 @@ from pathlib import Path
 from helpers import counts_of, policy_of
 from spark_tables import new_session
 import dpsql
-from dpsql.engines.spark import session as spark_session
+from dpsql.engines.spark import engine as engine_module, session as spark_session
 from dpsql.engines.spark.session import inside
 from dpsql.measure import SparkEngine, TableSource
 spark = new_session(Path({folder!r}))
@@ -392,14 +393,14 @@ con = dpsql.connect(spark, policy=policy, ledger={folder!r} + "/x.ledger")
 plan = con.plan("SELECT COUNT(*) FROM visits", 1)
 
 def failing():
-    real = SparkEngine._statement
+    real = engine_module.written
     def statement(*rest):
         text, names = real(*rest)
         return text.replace("count(1)", "count(raise_error(concat('value ', name)))"), names
-    SparkEngine._statement = statement
+    engine_module.written = statement
     with contextlib.suppress(dpsql.OperationalError):
         SparkEngine(spark).scan(counts_of(TableSource("visits")))
-    SparkEngine._statement = real
+    engine_module.written = real
 
 {end}
 for work in (lambda: con.run(plan), lambda: dpsql.connect(spark, policy=policy, ledger={folder!r} + "/y.ledger")):

@@ -12,6 +12,7 @@ import pytest
 from helpers import policy_of
 
 import dpsql
+from dpsql.engines.spark.engine import written
 from dpsql.measure.reading import scan_of
 
 pytestmark = pytest.mark.spark
@@ -50,7 +51,8 @@ def read_by(con: Any, plan: Any) -> str:
     """What Spark says that the scan of a plan reads: the filters of its partitions."""
     job, engine = con._batches.job(plan, "key", ""), con._holdings.engine
     (layout,) = plan.compiled.layouts
-    statement, _ = engine._statement(engine.session, scan_of(layout, job.sources))
+    found = engine.tables(list(job.sources.values())).found
+    statement, _ = written(scan_of(layout, job.sources).select, {name: one.source for name, one in found.items()})
     text = engine.session.sql(f"EXPLAIN FORMATTED {statement}").collect()[0][0]
     (scan,) = re.findall(r"PartitionFilters: (\[.*\])", text)
     return scan

@@ -1,7 +1,8 @@
 """Spark: private tables of its catalogs, counted where they lie; only the histogram comes to this process.
 
 The scan is the one that DuckDB would run, written for Spark with a closed list of functions (``functions``) and run in
-a session of its own (``session``). What has no equal meaning there is refused by ``check``, before the charge.
+a session of its own (``session``). What has no equal meaning there is refused by ``SparkTables.check``, before the
+charge.
 
 Retries. The statement reads, and adds whole numbers up; it has no random, no time and no order in it but that of equal
 rows. Spark takes the result of each partition once, whichever attempt of a task was first, and an attempt gives what
@@ -198,7 +199,7 @@ class _Planned:
 
 @dataclass(frozen=True)
 class _Plans:
-    """What ``check`` planned and no ``scan`` has taken yet, the newest few, by what was asked."""
+    """What ``SparkTables.check`` planned and no ``scan`` has taken yet, the newest few, by what was asked."""
 
     held: dict[_Key, _Planned] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -228,29 +229,19 @@ class SparkEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
+        return self.tables(sources).schemas
+
+    def tables(self, sources: Sequence[TableSource]) -> SparkTables:
+        """The tables as the catalogs describe them now, in a session of their own."""
         names = {source.name: table_name(source) for source in sources}
-        return self._done("read the schema of the tables", lambda own: _apart(
-            {name: _table(own, name, parts) for name, parts in names.items()}
-        ))  # fmt: skip
 
-    def check(self, asked: Scan) -> None:
-        """Nothing, or the reason why ``scan`` would not be run: written, analysed and planned, not executed.
+        def found() -> SparkTables:
+            own = private_session(self.session)
+            return SparkTables(self, own, {name: _found(own, name, parts) for name, parts in names.items()})
 
-        The plan is kept for the next ``scan`` of the same statement, which is its only use: that one counts the files
-        that are here now. ``run`` checks just before the charge and scans just after it. A file that is gone by then
-        makes the scan fail, as during a scan; one that came meanwhile is not of this run. A statement that is checked
-        again is planned again.
-        """
-
-        def planned(own: SparkSession) -> _Planned:
-            statement, names = self._statement(own, asked)
-            frame = own.sql(statement)
-            frame._jdf.queryExecution().executedPlan()
-            return _Planned(frame, names)
-
-        key = _key(asked)
-        self._plans.take(key)
-        self._plans.put(key, self._done("plan the statement", planned))
+        tables = self._done("read the schema of the tables", found)
+        _check_apart(tables.found)
+        return tables
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The columns of a scan, by name."""
@@ -259,8 +250,7 @@ class SparkEngine:
             planned = self._plans.take(_key(asked))
             if planned is None:
                 own = private_session(self.session)
-                statement, names = self._statement(own, asked)
-                planned = _Planned(own.sql(statement), names)
+                planned = _planned(own, asked, {t.name: _found(own, t.name, table_name(t)) for t in asked.tables})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions of pandas, which is not used
                 table = planned.frame.toArrow()
@@ -282,17 +272,9 @@ class SparkEngine:
         """The scan itself, which Spark runs as often as it is read."""
         yield asked
 
-    def _statement(self, own: SparkSession, asked: Scan) -> tuple[str, list[str]]:
-        """The statement of a scan in Spark's SQL, and its columns."""
-        known: dict[str, Source] = {}
-        for table in asked.tables:
-            parts = table_name(table)
-            known[table.name] = Source(_reference(parts), _table(own, table.name, parts)[0])
-        return written(asked.select, known)
-
-    def _done(self, what: str, work: Callable[[SparkSession], T]) -> T:
+    def _done(self, what: str, work: Callable[[], T]) -> T:
         check_open(self.session)
-        found, outcome = inside(self.session, lambda: (work(private_session(self.session)),), None)
+        found, outcome = inside(self.session, lambda: (work(),), None)
         if outcome == "interrupted":
             raise KeyboardInterrupt
         if found is None:
@@ -300,6 +282,52 @@ class SparkEngine:
                 f"Spark cannot {what}; check the session, its catalogs and the files (nothing was charged)"
             )
         return found[0]
+
+
+@dataclass(frozen=True, eq=False)
+class SparkTables:
+    """Tables as the catalogs described them, and the session that they were found in."""
+
+    engine: SparkEngine
+    own: SparkSession
+    found: Mapping[str, _Found]
+
+    @property
+    def schemas(self) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table."""
+        return {name: dict(one.source.types) for name, one in self.found.items()}
+
+    def check(self, asked: Scan) -> None:
+        """Nothing, or the reason why ``scan`` would not be run: written, analysed and planned, not executed.
+
+        The plan is kept for the next ``scan`` of the same statement, which is its only use: that one counts the files
+        that were there when the tables were found. ``run`` looks and checks just before the charge and scans just after
+        it. A file that is gone by then makes the scan fail, as during a scan; one that came meanwhile is not of this
+        run. A statement that is checked again is planned again.
+        """
+
+        def planned() -> _Planned:
+            made = _planned(self.own, asked, self.found)
+            made.frame._jdf.queryExecution().executedPlan()
+            return made
+
+        key = _key(asked)
+        self.engine._plans.take(key)
+        self.engine._plans.put(key, self.engine._done("plan the statement", planned))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A table that can be counted, and where it lies."""
+
+    source: Source
+    location: str
+
+
+def _planned(own: SparkSession, asked: Scan, found: Mapping[str, _Found]) -> _Planned:
+    """The statement of a scan, analysed in ``own``."""
+    statement, names = written(asked.select, {table.name: found[table.name].source for table in asked.tables})
+    return _Planned(own.sql(statement), names)
 
 
 def _key(asked: Scan) -> _Key:
@@ -325,8 +353,8 @@ def _reference(parts: Sequence[str]) -> str:
     return ".".join(map(quote, parts))
 
 
-def _table(own: SparkSession, name: str, parts: Sequence[str]) -> tuple[dict[str, str], str]:
-    """The columns of a table and where it lies. Raises PolicyError for what is no table that can be counted."""
+def _found(own: SparkSession, name: str, parts: Sequence[str]) -> _Found:
+    """A table of a catalog. Raises PolicyError for what is no table that can be counted."""
     shown = ".".join(parts)
     if not own.catalog.tableExists(_reference(parts)):
         raise PolicyError(f"tables.{name}: Spark has no table {shown}; correct the source, or the name of the table")
@@ -342,7 +370,7 @@ def _table(own: SparkSession, name: str, parts: Sequence[str]) -> tuple[dict[str
     columns = {str(field.name): _type(field) for field in fields}
     if len({column.lower() for column in columns}) < len(fields):
         raise PolicyError(f"tables.{name}: {shown} has two columns whose names differ in case alone; rename one")
-    return columns, said.get("location", "")
+    return _Found(Source(_reference(parts), columns), said.get("location", ""))
 
 
 def _description(own: SparkSession, parts: Sequence[str]) -> Mapping[str, str]:
@@ -365,14 +393,13 @@ def _type(field: StructField) -> str:
     return TYPES.get(shown, f"SPARK {shown.split('(')[0].split('<')[0].split()[0].upper()}")
 
 
-def _apart(found: Mapping[str, tuple[dict[str, str], str]]) -> dict[str, dict[str, str]]:
-    """The columns; PolicyError where two names of the policy are one table, or two tables over one folder."""
+def _check_apart(found: Mapping[str, _Found]) -> None:
+    """PolicyError where two names of the policy are one table, or two tables over one folder."""
     seen: dict[str, str] = {}
-    for name, (_, location) in found.items():
-        other = seen.setdefault(location or name, name)
+    for name, one in found.items():
+        other = seen.setdefault(one.location or name, name)
         if other != name:
             raise PolicyError(
                 f"tables {other} and {name} are one table of Spark, so that one row of it counts in both; "
                 "declare it once"
             )
-    return {name: columns for name, (columns, _) in found.items()}

@@ -14,6 +14,7 @@ on a value (``functions``), so that they have none to print.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import threading
@@ -120,8 +121,10 @@ def private_session(session: SparkSession) -> SparkSession:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    found = session.conf.getAll
-    return dict(found() if callable(found) else found)
+    """All settings of a session, as one text: a call of Java for each of them takes longer than planning a scan."""
+    java = session._jvm
+    held = java.scala.jdk.javaapi.CollectionConverters.asJava(session._jsparkSession.conf().getAll())
+    return dict(json.loads(java.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(held)))
 
 
 def inside(
