@@ -193,7 +193,7 @@ def test_more_cells_than_are_listed(con: dpsql.Connection, monkeypatch: pytest.M
     monkeypatch.setattr(
         "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
     )
-    monkeypatch.setattr("dpsql.running.feasible.MOST_CELLS", 10)
+    monkeypatch.setattr("dpsql.running.feasible.MOST_LISTED", 10)
     plan = con.plan(COUNTS, epsilon=0.31)
     exact, true = observed(con, plan)
     gained = []
@@ -220,7 +220,7 @@ def test_refusals_come_before_the_charge(con: dpsql.Connection, monkeypatch: pyt
         held.setattr(
             "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
         )
-        held.setattr("dpsql.running.feasible.MOST_CELLS", 10)
+        held.setattr("dpsql.running.feasible.MOST_LISTED", 10)
         with pytest.raises(dpsql.DataError, match="at most 10; a batch of counts by groups alone may have more"):
             con.run(COUNTS, epsilon=0.3, estimates="whole")
         with pytest.raises(dpsql.DataError, match="at most 10; ask for fewer columns"):

@@ -29,7 +29,7 @@ from dpsql.sql.parse.options import check_table, read_options
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.workload.compile.choice import blocks_beside, compile_any
-from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.histograms import MAX_HISTOGRAM
 from dpsql.workload.compile.layout import Span
 from dpsql.workload.compile.line_batch import Lined, compile_line, line_of_batch
@@ -39,6 +39,8 @@ from dpsql.workload.expr.batch import Core
 from dpsql.workload.expr.deadline import NONE, Deadline
 
 Say = Callable[[str], None]
+MOST_LISTED = 2**17
+"""Cells of a batch that is measured block by block, which are listed for this alone."""
 _DEFAULT = PlanOptions()
 _AIM = 0.99
 _POWER = 5.0  # what a column counts more is its excess to this power, or to less where that was too far
@@ -84,6 +86,18 @@ class Prepared:
     def chooser(self) -> Chooser:
         """Its strategies."""
         return Chooser(self.compiled)
+
+    @cached_property
+    def over_cells(self) -> Compiled | None:
+        """The batch over its cells one by one; None of blocks with more than MOST_LISTED, and of long lines.
+
+        Blocks are compiled so once more.
+        """
+        if isinstance(self.compiled, Compiled):
+            return self.compiled
+        if isinstance(self.compiled, Lined) or self.compiled.cells > MOST_LISTED:
+            return None
+        return compile_batch(self.understood.queries, self.understood.tables, boxes=False)
 
     def as_blocks(self, deadline: Deadline = NONE) -> Prepared | None:
         """The same batch as blocks, where it is one matrix that takes long; None elsewhere (``blocks_beside``)."""

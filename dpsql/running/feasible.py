@@ -41,7 +41,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
@@ -49,22 +48,20 @@ from scipy import sparse
 from dpsql.arrays import Floats, Sparse
 from dpsql.errors import DataError, InterfaceError
 from dpsql.planning.plan import Plan
+from dpsql.planning.prepare import MOST_LISTED
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
 from dpsql.reconstruct.possible_marginals import PossibleMarginals
 from dpsql.reconstruct.residual_answers import ResidualAnswers
-from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of
 from dpsql.workload.compile.structured import Structured
 
 KINDS = ("unbiased", "feasible", "nonnegative", "whole")
 """What may be asked for; "nonnegative" is an older word for "feasible"."""
-MOST_CELLS = 2**17
-"""Cells of a batch that is measured block by block, which are listed for this alone."""
 _WORK = 2e10
 """Multiplications of a search: of so many it is stopped, wherever it is; what it has is feasible."""
 _ROUNDING = 1e-6
 """The share of the planned error by which an estimate may be farther from the truth: rounding."""
-_listed: WeakKeyDictionary[Plan, Compiled] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +95,7 @@ def check_estimates(plan: Plan, kind: str) -> None:
         other = "a batch of counts by groups alone may have more, with estimates='feasible'; " * (kind != "feasible")
         raise DataError(
             f"estimates={kind!r} needs the cells of a table one by one, and this batch has {plan.cells:,}, at most "
-            f"{MOST_CELLS:,}; {other}ask for fewer columns in one batch, or leave it out (nothing was charged)"
+            f"{MOST_LISTED:,}; {other}ask for fewer columns in one batch, or leave it out (nothing was charged)"
         )
     cone = cone_of(_cells(plan))
     if kind == "whole" and not cone.only_counts:
@@ -154,7 +151,7 @@ def _leave(kind: str) -> None:
 
 def _wide(plan: Plan) -> bool:
     """Whether a batch is measured block by block and has more cells than are listed."""
-    return plan.cells > MOST_CELLS and not isinstance(plan.compiled, Compiled)
+    return plan.cells > MOST_LISTED and not isinstance(plan.compiled, Compiled)
 
 
 def _by_groups(plan: Plan) -> bool:
@@ -197,16 +194,13 @@ def _over_groups(plan: Plan, y: Sequence[int], kind: str, accuracy: float) -> Fe
 
 
 def _cells(plan: Plan) -> Compiled:
-    """The batch over its cells; one that is measured block by block is compiled so once more."""
-    compiled = plan.compiled
-    if isinstance(compiled, Compiled):
-        return compiled
-    if plan not in _listed:
-        if plan.origin is None:
-            raise DataError("this plan does not know what it was made from; plan the batch again")
-        understood = plan.origin.prepared.understood
-        _listed[plan] = compile_batch(understood.queries, understood.tables, boxes=False)
-    return _listed[plan]
+    """The batch over its cells."""
+    if isinstance(plan.compiled, Compiled):
+        return plan.compiled
+    held = None if plan.origin is None else plan.origin.prepared.over_cells
+    if held is None:
+        raise DataError("this plan does not know what it was made from; plan the batch again")
+    return held
 
 
 def _limits(compiled: Compiled, cone: Cone) -> tuple[Floats, Floats]:

@@ -39,7 +39,7 @@ class PlannedAgain:
     ``errors`` and ``widths``: of every number (m,), or of all ranges of a line.
     """
 
-    queries: tuple[Answer, ...] = field(repr=False)
+    prepared: Prepared = field(repr=False)
     compiled: Compiled | Structured | Lined = field(repr=False)
     answers: Answers | LineAnswers = field(repr=False)
     noise: Noise
@@ -51,6 +51,10 @@ class PlannedAgain:
     def rests_on(self) -> tuple[int, ...]:
         """The one release whose measurement it is."""
         return (self.release,)
+
+    @property
+    def queries(self) -> tuple[Answer, ...]:
+        return self.prepared.understood.answers
 
     @cached_property
     def errors(self) -> Floats | RangeErrors:
@@ -118,8 +122,8 @@ def _again(
         noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
         if compiled.common_steps != measurement.common_steps or noise != measurement.law:
             continue
-        answers, queries = strategy.answers_of(compiled), prepared.understood.answers
-        return PlannedAgain(queries, compiled, answers, noise, alpha, release, measurement.y)
+        answers = strategy.answers_of(compiled)
+        return PlannedAgain(prepared, compiled, answers, noise, alpha, release, measurement.y)
     return None
 
 
