@@ -43,10 +43,11 @@ def exact(name: str, value: object, error: type[Error] = DataError, *, shortest:
         number = Fraction(value) if math.isfinite(value) else None
     elif isinstance(value, np.generic):
         return exact(name, value.item(), error, shortest=shortest)
+    example = f"write for example {name}={'1e-9' if name == 'delta' else '0.5'}"
     if number is None:
-        raise error(f"{name} must be a finite number, not {quoted(value)}; write for example {name}=0.5")
+        raise error(f"{name} must be a finite number, not {quoted(value)}; {example}")
     if number <= 0:
-        raise error(f"{name} must be positive, not {quoted(value)}; write for example {name}=0.5")
+        raise error(f"{name} must be positive, not {quoted(value)}; {example}")
     return number
 
 
