@@ -365,7 +365,7 @@ def sketched_coordinates(span: Csr, rows: Sparse) -> Floats:
     sketch = compress(sparse.csr_array(sparse.vstack([rows, span], format="csr")), 8 * (v + q) + 64)
     coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
     rest = np.abs(sketch[v:] - coords @ sketch[:v]).max(initial=0.0)
-    if rest > 1e-9 * max(float(np.abs(sketch[v:]).max(initial=0.0)), 1e-300):
+    if not rest <= 1e-9 * max(float(np.abs(sketch[v:]).max(initial=0.0)), 1e-300):
         raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
     return coords
 

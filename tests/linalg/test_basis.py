@@ -120,3 +120,10 @@ def test_a_basis_that_needs_a_large_matrix_is_refused_before_it_is_made(monkeypa
     monkeypatch.setattr(basis_module, "compress", lambda *_: pytest.fail("made"))
     with pytest.raises(DataError, match=r"40 queries over \d+ cells depend on each other .* ask for fewer groups"):
         choose_basis(span, Diagonal(np.ones(span.shape[0])))
+
+
+def test_coordinates_that_are_no_numbers_are_refused():
+    rows = sparse.csr_array(np.eye(3, dtype=np.int64))
+    for coords in (np.full((2, 3), np.nan), sparse.csr_array(np.full((2, 3), np.nan))):
+        with pytest.raises(InternalError, match="row space"):
+            basis_module.check(sparse.csr_array(np.ones((2, 3), dtype=np.int64)), coords, rows)

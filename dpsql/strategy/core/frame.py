@@ -182,13 +182,13 @@ class Frame:
         rest = 0.0
         for p_rows, v_rows, _ in self._parts:
             block = self._block(p_rows, v_rows)
-            rest = max(rest, _residual(out[:, p_rows], block, answers[:, v_rows]))
+            rest = float(np.maximum(rest, _residual(out[:, p_rows], block, answers[:, v_rows])))
         _check(rest, answers)
         return out
 
 
 def _check(rest: float, answers: Floats) -> None:
-    if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
+    if not rest <= 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):  # also where it is no number
         raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
 
 
