@@ -151,7 +151,9 @@ class _Planner:
 
     def gaussian(self, mine: Sequence[_Source]) -> list[_Team]:
         """Teams: all that fits one list or one set of orbits together, else source by source."""
-        groups = [one for one in mine if one.part.most > 1 and self._classes(one) is not None]
+        groups = [one for one in mine if self._classes(one) is not None]
+        if all(one.part.most == 1 for one in groups):  # then a list is as short, and sees more of what they share
+            groups = []
         others = [one for one in mine if one not in groups]
         listed = prod(1 + one.part.count for one in others) - 1
         if groups and listed <= MOST_LISTED:
