@@ -17,6 +17,7 @@ import dpsql
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.strategy import selection
+from dpsql.strategy.choose import by_source
 from dpsql.strategy.pure import norm_blocks
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import caps, units, unlisted
@@ -157,6 +158,41 @@ def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path
         assert random_ratio(noise, plan.compiled, found, 1, listed=False) <= 1.0
     assert hold_neighbours(world, tmp_path, ask, number) <= 1.0
     assert hold_certificate(world, tmp_path, ask, number, 700)
+
+
+# Of values that may be missing, or are no middle of their bounds, corners are not alike, which costs some percent.
+ALIKE = {
+    "sums": ("SELECT ward, COUNT(*), SUM(cost), COUNT(DISTINCT patient) FROM visits GROUP BY 1", 3, 1.003),
+    "averages": ("SELECT day, AVG(cost), COUNT(DISTINCT patient) FROM visits GROUP BY 1", 2, 1.02),
+    "crossed": ("SELECT day % 2, ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2", 2, 1.003),
+    "filtered": ("SELECT ward, SUM(cost), COUNT(DISTINCT patient) FROM visits WHERE day > 1 GROUP BY 1", 3, 1.16),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.few("sums")
+def test_groups_that_are_alike_are_planned_without_a_list(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    batch, most, far = ALIKE[name]
+    monkeypatch.setattr(contributions, "MOST_LISTED", 1)
+    monkeypatch.setattr(by_source, "MOST_LISTED", 1)
+    ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), "visits": most})
+    plan = planned(world, ask, "gaussian", tmp_path)
+    assert plan is not None
+    assert isinstance(plan.compiled, Compiled)
+    assert plan.compiled.units.tied
+    assert not plan.compiled.units.listable
+    found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
+    assert all(one.whole for one in found)
+    assert 1 / far <= ratio(plan, found) <= 1.0
+    assert random_ratio("gaussian", plan.compiled, found, 1, listed=False) <= 1.0
+    vectors = np.concatenate([one.vectors for one in found]).astype(np.float64) / plan.compiled.common_steps
+    true = least(plan.compiled.workload(plan.compiled.objective).matrix(), vectors)
+    assert plan.strategy.lower_bound is not None
+    assert true.lower * 0.995 <= plan.strategy.lower_bound <= true.upper * (1 + 1e-9)
+    assert true.lower * (1 - 1e-9) <= plan.strategy.expected <= true.upper * far
+    assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
 
 
 # -- whole tables -----------------------------------------------------------------------------------

@@ -40,8 +40,9 @@ from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
-from dpsql.strategy.core.reduce import cholesky
+from dpsql.strategy.core.reduce import cholesky, reduce_workload
 from dpsql.strategy.core.time_left import TimeLeft
+from dpsql.strategy.gaussian.alike_blocks import planned_in_blocks
 from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
@@ -59,6 +60,7 @@ _FAR = 1.5  # error over the lower bound from which on sums of corners that are 
 _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
 _WRITTEN_OUT = 2**25  # entries of what all corners move of a strategy
+_SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
 _LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
 
 
@@ -319,6 +321,11 @@ class _Planner:
             return None if found is None else float(found)
 
         longest = partial(longest_tied, tied=tied)
+        alike = self._in_groups(V, tied, far)
+        if alike is not None:
+            if alike.error <= _NEAR * alike.lower or 2 * c > _WRITTEN:
+                return alike
+            found.append(alike)
         planned = None
         if 2 * c <= _WRITTEN:
             # What no unit is counted by is like nothing else.
@@ -328,7 +335,7 @@ class _Planner:
             _, solved, piece = planned
             team = self._within((piece,), solved.error, V, far)
             found += [replace(team, lower=solved.lower)] if team is not None else []
-        if not found or found[0].error > (1.0 + 2.0 * self.tolerance) * found[0].lower:
+        if all(team.error > (1.0 + 2.0 * self.tolerance) * team.lower for team in found):
             apart = self.gaussian(mine)
             shares, total = _shares([team.error for team in apart], self.noise)
             pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in _scaled(team.pieces, share)]
@@ -341,6 +348,25 @@ class _Planner:
             few = replace(V, contributions=sparse.csr_array(tied.some()), _cache={})
             lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
         return replace(best, lower=lower)
+
+    def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
+        """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""
+        problems = reduce_workload(V, self.time.deadline)
+        found = planned_in_blocks(problems[0], tied, self.tolerance, self.time.deadline) if len(problems) == 1 else None
+        if found is None:
+            return None
+        apart = _Team((found.apart,), found.error, found.lower, None)
+        if found.error <= (1.0 + self.tolerance) * found.lower or found.apart.rows.shape[0] > _WRITTEN:
+            return apart
+        best = apart
+        for share in _SHARED:
+            piece = found.joint(V, share)
+            joint = self._within((piece,), piece.trace(piece.root), V, far)
+            if joint is not None and joint.error < best.error:
+                best = replace(joint, lower=found.lower)
+            if joint is None or best.error <= (1.0 + self.tolerance) * best.lower:
+                break
+        return best
 
     def _listed_sums(
         self, V: Workload, longest: Callable[[Floats], list[Sum]], far: Callable[[Floats], float | None]

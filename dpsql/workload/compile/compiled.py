@@ -147,7 +147,7 @@ def compile_rows(
         layouts.append(replace(piece.layout, entry=entry))
         offset += piece.rows.shape[1]
     rows, divisor = _primitive(sparse.csr_array(rows))
-    return tied_layouts(layouts, rows.shape[1]), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
+    return tied_layouts(layouts, rows), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
 
 
 def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Ints
+from dpsql.arrays import Csr, Ints
 from dpsql.linalg import exact
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
@@ -42,11 +42,12 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     return Contributions(tuple(units), size, tied)
 
 
-def tied_layouts(layouts: Sequence[Layout], size: int) -> tuple[Layout, ...]:
+def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
     """``layouts`` with units tied to the rows that they are counted by (``Layout.tie``), where C is planned so.
 
     Of each kind of unit one source of rows and the one count of units, over the same rows, which no bound of
-    ``at_most`` spreads: alone and without sums, or where all that the unit can change is listed.
+    ``at_most`` spreads: alone, and without sums or where ``asked`` (m x n), the queries, has none of several groups; or
+    where all that the unit can change is listed.
     """
     found = list(layouts)
     for mates in by_unit(layouts):
@@ -62,10 +63,32 @@ def tied_layouts(layouts: Sequence[Layout], size: int) -> tuple[Layout, ...]:
         here = [tied if one is rows else one for one in mates]
         # Sums make groups unlike, and without a list certificates of unlike groups are wide.
         few = not rows.measures and np.unique(other.entry[other.entry >= 0]).size <= _MOST_CLASSES
-        alone = len(mates) == 2 and few
-        if alone or contributions_of(here, size).listable:
+        alone = len(mates) == 2 and (few or _in_groups(asked, rows, other, meets))
+        if alone or contributions_of(here, asked.shape[1]).listable:
             found = [tied if one is rows else one for one in found]
     return tuple(found)
+
+
+def _in_groups(asked: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
+    """Whether no query reads two groups of the counted units: entries of ``other``, and of the rows counted in one."""
+    cell, own = meets
+    group = np.arange(asked.shape[1])  # of its own, until it is known
+    met = (cell >= 0) & (own >= 0)
+    counted = other.entry[0][own[met]]
+    for entry in rows.entry[:, cell[met]]:
+        here = entry >= 0
+        if (counted[here] < 0).any():
+            return False
+        least, most = np.full(asked.shape[1], asked.shape[1]), np.full(asked.shape[1], -1)
+        np.minimum.at(least, entry[here], counted[here])
+        np.maximum.at(most, entry[here], counted[here])
+        used = np.flatnonzero(most >= 0)
+        if (least[used] < most[used]).any():
+            return False
+        group[used] = most[used]
+    held = np.flatnonzero(np.diff(asked.indptr))
+    first, last = (of.reduceat(group[asked.indices], asked.indptr[held]) for of in (np.minimum, np.maximum))
+    return bool((first == last).all())
 
 
 def _may_tie(layout: Layout) -> bool:

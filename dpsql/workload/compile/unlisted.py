@@ -49,6 +49,9 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
     norms of all columns, products of those of all sources but the widest of single corners, and the sizes; above a few
     thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
     """
+    exact = _tied_apart(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
+    if exact is not None:
+        return exact
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1 or not held:
@@ -208,6 +211,38 @@ def _tied(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
     fits = int(abs(K).max(initial=0)) * (2 * tied.most + 2) ** 2 < 2**62
     found = reach_tied(K.astype(np.int64 if fits else object), tied)
     return None if found is None else int(found)
+
+
+def _tied_apart(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
+    """The largest squared norm of ``tied``, exactly, where no measurement has rows of two classes; else None.
+
+    What is moved of different classes has no products then, so that squared norms of classes add up, each a convex
+    function of how many rows the class has. Of s classes one is best with all rows but one in each other. Cost
+    O(c log c) for each s.
+    """
+    columns, c = sparse.csc_array(basis @ tied.columns), tied.label.size
+    if columns.shape[1] <= 2 * _ALL_PRODUCTS or (tied.label < 0).any():
+        return None  # few, which other bounds look at one by one, or rows that no unit is counted by
+    found = sparse_products(mixing, columns, columns)
+    if found is None or max_abs(found) * (2 * tied.most + 2) ** 2 * (tied.limit + 1) >= 2**62:
+        return None
+    K = sparse.coo_array(found)
+    label = np.tile(np.unique(tied.label, return_inverse=True)[1], 2)
+    if (K.data[label[K.row] != label[K.col]] != 0).any():
+        return None
+    held = sparse.csr_array(found)
+    diagonal, cross = held.diagonal(), np.asarray(held.diagonal(c), dtype=np.int64)[:c]
+    one, further, label = diagonal[:c], diagonal[c:], label[:c]
+    single = _of_classes(one[None, :], label)[0]
+    ranked = np.sort(single)[::-1]
+    best = tied.most**2 * int(further.max())
+    for s in range(1, tied.limit + 1):
+        left = tied.most - s
+        heavy = np.maximum(single, _of_classes((one + 2 * left * cross + left**2 * further)[None, :], label)[0])
+        # The s - 1 longest others: one less of these where the class itself is one of them.
+        others = np.where(single >= ranked[s - 1], ranked[:s].sum() - single, ranked[: s - 1].sum())
+        best = max(best, int((heavy + others).max()))
+    return best
 
 
 def _lengths(values: Array) -> Ints:
