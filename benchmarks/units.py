@@ -237,6 +237,29 @@ def contributions_table(report: Report) -> None:
         report.table(f"Total squared error, {unit}", head, rows)
     hospital(report)
     days(report)
+    sums_by_groups(report)
+
+
+def sums_by_groups(report: Report) -> None:
+    """Rows, the average of a column and persons by the same groups, at most twelve rows a person, with zCDP."""
+    rows = []
+    for groups in (10, 100, 400, 1000, 3000):
+        tables = (
+            '[tables.visits]\nunit = "patient_id"\nmax_rows_per_unit = 12\n[tables.visits.columns]\n'
+            f"ward = {{ lower = 1, upper = {groups}, nulls = false }}\ncost = {{ lower = 0, upper = 5000, step = 1 }}\n"
+        )
+        for asked in ("COUNT(*) AS n", "AVG(cost) AS a"):
+            sql = f"SELECT ward, {asked}, COUNT(DISTINCT patient_id) AS p FROM visits GROUP BY ward"
+            with connected(tables, {"rho": 0.5}, *CREATED) as con:
+                con.schemas()
+                began = time.process_time()
+                plan = con.plan(sql, rho=0.5)
+                took = time.process_time() - began
+            numbers = np.asarray(plan.errors)
+            errors = [f"{numbers[at * groups]:,.2f}" for at in range(len(numbers) // groups)]
+            rows.append([f"{asked[:-5]}, persons", groups, errors[0], errors[-1], f"{plan.gap or 0:.2%}", f"{took:.2f}"])
+    head = ["asked", "groups", "error of the first", "of persons", "gap", "CPU seconds"]
+    report.table("Rows or an average, and persons by the same groups, zCDP, rho 0.5", head, rows)
 
 
 def days(report: Report) -> None:
