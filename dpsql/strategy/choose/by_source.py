@@ -45,7 +45,7 @@ from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
-from dpsql.workload.compile.unlisted import longest_sum, reach_tied
+from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
 from dpsql.workload.families.matrix import Workload
 
@@ -295,12 +295,16 @@ class _Planner:
         if planned is None:
             return None
         cells, found, piece = planned
-        team = self._within((piece,), found.error, V, _far(source))
-        if team is None:
-            return None
+        far = longest_by_products(found.metric[cells.orbit], label, part.most)
+        piece = self._placed(piece, [source])
+        team = _Team(_scaled((piece,), far**-0.5), found.error * far, 0.0, None)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64) if several else None
         proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
         return replace(team, lower=found.lower, proof=proof)
+
+    def _placed(self, piece: Piece, mine: Sequence[_Source]) -> Piece:
+        """The piece without coordinates of queries where these are not all of the batch."""
+        return piece if sum(one.rows.size for one in mine) == self.W.span.shape[0] else replace(piece, placed=None)
 
     def tied(self, mine: Sequence[_Source], tied: Tied) -> _Team:
         """Rows and the units that they count, by orbits, as if each were by itself, or by a list of long sums.
@@ -324,6 +328,7 @@ class _Planner:
             planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.tolerance, deadline, again)
         if planned is not None:
             _, solved, piece = planned
+            piece = self._placed(piece, mine)
             team = self._within((piece,), solved.error, V, far)
             found += [replace(team, lower=solved.lower)] if team is not None else []
         if not found or found[0].error > (1.0 + 2.0 * self.tolerance) * found[0].lower:

@@ -25,6 +25,7 @@ from dpsql.workload.compile.sensitivity import sensitivity_over
 from dpsql.workload.families.matrix import Workload
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
+_SUM_BITS = 2  # more where bounds of long sums add up what rounding does to each of them
 _DENSE_CAP = 2**23
 _COPIED_CAP = 2**25
 _DEPENDENT_CAP = 6000
@@ -251,6 +252,8 @@ def finish(
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
     bits = _FIRST_BITS - ceil(log2(min(peaks)))
+    if units is not None and not units.listable:
+        bits += _SUM_BITS
     best: tuple[float, list[Ints], int, int] | None = None
     for extra in range(0, _MOST_BITS - _FIRST_BITS, _STEP_BITS):
         if max(peaks) * 2.0 ** (bits + extra) >= 2.0**52:
