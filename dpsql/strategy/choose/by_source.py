@@ -36,6 +36,7 @@ from dpsql.strategy.choose.class_queries import (
 )
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
+from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -93,9 +94,19 @@ def strategy_by_source(
 
 
 def plan_by_source(
-    W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+    W: Workload,
+    noise: str,
+    tolerance: float,
+    time: TimeLeft,
+    say: Callable[[str], None],
+    work: float,
+    in_blocks: bool = False,
 ) -> tuple[tuple[Piece, ...], float, float]:
-    """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise)."""
+    """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise).
+
+    ``in_blocks``: with "laplace", whether rows may be in blocks; their norm is known where what a unit can change is
+    listed.
+    """
     units = W.units
     if units is None:
         raise InternalError("strategy: a workload without units has no sources to plan by")
@@ -107,7 +118,7 @@ def plan_by_source(
         planned.update(row for one in mine for row in one.rows.tolist())
         if not mine:
             continue
-        planner = _Planner(W, noise, tolerance, time, say, work)
+        planner = _Planner(W, noise, tolerance, time, say, work, in_blocks)
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
         tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
@@ -143,9 +154,17 @@ class _Planner:
     """Plans teams of one kind of unit."""
 
     def __init__(
-        self, W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+        self,
+        W: Workload,
+        noise: str,
+        tolerance: float,
+        time: TimeLeft,
+        say: Callable[[str], None],
+        work: float,
+        in_blocks: bool = False,
     ) -> None:
         assert W.units is not None  # noqa: S101 - asked before
+        self.in_blocks = in_blocks
         self.W, self.noise, self.tolerance, self.time, self.say, self.work = W, noise, tolerance, time, say, work
         self.common = W.units.common
 
@@ -182,8 +201,8 @@ class _Planner:
     def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
         """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""
         V = self._only(mine, single=single)
-        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work, turned=True)
-        error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
+        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work, turned=True, in_blocks=self.in_blocks)
+        error, _, pieces = min(drafts(task, "auto"), key=lambda draft: standing(draft[1], draft[0]))
         return _Team(_scaled(pieces, 1.0 / by), error * by**2, 0.0, None)
 
     def _halved(self, source: _Source) -> _Team | None:

@@ -268,11 +268,15 @@ def finish(
             l1, l2 = max(a for a, _ in found), max(b for _, b in found)
         else:
             whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
-            l2 = -(-sensitivity_over("gaussian", *whole, units) // units.common**2)
-            # A bound of the norm that is not asked for, |v|_1 <= p^1/2 |v|_2, where working it out takes long.
-            l1 = isqrt(whole[0].shape[0] * l2) + 1
+            # Of the norm that is not asked for a bound, where working it out takes long: |v|_2 <= |v|_1 <= p^1/2 |v|_2.
             if noise == "laplace":
                 l1 = -(-sensitivity_over("laplace", *whole, units, blocks) // units.common)
+            if noise == "gaussian" or units.listable:
+                l2 = -(-sensitivity_over("gaussian", *whole, units) // units.common**2)
+            else:
+                l2 = l1 * l1
+            if noise == "gaussian":
+                l1 = isqrt(whole[0].shape[0] * l2) + 1
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
         if best is None or error < best[0]:
