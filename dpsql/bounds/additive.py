@@ -62,14 +62,15 @@ def laplace_bound(W: Workload | Marginals, objective: str = "total") -> float:
     """No Laplace strategy has a lower error: the Gaussian optimum's lower bound, certified within 1 %.
 
     ``objective``: "total", or "max" for the largest error of a query. Of marginals it is the singular value bound,
-    by query for the largest. Raises DataError as ``strategy.select``.
+    by query for the largest; where what a unit can change is not listed, it is that of ``select`` by sources.
+    Raises DataError as ``strategy.select``.
     """
     if objective not in ("total", "max"):
         raise DataError(f"bounds: objective {quoted(objective)} is not known; use 'total' or 'max'")
     if isinstance(W, Marginals):
         return svd_bound(W) / (W.shape[0] if objective == "max" else 1)
-    if objective == "max":
-        return float(select(W, tolerance=1e-2, objective="max").lower_bound or 0.0)
+    if objective == "max" or (W.units is not None and not W.units.listable):
+        return float(select(W, tolerance=1e-2, objective=objective).lower_bound or 0.0)
     return Task(W, "gaussian", 1e-2, TimeLeft.within(None), lambda _: None).optimum().lower
 
 

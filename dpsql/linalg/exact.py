@@ -152,10 +152,13 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     few = sparse_products(mixing, left, right)
     if few is not None:
         return np.asarray(few.toarray())
-    P, Q = (np.concatenate(list(product_chunks(mixing, columns)), axis=1) for columns in (left, right))
-    p, tops = P.shape[0], [int(np.abs(matrix).max(initial=0)) for matrix in (P, Q)]
+    P = _whole_product(mixing, left)
+    Q = P if right is left else _whole_product(mixing, right)
+    p, tops = P.shape[0], [max_abs(matrix) for matrix in (P, Q)]
     if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
-        return np.asarray(P.astype(np.float64).T @ Q.astype(np.float64)).astype(np.int64)
+        held = P.astype(np.float64, copy=False)
+        other = held if Q is P else Q.astype(np.float64, copy=False)  # a matrix with itself takes half as long
+        return np.asarray(held.T @ other).astype(np.int64)
     width = (53 - p.bit_length()) // 2
     lefts, rights = (
         [word.astype(np.float64) for word in words_of(whole(matrix), top.bit_length(), width)]
@@ -168,16 +171,21 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     )
 
 
+def _whole_product(mixing: Matrix, columns: Sparse) -> Array:
+    chunks = list(product_chunks(mixing, columns))
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis=1)
+
+
 def sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> Csr | None:
     """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
-    held = sparse.csr_array(mixing)
     tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
-    if max_abs(held) * max(max_abs(left), max_abs(right)) * tallest >= 2**62:
+    if max_abs(mixing) * max(max_abs(left), max_abs(right)) * tallest >= 2**62:
         return None
-    meet = int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(left).indptr))
-    meet += int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(right).indptr))
-    if meet * SPARSE_COST > held.shape[0] * (left.shape[1] + right.shape[1]):
+    used = np.diff(mixing.tocsc().indptr) if is_sparse(mixing) else np.count_nonzero(mixing, axis=0)
+    meet = sum(used.astype(np.float64) @ np.diff(sparse.csr_array(columns).indptr) for columns in (left, right))
+    if meet * SPARSE_COST > mixing.shape[0] * (left.shape[1] + right.shape[1]):
         return None
+    held = sparse.csr_array(mixing)
     P, Q = (sparse.csr_array(held @ sparse.csr_array(columns)) for columns in (left, right))
     deep = min(int(np.diff(sparse.csc_array(matrix).indptr).max(initial=0)) for matrix in (P, Q))
     if max_abs(P) * max_abs(Q) * deep >= 2**62:

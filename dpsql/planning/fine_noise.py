@@ -38,7 +38,9 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
         return found
     workload = found.planned
     best, least = found, _error(compiled, charge, found)
-    for method in _WHOLE:
+    # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
+    listed = workload.units is None or workload.units.listable
+    for method in _WHOLE if listed else ("workload",):
         if method == found.method:
             continue
         try:

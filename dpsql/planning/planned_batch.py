@@ -183,11 +183,12 @@ class PlannedBatch:
 
         The bounds are of noise on the reals. Integers have less at large epsilon: where a record moves them by 1 in all
         at least, no less than (x / sinh x)^2 of it, x = epsilon / 2, as geometric noise has; the plan's own is as it is
-        drawn. None for Gaussian noise, and where cells are not listed or too many. Cost: the Gaussian optimum to 1 %.
+        drawn. For units the bounds are over all that one can change, or more, where ``against`` says so. None for
+        Gaussian noise, and where cells are not listed or too many. Cost: the Gaussian optimum to 1 %.
         """
         strategy = self.strategy
         planned = strategy.planned if isinstance(strategy, MatrixStrategy) else None
-        if strategy.noise == "gaussian" or planned is None or planned.shape[1] > _BOUNDED or planned.units is not None:
+        if strategy.noise == "gaussian" or planned is None or planned.shape[1] > _BOUNDED:
             return None
         x = float(self.charge.epsilon or 0) / 2
         if not 0 < x < _HUGE:

@@ -354,7 +354,8 @@ def _strategy(plan: PlannedBatch) -> str:
         least = (plan.without_earlier or plan).least_of_pure
         if least is not None:  # a balanced error is a total: its weights are in the rows
             error = squared_error("max" if strategy.objective == "max" else "total")
-            proof += f"; its {error} is at most {least[0]:.2f} times the least of {least[1]}"
+            units = f" for units that {plan.against}" if plan.against else ""
+            proof += f"; its {error} is at most {least[0]:.2f} times the least of {least[1]}{units}"
     else:
         proof = _certified(plan, gap, "any Gaussian matrix mechanism") + _why_wide(plan, gap)
     measured = f"{_count(strategy.shape[0], 'measurement')}{parts}"

@@ -14,6 +14,7 @@ from scipy import sparse
 from unit_worlds import COLUMNS, Ask, Enumerated, World, asks, broken, enumerated, least, norm, norm_of, paid
 
 import dpsql
+from dpsql import bounds
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.strategy import selection
@@ -266,6 +267,38 @@ def test_certificates_hold(world: World, tmp_path: Path) -> None:
 def test_a_hundred_certificates_hold(world: World, tmp_path: Path) -> None:
     found = [hold_certificate(world, tmp_path, ask, seed, 1500) for seed, ask in enumerate(asks(300, 6))]
     assert found.count(True) >= 100
+
+
+def hold_pure_certificate(world: World, folder: Path, ask: Ask, seed: int, most: int) -> bool | None:
+    """A pure plan's bounds against the same least error, which no Laplace noise is below, as ``hold_certificate``."""
+    plan = planned(world, ask, "laplace", folder)
+    if plan is None:
+        return None
+    compiled, strategy = plan.compiled, plan.strategy
+    assert isinstance(compiled, Compiled)
+    assert plan.least_of_pure is not None
+    assert plan.least_of_pure[0] >= 1, ask
+    found = enumerated(world, ask, compiled, most, random.Random(seed))
+    if not (is_exact(compiled) and all(one.whole for one in found)):
+        return None
+    scale = compiled.common_steps * compiled.units.common
+    vectors = np.concatenate([one.vectors for one in found]).astype(np.float64) / scale
+    true = least(compiled.workload(compiled.objective).matrix(), vectors)
+    bound = bounds.laplace_bound(strategy.planned)
+    assert bound <= true.upper * (1 + 1e-9), (ask, bound, true)
+    assert bounds.pure_bound(strategy.planned) <= strategy.expected * (1 + 1e-9), ask
+    return True
+
+
+def test_bounds_of_pure_noise_hold(world: World, tmp_path: Path) -> None:
+    found = [hold_pure_certificate(world, tmp_path, ask, seed, 120) for seed, ask in enumerate(asks(5, 3))]
+    assert found.count(True) >= 2
+
+
+@pytest.mark.long
+def test_fifty_bounds_of_pure_noise_hold(world: World, tmp_path: Path) -> None:
+    found = [hold_pure_certificate(world, tmp_path, ask, seed, 1500) for seed, ask in enumerate(asks(150, 6))]
+    assert found.count(True) >= 50
 
 
 def test_the_reference_for_certificates_by_hand() -> None:

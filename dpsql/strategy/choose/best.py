@@ -9,7 +9,7 @@ from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
 from dpsql.strategy.choose.by_source import plan_by_source
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.core.blocks import standing
-from dpsql.strategy.core.integer import finish
+from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.workload.families.matrix import Workload
@@ -27,11 +27,14 @@ def best_of(task: Task, method: str) -> MatrixStrategy:
     """
     W, noise, tolerance = task.W, task.noise, task.tolerance
     lower = task.optimum().lower if noise == "gaussian" else None
-    found = drafts(task, method)
+    apart: tuple[float, str, tuple[Piece, ...]] | None = None
     if noise == "laplace" and W.units is not None and method == "auto":
-        pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
-        if error < (1.0 - 1e-6) * min(standing(draft[1], draft[0]) for draft in found):
-            found.append((error, BY_SOURCE, pieces))
+        pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work, task.in_blocks)
+        apart = error, BY_SOURCE, pieces
+        task.apart, task.known = pieces, error
+    found = drafts(task, method)
+    if apart is not None and apart[0] < (1.0 - 1e-6) * min(standing(draft[1], draft[0]) for draft in found):
+        found.append(apart)
     considered = tuple((label, value) for value, label, _ in found)
     ranked = sorted(found, key=lambda draft: standing(draft[1], draft[0]))
     deadline = task.time.less(task.finish).deadline

@@ -36,6 +36,7 @@ from dpsql.strategy.choose.class_queries import (
 )
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
+from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -46,7 +47,7 @@ from dpsql.strategy.gaussian.alike_blocks import planned_in_blocks
 from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
-from dpsql.workload.compile.unlisted import longest_sum, reach_tied
+from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
 from dpsql.workload.families.matrix import Workload
 
@@ -95,9 +96,19 @@ def strategy_by_source(
 
 
 def plan_by_source(
-    W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+    W: Workload,
+    noise: str,
+    tolerance: float,
+    time: TimeLeft,
+    say: Callable[[str], None],
+    work: float,
+    in_blocks: bool = False,
 ) -> tuple[tuple[Piece, ...], float, float]:
-    """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise)."""
+    """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise).
+
+    ``in_blocks``: with "laplace", whether rows may be in blocks; their norm is known where what a unit can change is
+    listed.
+    """
     units = W.units
     if units is None:
         raise InternalError("strategy: a workload without units has no sources to plan by")
@@ -109,7 +120,7 @@ def plan_by_source(
         planned.update(row for one in mine for row in one.rows.tolist())
         if not mine:
             continue
-        planner = _Planner(W, noise, tolerance, time, say, work)
+        planner = _Planner(W, noise, tolerance, time, say, work, in_blocks)
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
         tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
@@ -145,9 +156,17 @@ class _Planner:
     """Plans teams of one kind of unit."""
 
     def __init__(
-        self, W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+        self,
+        W: Workload,
+        noise: str,
+        tolerance: float,
+        time: TimeLeft,
+        say: Callable[[str], None],
+        work: float,
+        in_blocks: bool = False,
     ) -> None:
         assert W.units is not None  # noqa: S101 - asked before
+        self.in_blocks = in_blocks
         self.W, self.noise, self.tolerance, self.time, self.say, self.work = W, noise, tolerance, time, say, work
         self.common = W.units.common
 
@@ -186,8 +205,8 @@ class _Planner:
     def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
         """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""
         V = self._only(mine, single=single)
-        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work, turned=True)
-        error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
+        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work, turned=True, in_blocks=self.in_blocks)
+        error, _, pieces = min(drafts(task, "auto"), key=lambda draft: standing(draft[1], draft[0]))
         return _Team(_scaled(pieces, 1.0 / by), error * by**2, 0.0, None)
 
     def _halved(self, source: _Source) -> _Team | None:
@@ -299,12 +318,16 @@ class _Planner:
         if planned is None:
             return None
         cells, found, piece = planned
-        team = self._within((piece,), found.error, V, _far(source))
-        if team is None:
-            return None
+        far = longest_by_products(found.metric[cells.orbit], label, part.most)
+        piece = self._placed(piece, [source])
+        team = _Team(_scaled((piece,), far**-0.5), found.error * far, 0.0, None)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64) if several else None
         proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
         return replace(team, lower=found.lower, proof=proof)
+
+    def _placed(self, piece: Piece, mine: Sequence[_Source]) -> Piece:
+        """The piece without coordinates of queries where these are not all of the batch."""
+        return piece if sum(one.rows.size for one in mine) == self.W.span.shape[0] else replace(piece, placed=None)
 
     def tied(self, mine: Sequence[_Source], tied: Tied) -> _Team:
         """Rows and the units that they count, by orbits, as if each were by itself, or by a list of long sums.
@@ -333,6 +356,7 @@ class _Planner:
             planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.tolerance, deadline, again)
         if planned is not None:
             _, solved, piece = planned
+            piece = self._placed(piece, mine)
             team = self._within((piece,), solved.error, V, far)
             found += [replace(team, lower=solved.lower)] if team is not None else []
         if all(team.error > (1.0 + 2.0 * self.tolerance) * team.lower for team in found):

@@ -12,6 +12,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.alike_cells import Cells, Found, Sum, alike_cells, solve_alike_cells
 from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.families.contributions import Part
@@ -78,12 +79,16 @@ def planned_alike(
     gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
     if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
         place = np.argsort(columns.indices)  # the rows are the cells, in some order
-        root = cells.root(found.metric)[np.ix_(place, place)]
+        if np.unique(np.diag(cells.orbit)).size == 1:
+            # All cells are alike: what rounding does to each does not tell kinds of them apart.
+            root = cholesky(found.metric[cells.orbit[np.ix_(place, place)]])
+        else:
+            root = cells.root(found.metric)[np.ix_(place, place)]
     else:
         rows = columns.toarray().astype(np.float64)
         back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
         root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
-    return cells, found, Piece(basis.rows, root, columns, gram)
+    return cells, found, Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
 
 
 def _told_apart(label: Ints, corner: Ints, told: Floats) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from time import monotonic
 
@@ -12,7 +12,9 @@ from scipy import sparse
 
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import dense
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
@@ -30,6 +32,8 @@ from dpsql.workload.families.matrix import Workload
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
+_MANY_CHANGES = 2**14  # rows times changes of a unit from which less is tried of what was planned source by source
+_APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
 _MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
 CATALOGUE = (
@@ -67,6 +71,7 @@ class Task:
     ``in_blocks``: with "laplace", whether rows may be measured in blocks, too (noise "pure" of ``select``).
     ``turned``: what a unit changes adds up over cells, so that mixings are searched from several turns.
     ``known``: the least error of the methods that were tried before; a search that cannot come below it ends.
+    ``apart``: pieces for each source of a unit by itself, of sensitivity 1 together, from which rows are turned.
     """
 
     W: Workload
@@ -78,9 +83,11 @@ class Task:
     turned: bool = False
     in_blocks: bool = False
     known: float = np.inf
+    apart: tuple[Piece, ...] = ()
     _blocks: tuple[Block, ...] | None = None
     _optimum: Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
+    _held: dict[str, norm_blocks.Draft | None] = field(default_factory=dict)
 
     @property
     def deadline(self) -> float:
@@ -116,6 +123,9 @@ class Task:
             return False  # it gains 1 or 2 % on a few low-rank batches, for effort above 1
         if name == "workload-separation" or (name in PUBLISHED and name != "low-rank-mechanism"):
             return False  # p-identity starts from the weighted hierarchy; the others never won a row
+        start = self._start() if name in _APART or name == NORM_BLOCKS else None
+        if start is not None and (name in _APART or max(start.blocks) == 1):
+            return False
         if name == "union-of-parts":
             return len(self.parts()) > 1
         if name == NORM_BLOCKS:
@@ -223,7 +233,14 @@ class Task:
         Y = block.columns.toarray().astype(np.float64)
         start = low_rank.symmetric_root(metric, block.gram)
         search = low_rank.turned_search if self.turned else low_rank.search
-        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        found = [search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))]
+        joined = self._start()
+        if joined is not None and max(joined.blocks) == 1 and joined.C.shape == start.shape:
+            # The same number of steps with fewer columns each, of those that rows as they stand reach far.
+            found.append(
+                low_rank.search(block.gram, Y, joined.C, self.deadline, self.work, low_rank.WIDTH * block.rank)
+            )
+        C = min(found, key=lambda C: low_rank.error_of(block.gram, C, Y))
         return Piece(block.basis, C, block.columns, block.gram)
 
     def _p_identity(self, block: Block) -> Piece:
@@ -242,9 +259,37 @@ class Task:
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
 
+    def _start(self) -> norm_blocks.Draft | None:
+        """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""
+        if "start" not in self._held:
+            self._held["start"] = self._joined()
+        return self._held["start"]
+
+    def _joined(self) -> norm_blocks.Draft | None:
+        blocks = self.blocks()
+        if not self.in_blocks or len(self.apart) < 2 or len(blocks) > 1 or blocks[0].solo or blocks[0].count > 1:
+            return None
+        (block,) = blocks
+        rows = sum(piece.root.shape[0] for piece in self.apart)
+        if rows > 2 * block.rank or block.rank * block.columns.shape[1] < _MANY_CHANGES:
+            return None
+        if any(piece.copies > 1 for piece in self.apart):
+            return None
+        held = []
+        for piece in self.apart:
+            coords = dense(coordinates(piece.rows, block.basis))
+            held.append(piece.root[:, None] * coords if piece.root.ndim == 1 else piece.root @ coords)
+        sizes = tuple(size for piece in self.apart for size in piece.blocks or (1,) * piece.root.shape[0])
+        C, Y = np.concatenate(held), block.columns.toarray().astype(np.float64)
+        return norm_blocks.Draft(C, sizes, norm_blocks.error_of(block.gram, C, Y, sizes))
+
     def _norm_blocks(self, block: Block) -> Piece:
         if not self.in_blocks:
             raise DataError("strategy: norm-blocks is for noise='pure', whose noise may be drawn in blocks")
+        start = self._start()
+        if start is not None:
+            found = norm_blocks.turned_on(block.gram, block.columns.toarray().astype(np.float64), start, self.deadline)
+            return Piece(block.basis, found.C, block.columns, block.gram, blocks=found.blocks)
         v, work, known = block.rank, self.work / len(self.blocks()), self.known / block.count
         rows = sparse.csr_array(sparse.vstack([block.basis, _ones_over(block.basis)], format="csr"))
         moved = self.W.moved(rows)

@@ -25,6 +25,7 @@ from dpsql.workload.compile.sensitivity import sensitivity_over
 from dpsql.workload.families.matrix import Workload
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
+_SUM_BITS = 2  # more where bounds of long sums add up what rounding does to each of them
 _DENSE_CAP = 2**23
 _COPIED_CAP = 2**25
 _DEPENDENT_CAP = 6000
@@ -251,6 +252,8 @@ def finish(
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
     bits = _FIRST_BITS - ceil(log2(min(peaks)))
+    if units is not None and not units.listable:
+        bits += _SUM_BITS
     best: tuple[float, list[Ints], int, int] | None = None
     for extra in range(0, _MOST_BITS - _FIRST_BITS, _STEP_BITS):
         if max(peaks) * 2.0 ** (bits + extra) >= 2.0**52:
@@ -265,11 +268,15 @@ def finish(
             l1, l2 = max(a for a, _ in found), max(b for _, b in found)
         else:
             whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
-            l2 = -(-sensitivity_over("gaussian", *whole, units) // units.common**2)
-            # A bound of the norm that is not asked for, |v|_1 <= p^1/2 |v|_2, where working it out takes long.
-            l1 = isqrt(whole[0].shape[0] * l2) + 1
+            # Of the norm that is not asked for a bound, where working it out takes long: |v|_2 <= |v|_1 <= p^1/2 |v|_2.
             if noise == "laplace":
                 l1 = -(-sensitivity_over("laplace", *whole, units, blocks) // units.common)
+            if noise == "gaussian" or units.listable:
+                l2 = -(-sensitivity_over("gaussian", *whole, units) // units.common**2)
+            else:
+                l2 = l1 * l1
+            if noise == "gaussian":
+                l1 = isqrt(whole[0].shape[0] * l2) + 1
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
         if best is None or error < best[0]:

@@ -23,7 +23,7 @@ from dpsql.strategy.pure.halves import differences
 
 _STAGES = ((0.3, 20.0), (0.05, 80.0), (0.01, 300.0))
 _ROUNDS = 6
-_WIDTH = 10  # columns for each row of C that a round of a turned search takes on
+WIDTH = 10  # columns for each row of C that a round of a turned search takes on
 _STEPS = 75  # of a round
 _BEYOND = 1.01  # how far columns that were left out may go beyond the others
 _TURNS = 5
@@ -70,14 +70,14 @@ class _Objective:
 def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float) -> Floats:
     """The best C of ``search`` from ``root`` and, over the columns that matter, from a few turns of it."""
     v = Y.shape[0]
-    cost = len(_STAGES) * _ROUNDS * _STEPS * (6.0 * _WIDTH * v**3 + 1e5)
+    cost = len(_STAGES) * _ROUNDS * _STEPS * (6.0 * WIDTH * v**3 + 1e5)
     rng, tree = np.random.default_rng(_SEED), differences(v)
     turns = [tree / np.linalg.norm(tree, axis=1)[:, None]]
     turns += [linalg.qr(rng.standard_normal((v, v)))[0] for _ in range(_TURNS - 1)]
     found = [search(gram, Y, root, deadline, work)]
     for turn in turns[: int(_SHARE * work / cost)]:
         if monotonic() < deadline:
-            found.append(search(gram, Y, turn @ root, deadline, work, _WIDTH * v))
+            found.append(search(gram, Y, turn @ root, deadline, work, WIDTH * v))
     return min(found, key=lambda C: error_of(gram, C, Y))
 
 

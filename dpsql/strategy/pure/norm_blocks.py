@@ -33,7 +33,8 @@ from dpsql.strategy.core.blocks import deviations, factor
 _STAGES = ((8, 0.3, 20.0), (20, 0.1, 60.0), (60, 0.03, 200.0), (200, 0.01, 600.0))
 _JOINED = 48  # rows up to which blocks are joined two by two
 _POLISHED = 3  # starts that are turned
-_FEWEST = 5  # steps of a stage; of so few none is expected to gain a factor of more than ...
+_SHORT = 0.5  # of the largest norm: what rows that are turned again leave out
+_FEWEST, _MOST_STEPS = 5, 120  # steps of a stage; of the fewest none is expected to gain a factor of more than ...
 _HOPEFUL = 3.0
 _MEMORY = 15
 
@@ -114,7 +115,7 @@ def search(
     drafts.sort(key=lambda draft: draft.error)
     best = drafts[0]
     p, N = Y.shape[0] + 1, Y.shape[1]
-    steps = int(np.clip(work / (_POLISHED * len(_STAGES) * (6.0 * p * p * N + 12.0 * p**3)), _FEWEST, 120))
+    steps = int(np.clip(work / (_POLISHED * len(_STAGES) * (6.0 * p * p * N + 12.0 * p**3)), _FEWEST, _MOST_STEPS))
     least = least_of(gram, Y)
     for draft in drafts[:_POLISHED]:
         if monotonic() > deadline:
@@ -126,6 +127,16 @@ def search(
         turned = _turned(gram, Y, draft, steps, deadline)
         best = turned if turned.error < best.error else best
     return best
+
+
+def turned_on(gram: Floats, Y: Floats, draft: Draft, deadline: float) -> Draft:
+    """A draft whose rows were found for parts of the problem, turned for the whole of it.
+
+    Changes of less than half the largest norm have no share in the smoothed largest one and are left out; every stage
+    is judged by all.
+    """
+    reach = norms(draft.C @ Y, draft.blocks)
+    return _turned(gram, Y, draft, _MOST_STEPS, deadline, Y[:, reach >= _SHORT * reach.max()])
 
 
 def _joined(gram: Floats, C: Floats, Y: Floats) -> Draft:
@@ -228,8 +239,9 @@ def _power(base: Floats, exponent: int) -> Floats:
     return found
 
 
-def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float) -> Draft:
-    """``draft`` after descent in stages of growing sharpness, the best of all stages."""
+def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float, seen: Floats | None = None) -> Draft:
+    """``draft`` after descent in stages of growing sharpness over ``seen`` of the columns, the best of all stages."""
+    held = Y if seen is None else seen
 
     def watch(xk: Floats) -> None:
         if monotonic() > deadline:
@@ -240,7 +252,7 @@ def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float) 
         if monotonic() > deadline:
             break
         found = scipy.optimize.minimize(
-            _Objective(gram, Y, draft.blocks, inner, soft, outer),
+            _Objective(gram, held, draft.blocks, inner, soft, outer),
             C.ravel(),
             jac=True,
             method="L-BFGS-B",

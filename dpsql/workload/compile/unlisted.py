@@ -262,12 +262,18 @@ def longest_sum(moved: Floats, label: Ints, most: int) -> float:
     if label.size > _PRODUCTS:
         return triangle
     if label.size <= _ALL_PRODUCTS:
-        return min(triangle, float(_reached(moved.T @ moved, [(label, most)])))
+        return longest_by_products(moved.T @ moved, label, most)
     held = sparse.csr_array(moved)
     K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * moved.size else sparse.coo_array(moved.T @ moved)
     inside = float(K.data[label[K.row] != label[K.col]].max(initial=0.0))
     sizes = np.arange(1, norms.size + 1)
     return min(triangle, float((np.cumsum(norms) + sizes * (sizes - 1) * inside).max()))
+
+
+def longest_by_products(K: Floats, label: Ints, most: int) -> float:
+    """``longest_sum`` from the products K (N x N) of all columns."""
+    norms = np.sort(_of_classes(np.diag(K)[None, :], label)[0])[::-1][:most]
+    return min(float(np.sqrt(np.maximum(norms, 0.0)).sum()) ** 2, float(_reached(K, [(label, most)])))
 
 
 def _of_classes(values: Array, label: Ints) -> Array:
