@@ -32,6 +32,7 @@ from dpsql.strategy.selection import select
 __all__ = [
     "CATALOGUE",
     "LevelStrategy",
+    "LevelStrategy",
     "LinedStrategy",
     "MarginalStrategy",
     "MatrixStrategy",

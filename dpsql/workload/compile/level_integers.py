@@ -73,8 +73,8 @@ class LevelIntegers:
         for part in self.parts:
             for reading in part.readings:
                 read = self.histograms[reading.histogram].axes
-                for axis, (level, weights) in enumerate(zip(part.levels, reading.weights, strict=True)):
-                    if axis not in read and (level or (weights != 1).any()):
+                for at, (own, weights) in enumerate(zip(part.levels, reading.weights, strict=True)):
+                    if at not in read and (own or (weights != 1).any()):
                         raise InternalError("a reading does not fit its histogram")
 
     def levels(self, part: Part) -> list[Level]:
