@@ -32,7 +32,6 @@ from dpsql.strategy.selection import select
 __all__ = [
     "CATALOGUE",
     "LevelStrategy",
-    "LevelStrategy",
     "LinedStrategy",
     "MarginalStrategy",
     "MatrixStrategy",
