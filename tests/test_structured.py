@@ -636,6 +636,15 @@ def test_a_long_column_beside_others_is_planned_though_values_out_of_bounds_have
     assert (answers.widths(law, 0.05, 1)[:3000] > answers.errors(law, 1)[:3000]).all()
 
 
+def test_days_and_months_of_a_long_column_are_one_matrix_in_parts() -> None:
+    policy = policy_of('[tables.d]\nunit = "row"\n[tables.d.columns]\nday = { lower = 2015-01-01, upper = 2021-12-31 }')
+    days = duckdb.connect()
+    days.execute("CREATE TABLE d (day DATE)")
+    sql = "SELECT day, COUNT(*) AS n FROM d GROUP BY day; SELECT date_trunc('month', day) AS m, COUNT(*) AS n FROM d"
+    found = understood(f"{sql} GROUP BY m", policy, tables_of(policy, engine_of(days)))
+    assert isinstance(choice.compile_any(found.queries, found.tables), Compiled)
+
+
 SETS = "SELECT region, sex, score, COUNT(*) AS n FROM t GROUP BY CUBE (region, sex, score)"
 
 

@@ -129,7 +129,7 @@ def level_strategy(batch: Structured, tolerance: float, deadline: float) -> Leve
     problem = None if levels is None else _Problem.of(batch, *levels)
     if problem is None or not problem.parts:
         return None
-    state, _, _ = ascend(problem.state, problem.start, tolerance / 20.0, deadline, _STEPS)
+    state, _, _ = ascend(problem.state, problem.start, tolerance / 100.0, deadline, _STEPS)
     return problem.rounded(state, tolerance)
 
 
@@ -323,7 +323,7 @@ class _Problem:
         return _State(self.parts, lam)
 
     def rounded(self, state: _State, tolerance: float) -> LevelStrategy | None:
-        """Integers whose error is within a tenth of the tolerance of the state's; the finest that fit otherwise."""
+        """Integers whose error is within a thirtieth of the tolerance of the state's; the finest that fit otherwise."""
         best: LevelStrategy | None = None
         roots = []
         for part, X in zip(self.parts, state.X, strict=True):
@@ -352,7 +352,7 @@ class _Problem:
             found = self._made(integers, spans, common, state.t**2)
             if best is None or found.expected < best.expected:
                 best = found
-            if best.expected <= (1.0 + tolerance / 10.0) * state.upper():
+            if best.expected <= (1.0 + tolerance / 30.0) * state.upper():
                 break
         return best
 

@@ -32,6 +32,8 @@ WORK = 2.5e10
 LONG, NESTED = 4e9, 1e9
 """rank^2 x cells from which blocks are tried before one matrix: what takes several seconds, or a second or two where
 groupings nest, as blocks of these take next to nothing."""
+LONG_AXIS = 2_048
+"""Regions of a column from which blocks need every one of them to be a group, or groupings that nest."""
 MOST_RANK = 6_000
 MOST_KINDS = 64
 """Parts of different sizes up to which one matrix is planned part by part."""
@@ -81,7 +83,7 @@ def compile_any(
         raise _neither(refused, said)
     if structured is None:
         return _joint(queries, tables, said, deadline)
-    if _is_structured(structured):
+    if _is_structured(structured) and not _is_long(structured):
         return structured
     if joint is None:
         if refused:
@@ -133,6 +135,16 @@ def _is_structured(batch: Structured) -> bool:
     if batch.numbers > MAX_NUMBERS // 4:
         return True
     return _is_large(min(batch.answered.size, _rank(batch)), _told_apart(batch))
+
+
+def _is_long(batch: Structured) -> bool:
+    """Whether blocks may be refused for a long column: by days and months one matrix is small parts."""
+    longest = max(max(sizes, default=0) for sizes in batch.sizes)
+    return longest > LONG_AXIS and any(
+        len(f.axes) == 1 and batch.sizes[b.table][f.axes[0]] > LONG_AXIS and not is_nearly_marginal(f.matrix)
+        for b in batch.blocks
+        for f in b.factors
+    )
 
 
 def _shared(batch: Structured) -> int:
