@@ -15,7 +15,7 @@ from dpsql.linalg.forms import dense
 from dpsql.pictures import members_picture, pixels_picture
 from dpsql.pictures.matrices import PIXELS, extremes
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.strategy import Strategy, StructuredStrategy
+from dpsql.strategy import LevelStrategy, Strategy, StructuredStrategy
 from dpsql.workload import Workload
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
@@ -66,7 +66,7 @@ def workload_picture(source: PlannedBatch | Workload, ax: Axes | None = None) ->
 def strategy_picture(source: PlannedBatch | Strategy, ax: Axes | None = None) -> Figure:
     """The measured integers B of a plan, or of a strategy, as a heat map: a line a measurement, a column a cell.
 
-    Drawn as ``plot_workload`` draws W; of a batch of blocks, the columns of each residual that is measured.
+    Drawn as ``plot_workload`` draws W; of a batch of blocks, the columns of each residual or part that is measured.
     """
     strategy = source.strategy if isinstance(source, PlannedBatch) else source
     if isinstance(strategy, StructuredStrategy):
@@ -76,6 +76,13 @@ def strategy_picture(source: PlannedBatch | Strategy, ax: Axes | None = None) ->
         labels = [_label([names[place] for place in axes]) for axes in members]
         return members_picture(
             labels, names, members, ax, title="What is measured: the columns of each residual", rows="residual"
+        )
+    if isinstance(strategy, LevelStrategy):
+        names = list(strategy.planned.names[0])
+        members = [[axis for axis, level in enumerate(part.levels) if level] for part in strategy.measured.parts]
+        labels = [_label([names[place] for place in axes]) for axes in members]
+        return members_picture(
+            labels, names, members, ax, title="What is measured: the columns of each part", rows="part"
         )
     if not isinstance(strategy, Strategy):
         raise InterfaceError("plot_strategy draws a plan or a strategy, such as con.plan(sql, epsilon=1)")

@@ -147,7 +147,7 @@ def _in_blocks(
     charges, objective = tuple(charge_for(request, state.budget)), options.objective or "balanced"
     if objective == "max" or {charge.noise for charge in charges} != {"gaussian"}:
         return None
-    blocks = prepared.as_blocks(Deadline.within(began, options.time_limit))
+    blocks = prepared.as_blocks(objective, options.tolerance, Deadline.within(began, options.time_limit))
     if blocks is None:
         return None
     try:

@@ -28,7 +28,9 @@ from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
-from dpsql.workload.compile.choice import blocks_beside, compile_any
+from dpsql.strategy.kronecker.level_strategy import level_strategy
+from dpsql.workload.compile import choice
+from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.histograms import MAX_HISTOGRAM
 from dpsql.workload.compile.layout import Span
@@ -99,12 +101,30 @@ class Prepared:
             return None
         return compile_batch(self.understood.queries, self.understood.tables, boxes=False)
 
-    def as_blocks(self, deadline: Deadline = NONE) -> Prepared | None:
-        """The same batch as blocks, where it is one matrix that takes long; None elsewhere (``blocks_beside``)."""
-        if not isinstance(self.compiled, Compiled):
+    def as_blocks(
+        self, objective: str, tolerance: float = _DEFAULT.tolerance, deadline: Deadline = NONE
+    ) -> Prepared | None:
+        """The same batch as blocks for Gaussian noise, where it is one matrix that takes long; None elsewhere.
+
+        Where it takes a little less only blocks whose groupings nest, which are planned within the tolerance at once.
+        """
+        joint, queries, tables = self.compiled, self.understood.queries, self.understood.tables
+        if not isinstance(joint, Compiled):
             return None
-        found = blocks_beside(self.compiled, self.understood.queries, self.understood.tables, deadline)
-        return None if found is None else replace(self, compiled=found, one_matrix=self.compiled)
+        for work in (choice.LONG, choice.NESTED):
+            found = choice.blocks_beside(joint, queries, tables, deadline, work)
+            if found is None:
+                continue
+            made = replace(self, compiled=found, one_matrix=joint)
+            if work == choice.LONG or made.weighed("gaussian", objective).nested(tolerance):
+                return made
+        return None
+
+    def nested(self, tolerance: float) -> bool:
+        """Whether a batch of blocks is planned on levels within the tolerance."""
+        assert isinstance(self.compiled, Structured)  # noqa: S101 - its caller made it so
+        found = level_strategy(self.compiled, tolerance, np.inf)
+        return found is not None and found.gap is not None and found.gap <= tolerance
 
 
 def prepare(

@@ -102,7 +102,7 @@ def planned_again(
     That is after a search with other options, on other libraries, or under other declarations of how many rows count.
     Cost: planning.
     """
-    blocks = prepared.as_blocks() if charge.noise == "gaussian" else None
+    blocks = prepared.as_blocks(objective) if charge.noise == "gaussian" else None
     for held in (prepared, blocks):
         found = None if held is None else _again(held, charge, objective, measurement, alpha, release)
         if found is not None:

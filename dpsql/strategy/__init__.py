@@ -20,6 +20,7 @@ from __future__ import annotations
 from dpsql.strategy.choose.task import CATALOGUE
 from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.kronecker.level_strategy import LevelStrategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
 from dpsql.strategy.marginals.marginal_strategy import MarginalStrategy, block_strategy, residual_strategy
 from dpsql.strategy.marginals.residual import ResidualPlan, residual_plan
@@ -30,6 +31,7 @@ from dpsql.strategy.selection import select
 
 __all__ = [
     "CATALOGUE",
+    "LevelStrategy",
     "LinedStrategy",
     "MarginalStrategy",
     "MatrixStrategy",

@@ -26,6 +26,7 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.simple import workload_piece
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.kronecker.largest import least_largest
+from dpsql.strategy.kronecker.level_strategy import LevelStrategy, level_strategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
 from dpsql.strategy.many_cells.box_strategy import box_strategy
 from dpsql.strategy.marginals.marginal_strategy import (
@@ -41,7 +42,7 @@ from dpsql.strategy.marginals.residual import fits, residual_piece, residual_pla
 from dpsql.strategy.ranges.range_strategy import range_strategy
 from dpsql.strategy.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workload.cells.boxes import BoxWorkload
-from dpsql.workload.compile.structured import Structured
+from dpsql.workload.compile.structured import Structured, is_nearly_marginal
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
 
@@ -83,7 +84,7 @@ def select(
     effort: float = ...,
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
-) -> StructuredStrategy: ...
+) -> StructuredStrategy | LevelStrategy: ...
 @taking(time_limit=maybe(real()), effort=real(0))
 def select(
     W: Workload | Marginals | Structured,
@@ -95,7 +96,7 @@ def select(
     effort: float = 1.0,
     objective: str = "total",
     cache: str | os.PathLike[str] | None = None,
-) -> MatrixStrategy | MarginalStrategy | StructuredStrategy:
+) -> MatrixStrategy | MarginalStrategy | StructuredStrategy | LevelStrategy:
     """The strategy for W with the least computed error.
 
     ``noise``: "gaussian" (L2 sensitivity), "laplace" (L1), or "pure": the better of Laplace noise and noise in blocks
@@ -160,7 +161,7 @@ def select(
         said = progress or _silent
         if objective == "max":
             return least_largest(W, noise, tolerance=tolerance, time_limit=time_limit, say=said)
-        return structured_strategy(W, noise, tolerance=tolerance, time_limit=time_limit, progress=said)
+        return _of_blocks(W, noise, tolerance, time_limit, said)
     if isinstance(W, BoxWorkload):
         if objective == "max":
             raise DataError(
@@ -218,6 +219,31 @@ def select(
     if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
         kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)
     return S
+
+
+def _of_blocks(
+    W: Structured, noise: str, tolerance: float, time_limit: float | None, say: Callable[[str], None]
+) -> StructuredStrategy | LevelStrategy:
+    """Blocks by residuals, or for Gaussian noise on levels, where groupings nest; those of less error.
+
+    Levels are tried first where groupings nest or sums are counted; counts of single regions are nearly always optimal
+    by residuals, which keep their cells apart (``dpsql.running.feasible``).
+    """
+    began, found = monotonic(), list[StructuredStrategy | LevelStrategy]()
+    single = all(is_nearly_marginal(f.matrix) for block in W.blocks for f in block.factors)
+    counts = single and not any(block.component for block in W.blocks)
+    for levels in (False, True) if counts else (True, False):
+        left = None if time_limit is None else max(time_limit - (monotonic() - began), 1e-9)
+        if not levels:
+            found.append(structured_strategy(W, noise, tolerance=tolerance, time_limit=left, progress=say))
+        elif noise == "gaussian":
+            made = level_strategy(W, tolerance, np.inf if left is None else monotonic() + left / 2.0)
+            found.extend([] if made is None else [made])
+        best = min(found, key=lambda one: one.expected, default=None)
+        if best is not None and best.gap is not None and best.gap <= tolerance:
+            break
+    assert best is not None  # noqa: S101 - residuals plan it, or raise
+    return best
 
 
 def _as_asked(task: Task) -> MatrixStrategy:

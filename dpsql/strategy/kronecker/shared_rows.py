@@ -13,8 +13,8 @@ from scipy import sparse
 
 from dpsql.arrays import Matrix
 from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.workload.compile.level_integers import nulls_of
 from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.regions import LineAxis
 
 MOST_ORDER = 2_500
 """The most rows of one part of K."""
@@ -85,18 +85,7 @@ def _product(factors: Sequence[RowFactor], block: RowBlock, sizes: Sequence[int]
 
 def dead_regions(batch: Structured, table: int) -> Mapping[tuple[int, int], int]:
     """The NULL region of each measure's own column, by (component, axis): a row there adds 0 to its sums."""
-    at = {held.start: held for held in batch.histograms}
-    layouts = [batch.layouts[number] for number in batch.owners[table]]
-    summed: dict[str, set[int]] = {}
-    for layout in layouts:
-        for measure, start in zip(layout.measures, layout.entry[1:, 0].tolist(), strict=True):
-            summed.setdefault(measure.column, set()).add(at[start].component)
-    out: dict[tuple[int, int], int] = {}
-    for layout in layouts if summed else ():
-        for axis, cut in zip(at[int(layout.entry[0, 0])].axes, layout.cells.axes, strict=True):
-            if isinstance(cut, LineAxis) and cut.null_region >= 0:
-                out.update(((component, axis), cut.null_region) for component in summed.get(cut.column, ()))
-    return out
+    return nulls_of(batch.histograms, [batch.layouts[number] for number in batch.owners[table]])
 
 
 def treated(matrix: Matrix) -> NDArray[np.int64]:

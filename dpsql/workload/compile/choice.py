@@ -29,8 +29,11 @@ FEW_CELLS = 2_000
 """Up to so many combinations of regions a batch is one matrix."""
 WORK = 2.5e10
 """rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
-LONG = 4e9
-"""rank^2 x cells from which blocks are tried before one matrix: what takes several seconds."""
+LONG, NESTED = 4e9, 1e9
+"""rank^2 x cells from which blocks are tried before one matrix: what takes several seconds, or a second or two where
+groupings nest, as blocks of these take next to nothing."""
+LONG_AXIS = 2_048
+"""Regions of a column from which blocks need every one of them to be a group, or groupings that nest."""
 MOST_RANK = 6_000
 MOST_KINDS = 64
 """Parts of different sizes up to which one matrix is planned part by part."""
@@ -80,7 +83,7 @@ def compile_any(
         raise _neither(refused, said)
     if structured is None:
         return _joint(queries, tables, said, deadline)
-    if _is_structured(structured):
+    if _is_structured(structured) and not _is_long(structured):
         return structured
     if joint is None:
         if refused:
@@ -93,17 +96,17 @@ def compile_any(
 
 
 def blocks_beside(
-    joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE
+    joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline, work: float
 ) -> Structured | None:
-    """A batch of one matrix that takes long, as blocks; None where it does not, or cannot be blocks."""
-    if not _is_large_in_parts(joint, work=LONG):
+    """A batch of one matrix of so much ``work`` or more as blocks; None where it is less, or cannot be blocks."""
+    if not _is_large_in_parts(joint, work=work):
         return None
     rank, cells = min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]
     try:
         found = compile_structured(queries, tables, CutTables(queries, tables, deadline))
     except SQLError:
         return None
-    return found if float(min(rank, _rank(found))) ** 2 * cells >= LONG else None
+    return found if float(min(rank, _rank(found))) ** 2 * cells >= work else None
 
 
 def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
@@ -132,6 +135,16 @@ def _is_structured(batch: Structured) -> bool:
     if batch.numbers > MAX_NUMBERS // 4:
         return True
     return _is_large(min(batch.answered.size, _rank(batch)), _told_apart(batch))
+
+
+def _is_long(batch: Structured) -> bool:
+    """Whether blocks may be refused for a long column: by days and months one matrix is small parts."""
+    longest = max(max(sizes, default=0) for sizes in batch.sizes)
+    return longest > LONG_AXIS and any(
+        len(f.axes) == 1 and batch.sizes[b.table][f.axes[0]] > LONG_AXIS and not is_nearly_marginal(f.matrix)
+        for b in batch.blocks
+        for f in b.factors
+    )
 
 
 def _shared(batch: Structured) -> int:

@@ -23,11 +23,13 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Matrix
+from dpsql.errors import InternalError
 from dpsql.linalg.blocks import Residual
 from dpsql.linalg.norms import block_norm, column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.level_integers import LevelIntegers
 from dpsql.workload.compile.rows_apart import Reach, RowsApart, rough_squared, rows_apart
 from dpsql.workload.compile.units import by_unit, contributions_of
 from dpsql.workload.compile.unlisted import bounded_norm
@@ -81,6 +83,9 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
 def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
     """The sum of what the sources of a unit can do, or of its squares where they are measured apart."""
     order = 0 if noise == "laplace" else 1
+    if isinstance(integers, LevelIntegers):
+        rows = _largest_multiplicity(layouts)
+        return (rows, rows * rows)[order] * integers.joint_norms(layouts)[order]
     largest = 0
     for mates in by_unit(layouts):
         if order and integers.are_apart([layout.entry for layout in mates]):
@@ -113,6 +118,13 @@ def _apart(integers: Integers, of_table: Sequence[Layout]) -> list[tuple[list[Re
     return [(residuals, apart) for apart in bounds]
 
 
+def _largest_multiplicity(layouts: Sequence[Layout]) -> int:
+    """How many rows a unit has in the one table of some layouts, all of them at most in one cell; see ``_triangle``."""
+    if len({layout.table for layout in layouts}) > 1 or any(layout.tie is not None for layout in layouts):
+        raise InternalError("levels are measured of one table")
+    return max(layout.multiplicity for layout in layouts)
+
+
 def _by_table(layouts: Sequence[Layout]) -> list[list[Layout]]:
     found: dict[str, list[Layout]] = {}
     for layout in layouts:
@@ -122,6 +134,8 @@ def _by_table(layouts: Sequence[Layout]) -> list[list[Layout]]:
 
 def _rough_triangle(order: int, integers: Integers, layouts: Sequence[Layout]) -> float:
     found = 0.0
+    if isinstance(integers, LevelIntegers):
+        return float(_largest_multiplicity(layouts)) ** order * integers.joint_norm(layouts, order)
     for mates in by_unit(layouts):
         norms = [integers.largest_norm(layout.entry, order) for layout in mates]
         reached = [layout.multiplicity * norm ** (1 / order) for layout, norm in zip(mates, norms, strict=True)]
