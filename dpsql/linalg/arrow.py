@@ -54,39 +54,38 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
     """
     q = shaft.shape[0]
     known: dict[bytes, tuple[Floats, Floats]] = {}
-    turned = []
+    alike: dict[bytes, list[Ints]] = {}
     for barb in barbs:
         key = f"{barb.links.shape} ".encode() + barb.block.tobytes() + barb.links.tobytes()
         if key not in known:
             s, V = linalg.eigh(barb.block)
             known[key] = np.maximum(s, 0.0), V.T @ barb.links
-        turned.append((*known[key], barb.shared, key))
+        alike.setdefault(key, []).append(barb.shared)
+    turned = [(*known[key], np.array(places)) for key, places in alike.items()]
     longest = float(linalg.eigvalsh(shaft)[-1]) if q else 0.0
-    norm = longest + max((float(s[-1]) for s, _, _, _ in turned if s.size), default=0.0)
+    norm = longest + max((float(s[-1]) for s, _, _ in turned if s.size), default=0.0)
     if norm <= 0.0:
         return 0.0
-    rows = q + sum(len(s) for s, _, _, _ in turned)
-    widest = max([q, *(len(s) for s, _, _, _ in turned)])
+    rows = q + sum(len(places) * len(s) for s, _, places in turned)
+    widest = max([q, *(len(s) for s, _, _ in turned)])
     nodes = norm * _LEAST * np.exp(_STEP * np.arange(NODES))
     weights = _STEP * np.sqrt(nodes) / np.pi
     total = 0.0
     for t, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
         S, M = shaft + t * np.eye(q), np.eye(q)
-        own, parts = 0.0, dict[bytes, tuple[Floats, Floats]]()
-        for s, links, places, key in turned:
-            own += float((s / (s + t)).sum())
+        own = 0.0
+        for s, links, places in turned:
+            own += len(places) * float((s / (s + t)).sum())
             if places.size:
-                if key not in parts:
-                    scaled = links / (s + t)[:, None]
-                    parts[key] = links.T @ scaled, scaled.T @ scaled
-                at = np.ix_(places, places)
-                S[at] -= parts[key][0]
-                M[at] += parts[key][1]
+                scaled = links / (s + t)[:, None]
+                at = places[:, :, None], places[:, None, :]
+                np.subtract.at(S, at, links.T @ scaled)
+                np.add.at(M, at, scaled.T @ scaled)
         if q:
             own += q - t * float(np.trace(linalg.solve(S, M, assume_a="pos")))
         total += weight * own
     beyond = nodes[-1] * np.exp(_STEP * np.arange(1, 60))
-    trace = float(np.trace(shaft)) + sum(float(s.sum()) for s, _, _, _ in turned)
+    trace = float(np.trace(shaft)) + sum(len(places) * float(s.sum()) for s, _, places in turned)
     total += trace * float((_STEP * np.sqrt(beyond) / np.pi / (norm + beyond)).sum())
     slack = (64.0 + 4.0 * widest) * np.finfo(np.float64).eps * norm * (rows + q)
     total -= slack * float((weights / nodes).sum() + (_STEP / np.pi / np.sqrt(beyond)).sum())

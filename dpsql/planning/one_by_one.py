@@ -163,10 +163,14 @@ def _of_blocks(compiled: Structured, noise: str) -> Floats:
     rows = {t: compiled.layouts[owned[0]].multiplicity for t, owned in enumerate(compiled.owners) if owned}
     reach = np.zeros(compiled.numbers)
     order = 1 if noise == "laplace" else 2
+    known: dict[tuple[int, int], Floats] = {}  # groupings share the factors of their columns
     for block in compiled.blocks:
         longest = np.full(block.outputs, abs(block.coefficient) * rows[block.table])
         for factor in block.factors:
-            longest *= _longest(factor, block.outputs if 0 in factor.keys else 1, order)
+            key = id(factor), block.outputs if 0 in factor.keys else 1
+            if key not in known:
+                known[key] = _longest(factor, key[1], order)
+            longest *= known[key]
         reach[block.start : block.stop] += np.repeat(longest, (block.stop - block.start) // block.outputs)
     return reach
 

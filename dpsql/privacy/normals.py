@@ -40,7 +40,7 @@ _Coin: TypeAlias = Callable[[Places], Flags]
 _CHUNK = 1 << 15
 _HALF = np.uint64(1 << 63)
 _LOW, _32 = np.uint64((1 << 32) - 1), np.uint64(32)
-_SIGMA_BITS, _LEAST_SCALE, _MOST_WHOLE = 58, 8, 31
+_SIGMA_BITS, _LEAST_SCALE, _MOST_WHOLE = 58, 1, 31
 # Bits of the largest face of the die 2 k + 2, whole parts up to 31; larger ones are left to the scalar code.
 _FACE_BITS = np.array([(2 * k + 1).bit_length() for k in range(_MOST_WHOLE + 1)], dtype=np.uint64)
 

@@ -61,6 +61,8 @@ class Parts:
     """The parts of K as they are found. Raises LostError, here and below, where they are too large."""
 
     def __init__(self) -> None:
+        self.kept: dict[tuple[int, ...], tuple[list[Floats], Floats]] = {}
+        self.roots: dict[object, float] = {}
         self.held: dict[object, Part] = {}
         self.work = self.labels = self.number = 0
 
@@ -83,7 +85,9 @@ class Parts:
             whole = float(part.order) ** 3
             if part.order > _SMALL:
                 shared, groups = part.split()
-                own = [len(np.setdiff1d(places, shared, assume_unique=True)) for places, _ in groups]
+                apart = np.ones(part.order, dtype=bool)
+                apart[shared] = False
+                own = [int(apart[places].sum()) for places, _ in groups]
                 q = len(shared)
                 entries = sum(p * len(places) for p, (places, _) in zip(own, groups, strict=True))
                 split = sum(p**3 for p in own) + NODES * (q**3 / 3 + sum(
@@ -103,38 +107,60 @@ class Parts:
     def trace(self, key: object) -> float:
         """A lower bound on the trace of the root of one part."""
         part = self.held[key]
+        index = np.arange(part.order)
         if key not in self.arrows:
-            return _root_trace(_summed(part.items, np.arange(part.order)))
+            known = (part.order, *self._named(part.items, index))
+            if known not in self.roots:
+                self.roots[known] = _root_trace(self._summed(part.items, index, part.order))
+            return self.roots[known]
         shared, groups = self.arrows[key]
+        apart = np.ones(part.order, dtype=bool)
+        apart[shared] = False
         shaft = np.zeros((len(shared),) * 2)
         barbs = []
+        alike: dict[object, Floats] = {}
         for places, items in groups:
-            own = np.setdiff1d(places, shared, assume_unique=True)
-            ends = np.setdiff1d(places, own, assume_unique=True)
-            K = _summed(items, np.concatenate([own, ends]))
+            inside = apart[places]
+            own, ends = places[inside], places[~inside]
+            index[own], index[ends] = np.arange(len(own)), np.arange(len(own), len(places))
+            named = self._named(items, index)
+            if named not in alike:
+                alike[named] = self._summed(items, index, len(places))
+            K = alike[named]
             at = np.searchsorted(shared, ends)
             shaft[np.ix_(at, at)] += K[len(own) :, len(own) :]
             barbs.append(Barb(K[: len(own), : len(own)], K[: len(own), len(own) :], at))
         return root_trace(shaft, barbs)
 
+    def _named(self, items: Sequence[Item], index: Ints) -> tuple[object, ...]:
+        """What items come to over the coordinates ``index``: the same for columns alike, which share their factors."""
+        return tuple(
+            (index[item.rows].tobytes(), index[item.columns].tobytes(), *map(id, self._product(item)[0]), item.scale)
+            for item in items
+        )
+
+    def _product(self, item: Item) -> tuple[list[Floats], Floats]:
+        """(The factors, which stay, so that no other has their place, and their Kronecker product.)"""
+        key = tuple(map(id, item.factors))
+        if key not in self.kept:
+            self.kept[key] = item.factors, _kron(item.factors)
+        return self.kept[key]
+
+    def _summed(self, items: Sequence[Item], index: Ints, order: int) -> Floats:
+        """The items over ``order`` coordinates, numbered by ``index``, symmetric."""
+        K = np.zeros((order, order))
+        for item in items:
+            K[np.ix_(index[item.rows], index[item.columns])] += item.scale * self._product(item)[1]
+        return np.asarray((K + K.T) / 2.0)
+
     def corner(self, key: object, place: int) -> float:
         """The entry (place, place) of one part."""
         total = 0.0
         for item in self.held[key].items:
-            row, column = np.flatnonzero(item.rows == place), np.flatnonzero(item.columns == place)
-            if row.size and column.size:
-                total += item.scale * float(_kron(item.factors)[row[0], column[0]])
+            rows, columns = item.rows.tolist(), item.columns.tolist()
+            if place in rows and place in columns:
+                total += item.scale * float(self._product(item)[1][rows.index(place), columns.index(place)])
         return total
-
-
-def _summed(items: Sequence[Item], places: Ints) -> Floats:
-    """The items over the coordinates ``places``, symmetric."""
-    index = np.zeros(int(places.max(initial=-1)) + 1, dtype=np.int64)
-    index[places] = np.arange(len(places))
-    K = np.zeros((len(places),) * 2)
-    for item in items:
-        K[np.ix_(index[item.rows], index[item.columns])] += item.scale * _kron(item.factors)
-    return np.asarray((K + K.T) / 2.0)
 
 
 def _kron(parts: Sequence[Floats]) -> Floats:

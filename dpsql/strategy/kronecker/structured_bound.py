@@ -33,6 +33,7 @@ diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -203,6 +204,9 @@ class _Table:
                 self.factors[axis].append(factor)
         self.bases: dict[tuple[int, int], _Basis] = {}
         self.products: dict[tuple[object, ...], Any] = {}
+        self.equal: dict[object, Any] = {}  # of columns alike: one basis, and one product of their factors
+        self.lengths: dict[int, Counter[float]] = {}
+        self.idle: dict[int, NDArray[np.bool_]] = {}
         self.spent, self.parts = 0.0, 0
         self.best_share = 1.0
 
@@ -237,6 +241,11 @@ class _Table:
 
     def _idle(self, axis: int) -> NDArray[np.bool_]:
         """The regions that no block over the axis counts."""
+        if axis not in self.idle:
+            self.idle[axis] = self._uncounted(axis)
+        return self.idle[axis]
+
+    def _uncounted(self, axis: int) -> NDArray[np.bool_]:
         out = np.ones(self.sizes[axis], dtype=bool)
         for factor in self.factors[axis]:
             held = np.asarray(abs(factor.matrix).sum(axis=0)).reshape([self.sizes[i] for i in factor.axes])
@@ -273,6 +282,10 @@ class _Table:
             at = self.dead.get((component, axis))
             if at is not None:
                 one[at] = 0.0
+            same = one.tobytes(), *(members.tobytes() for members in classes)
+            if same in self.equal:
+                self.bases[axis, component] = self.equal[same]
+                return self.bases[axis, component]
             weights = np.array([one[members[0]] for members in classes])
             root = np.sqrt(weights * [len(members) for members in classes])
             length = float(np.linalg.norm(root))
@@ -285,7 +298,7 @@ class _Table:
             means = np.zeros((self.sizes[axis], len(classes)))
             for number, members in enumerate(classes):
                 means[members] = np.sqrt(weights[number] / len(members)) * Q[number]
-            self.bases[axis, component] = _Basis(means, length, weights)
+            self.bases[axis, component] = self.equal[same] = _Basis(means, length, weights)
         return self.bases[axis, component]
 
     def _rows(self, factor: RowFactor, component: int) -> Floats:
@@ -307,6 +320,10 @@ class _Table:
         key = (id(left), i, id(right), j)
         if key in self.products:
             return self.products[key]  # type: ignore[no-any-return]
+        same = (*self._alike(left, i), *self._alike(right, j), left.axes == right.axes)
+        if same in self.equal:
+            self.products[key] = self.equal[same]
+            return self.equal[same]  # type: ignore[no-any-return]
         means = self._rows(left, i).T @ self._rows(right, j)
         within: dict[int, float] = {}
         whole = float((means * means).sum())
@@ -333,12 +350,18 @@ class _Table:
             raise LostError
         scale = max(map(abs, within.values()), default=0.0)
         found = (means, {number: value for number, value in within.items() if abs(value) > 1e-14 * scale})
-        self.products[key] = found
+        self.products[key] = self.equal[same] = found
         return found
 
-    def _vector(self, factor: RowFactor, component: int) -> Floats:
-        """A factor of one row in mean coordinates."""
-        key = (id(factor), component)
+    def _alike(self, factor: RowFactor, component: int) -> tuple[object, ...]:
+        """What tells a factor from others in a product: its entries, and the bases of its axes."""
+        matrix = factor.matrix
+        held = matrix.indptr.tobytes(), matrix.indices.tobytes(), matrix.data.tobytes(), matrix.shape
+        return (*held, *(id(self._basis(axis, component)) for axis in factor.axes))
+
+    def _vector(self, factor: RowFactor, component: int, along: int) -> Floats:
+        """A factor of one row in mean coordinates, as a column (``along`` 1) or a row (0)."""
+        key = (id(factor), component, along)
         if key not in self.products:
             found = self._rows(factor, component)[0]
             weight: Floats = np.ones(1)
@@ -347,13 +370,15 @@ class _Table:
             exact = float((factor.matrix.power(2).toarray().ravel() * weight.ravel()).sum())
             if abs(exact - float(found @ found)) > _LOST * exact:
                 raise LostError
-            self.products[key] = found
-        return np.asarray(self.products[key])
+            self.products[key] = np.expand_dims(found, along)
+        return self.products[key]  # type: ignore[no-any-return]
 
     def _at(self, share: float) -> tuple[float, float]:
         self.share = share
         self.bases.clear()
         self.products.clear()
+        self.equal.clear()
+        self.lengths.clear()
         places: dict[Label, dict[tuple[int, Label], int]] = {}
         memo: dict[object, Ints] = {}
         parts = Parts()
@@ -398,16 +423,13 @@ class _Table:
     def _parts(self, one: RowBlock, other: RowBlock) -> Iterator[tuple[Label, _Order, _Order, list[Floats], float]]:
         """What two blocks with the same rows add to each part: (contrasts, axes left, axes right, factors, scale)."""
         scale = one.weight * other.weight * one.coefficient * other.coefficient
-        for block in (one, other):
-            for axis in self.axes:
-                if axis not in block.axes:
-                    scale *= self._basis(axis, block.component).length
+        scale *= self._beside(one) * self._beside(other)
         keyed = [{f.keys: f for f in block.factors if f.keys} for block in (one, other)]
         fixed: list[tuple[RowFactor | None, RowFactor | None, Floats]] = []
         for factor in (f for f in one.factors if not f.keys):
-            fixed.append((factor, None, self._vector(factor, one.component)[:, None]))
+            fixed.append((factor, None, self._vector(factor, one.component, 1)))
         for factor in (f for f in other.factors if not f.keys):
-            fixed.append((None, factor, self._vector(factor, other.component)[None, :]))
+            fixed.append((None, factor, self._vector(factor, other.component, 0)))
         pairs = []
         for keys, left in keyed[0].items():
             right = keyed[1][keys]
@@ -424,6 +446,14 @@ class _Table:
                     ))  # fmt: skip
                     times = prod(value for _, value in values)
                     yield contrasts, sum(left_axes, ()), sum(right_axes, ()), factors, scale * times
+
+    def _beside(self, block: RowBlock) -> float:
+        """The lengths of the axes that a block is not over, multiplied."""
+        component = block.component
+        if component not in self.lengths:
+            self.lengths[component] = Counter(self._basis(axis, component).length for axis in self.axes)
+        own = Counter(self._basis(axis, component).length for axis in block.axes)
+        return prod(length ** (times - own[length]) for length, times in self.lengths[component].items())
 
     def _order(self, factor: RowFactor) -> _Order:
         return tuple((axis, len(self.classes[axis])) for axis in factor.axes)
