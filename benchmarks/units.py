@@ -257,7 +257,9 @@ def sums_by_groups(report: Report) -> None:
                 took = time.process_time() - began
             numbers = np.asarray(plan.errors)
             errors = [f"{numbers[at * groups]:,.2f}" for at in range(len(numbers) // groups)]
-            rows.append([f"{asked[:-5]}, persons", groups, errors[0], errors[-1], f"{plan.gap or 0:.2%}", f"{took:.2f}"])
+            rows.append(
+                [f"{asked[:-5]}, persons", groups, errors[0], errors[-1], f"{plan.gap or 0:.2%}", f"{took:.2f}"]
+            )
     head = ["asked", "groups", "error of the first", "of persons", "gap", "CPU seconds"]
     report.table("Rows or an average, and persons by the same groups, zCDP, rho 0.5", head, rows)
 

@@ -20,7 +20,6 @@ from scipy.sparse.linalg import lsqr
 from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError
-from dpsql.planning.prepare import MOST_LISTED
 from dpsql.running.planned_again import PlannedAgain
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.compile.compiled import Compiled
@@ -37,8 +36,8 @@ def sampled(combination: Combination | PlannedAgain, seed: int, count: int) -> F
     compiled = combination.compiled if isinstance(combination, Combination) else combination.prepared.over_cells
     if not isinstance(compiled, Compiled):
         raise NotSupportedError(
-            'population="sample" needs the cells of a batch one by one; of blocks of histograms with more than '
-            f"{MOST_LISTED:,} and of long lines leave it out"
+            'population="sample" needs the cells of a batch one by one; of blocks of histograms with very many cells '
+            "and of long lines leave it out"
         )
     W = sp.csr_array(sp.diags_array(np.asarray(compiled.scale, dtype=np.float64)) @ compiled.rows.astype(np.float64))
     x = cast("Floats", lsqr(W, combination.values, atol=1e-12, btol=1e-12, iter_lim=10_000)[0])
