@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Ints
+from dpsql.arrays import Csr, Flags, Ints
 from dpsql.linalg import exact
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
@@ -111,26 +111,36 @@ def _tied(rows: Layout, tie: Tie, size: int) -> Tied:
     """What a unit changes of both."""
     counted = tie.counted.entry[0]
     cell, own = tie.meets
-    entry = np.where(own >= 0, counted[own], -1)
-    held, label, at = [], [], []
-    for one in np.unique(entry).tolist():
-        mine = cell[entry == one]
-        cells = mine[mine >= 0]
-        cells = cells[(rows.entry[:, cells] >= 0).any(axis=0)]
-        corners = sparse.csc_array((size, 0), dtype=np.int64)
-        if cells.size:
-            corners = _both_signs(sparse.csc_array(corners_of([rows.entry[:, cells]], size)), rows.entry)
-        if one >= 0 and mine.size > cells.size:
-            # Rows that the unit is counted by, and that nothing else counts.
-            corners = sparse.csc_array(sparse.hstack([corners, sparse.csc_array((size, 1), dtype=np.int64)]))
-        held.append(corners)
-        label += [one] * held[-1].shape[1]
-        at.append(np.full(held[-1].shape[1], one))
-    more, place = sparse.csc_array(sparse.hstack(held, format="csc", dtype=np.int64)), np.concatenate(at)
+    label = np.where(own >= 0, counted[own], -1)
+    seen = (cell >= 0) & (rows.entry[:, cell] >= 0).any(axis=0)
+    keys = rows.entry[:, cell[seen]].max(axis=0)
+    apart = np.unique(np.stack([keys, label[seen]]), axis=1).shape[1] == np.unique(keys).size
+    parts = [np.arange(label.size)] if apart else [np.flatnonzero(label == one) for one in np.unique(label)]
+    held = [_corners(rows, cell[part], label[part], seen[part], size) for part in parts]
+    more = sparse.csc_array(sparse.hstack([corners for corners, _ in held], format="csc", dtype=np.int64))
+    place = np.concatenate([own for _, own in held])
     inside = np.flatnonzero(place >= 0)
     ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
     first = sparse.csc_array(more + sparse.csc_array(ones, shape=more.shape))
-    return Tied(first, more, np.array(label, dtype=np.int64), rows.multiplicity)
+    return Tied(first, more, place, rows.multiplicity)
+
+
+def _corners(rows: Layout, cell: Ints, label: Ints, seen: Flags, size: int) -> tuple[sparse.csc_array, Ints]:
+    """The corners of cells by class, and the ``label`` of each: of ``cell`` where they are ``seen``, alike in one class.
+
+    Rows that a unit is counted by, and that nothing else counts, are a corner of zeros.
+    """
+    corners, own = sparse.csc_array((size, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if seen.any():
+        entry = rows.entry[:, cell[seen]]
+        corners = _both_signs(sparse.csc_array(corners_of([entry], size)), rows.entry)
+        keys, at = np.unique(entry.max(axis=0), return_index=True)
+        own = label[seen][at][np.searchsorted(keys, np.maximum.reduceat(corners.indices, corners.indptr[:-1]))]
+    alone = np.unique(label[~seen & (label >= 0)])
+    own = np.concatenate([own, alone])
+    none = sparse.csc_array((size, alone.size), dtype=np.int64)
+    order = np.argsort(own, kind="stable")
+    return sparse.csc_array(sparse.csc_array(sparse.hstack([corners, none], format="csc"))[:, order]), own[order]
 
 
 def _meets(rows: Layout, other: Layout) -> Ints | None:

@@ -100,7 +100,7 @@ class Tied:
     label: Ints = field(repr=False)
     most: int
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """In how many classes a unit is at most."""
         return min(self.most, np.unique(self.label[self.label >= 0]).size)
