@@ -126,7 +126,7 @@ def _tied(rows: Layout, tie: Tie, size: int) -> Tied:
 
 
 def _corners(rows: Layout, cell: Ints, label: Ints, seen: Flags, size: int) -> tuple[sparse.csc_array, Ints]:
-    """The corners of cells by class, and the ``label`` of each: of ``cell`` where they are ``seen``, alike in one class.
+    """The corners of cells by class, and the ``label`` of each: of ``cell`` where it is ``seen``, alike in one class.
 
     Rows that a unit is counted by, and that nothing else counts, are a corner of zeros.
     """
