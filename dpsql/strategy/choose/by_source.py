@@ -435,10 +435,14 @@ class _Planner:
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
         across = across_classes(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
-        apart = [(by_class(V, source.part), most**0.5)]
-        drafts = [apart, [*apart, (rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
+        # Where no query is about several classes, all are in their parts as they are.
+        drafts: list[list[tuple[Workload, float]]] = []
+        parts = by_class(V, source.part) if across.any() else V
+        if across.any() and parts.span.shape[0] <= _DRAFTED:
+            apart = (parts, most**0.5)
+            drafts = [[apart], [apart, (rows_only(V, np.flatnonzero(across)), float(most))]]
         found = [self._within(optimum.pieces, optimum.upper, V, _far(source))]
-        for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
+        for draft in drafts:
             try:
                 piece, error = self._union(V, draft)
             except DataError:  # parts of queries by class may be too many
