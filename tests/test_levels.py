@@ -7,7 +7,7 @@ import itertools
 import duckdb
 import numpy as np
 import pytest
-from helpers import engine_of
+from helpers import engine_of, policy_of, tables_of, understood
 from scipy import sparse
 from test_structured import ROWS, compiled, con, corners, dense, exact, job_of, nulls_of, whole
 
@@ -22,6 +22,7 @@ from dpsql.strategy.core.ascent import Low, ascend
 from dpsql.strategy.kronecker.level_strategy import LevelStrategy, level_strategy
 from dpsql.workload.compile.level_integers import LevelIntegers
 from dpsql.workload.compile.sensitivity import rough_sensitivity, sensitivity_of
+from dpsql.workload.compile.structured import compile_structured
 
 __all__ = ["con"]
 
@@ -170,3 +171,35 @@ def test_orbits_cover_every_row_that_there_is(con: duckdb.DuckDBPyConnection) ->
     assert kept == set(itertools.product(*(range(axis.orbits) for axis in integers.axes)))
     assert isinstance(integers, LevelIntegers)
     assert integers.digest() != planned("sums", con).measured.digest()
+
+
+def test_no_unit_of_several_rows_moves_more_than_claimed_and_three_alike_as_much() -> None:
+    own = duckdb.connect()
+    own.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")
+    own.execute("CREATE TABLE u (owner INTEGER, g INTEGER, h VARCHAR, m INTEGER)")
+    strategy = planned("units", own)
+    before, largest = measured(strategy, own), 0
+    for m in (0, 2, None):
+        own.execute("DELETE FROM u")
+        own.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", [(1, 1, "k", m)] * 5)  # three of them count
+        largest = max(largest, sum((y - x) ** 2 for x, y in zip(before, measured(strategy, own), strict=True)))
+    layouts, steps = strategy.planned.layouts, strategy.planned.common_steps
+    assert largest == sensitivity_of("gaussian", strategy.measured, layouts) * steps**2
+    for noise in ("gaussian", "laplace"):
+        claim = sensitivity_of(noise, strategy.measured, layouts)
+        assert rough_sensitivity(noise, strategy.measured, layouts) == pytest.approx(claim, rel=1e-9)
+
+
+def test_null_takes_no_value_s_place_where_values_are_summed() -> None:
+    policy = policy_of(
+        '[tables.e]\nunit = "row"\n[tables.e.columns]\ne = { lower = -2, upper = 2 }\ng = { values = [1, 2] }\n'
+    )
+    own = duckdb.connect()
+    own.execute("CREATE TABLE e (e INTEGER, g INTEGER)")
+    sql = "SELECT e, COUNT(*) AS n FROM e GROUP BY e; SELECT g, SUM(e) AS s FROM e GROUP BY g"  # the middle is 0
+    found = understood(sql, policy, tables_of(policy, engine_of(own)))
+    strategy = level_strategy(compile_structured(found.queries, found.tables), 1e-3, np.inf)
+    assert strategy is not None
+    (((_, axis), at),) = nulls_of(strategy.planned, 0).items()
+    orbit = strategy.measured.axes[axis].orbit
+    assert np.count_nonzero(orbit == orbit[at]) == 1
