@@ -214,6 +214,12 @@ def total_of(plan: dpsql.Plan) -> float:
     return float((np.asarray(plan.errors) ** 2).sum())
 
 
+def least_of(plan: dpsql.Plan) -> str:
+    """How near a pure plan is to the least, as it says itself."""
+    assert plan.least_of_pure is not None
+    return f"{plan.least_of_pure[0]:.1f} of {plan.least_of_pure[1]}"
+
+
 def contributions_table(report: Report) -> None:
     """Before, planned and least, a line a batch, and the batch of counts with a COUNT(DISTINCT) beside them."""
     sizes = ((2, 10), (4, 10), (12, 12), (50, 50))
@@ -229,10 +235,14 @@ def contributions_table(report: Report) -> None:
             if noise == "rho":
                 least, certified = line.least(), total / (1 + (plan.gap or 0.0))
                 row += [f"{certified:,.4g}", f"{least:,.4g}", f"{100 * (total / least - 1):.2f} %"]
+            else:
+                row.append(least_of(plan))
             rows.append(row)
         head = ["batch", "group privacy", "planned", "planned / group privacy"]
         if noise == "rho":
             head += ["certified lower bound", "least, another way", "planned above it"]
+        else:
+            head.append("at most so many times the least")
         unit = "Gaussian noise, 1 / mu^2" if noise == "rho" else "pure epsilon, 1 / epsilon^2"
         report.table(f"Total squared error, {unit}", head, rows)
     hospital(report)
@@ -330,7 +340,7 @@ def hospital(report: Report) -> None:
         ratio = was[known] / without[known]
         half = math.sqrt(2.0) if "rho" in budget else 2.0
         (distinct,) = (error for name, error in both.stderr.items() if name not in alone.stderr)
-        gaps = [f"{100 * plan.gap:.2f} %" if plan.gap is not None else "-" for plan in (alone, both)]
+        gaps = [f"{100 * plan.gap:.2f} %" if plan.gap is not None else least_of(plan) for plan in (alone, both)]
         mean = float(np.sqrt((was[known] ** 2).sum() / (without[known] ** 2).sum()))
         rows.append([title, f"{half:.2f}", f"{mean:.4f}", f"{ratio.max():.4f}", float(np.ravel(distinct)[0]), *gaps])
     head = [

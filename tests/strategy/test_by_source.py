@@ -9,7 +9,8 @@ import pytest
 from scipy import linalg, sparse
 
 from dpsql import strategy
-from dpsql.strategy.choose import by_source
+from dpsql.strategy.choose import by_source, task
+from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.workload.families import contributions
 from dpsql.workload.families.contributions import Contributions, Part
 from dpsql.workload.families.matrix import Workload
@@ -213,3 +214,57 @@ def test_a_class_and_a_corner_that_are_unlike_the_others(
     assert listed.lower_bound is not None
     assert listed.lower_bound * (1 - 1e-9) <= apart.expected <= listed.expected * (1.03 if cells else 1.01)
     assert apart.lower_bound <= listed.expected * (1 + 1e-9)
+
+
+def filters(sources: int) -> Workload:
+    """Four filters of which each cell meets its own, over every source; of the first ten rows a unit."""
+    bits = (np.arange(1, 16)[None, :] >> np.arange(4)[:, None]) & 1
+    rows, cells = linalg.block_diag(*[bits] * sources).astype(np.int64), sources * 15
+    held = (part(range(at, at + 15), 10 if at == 0 else 1, 1, cells) for at in range(0, cells, 15))
+    return over(rows, tuple(held))
+
+
+@pytest.mark.long
+def test_rows_in_blocks_are_turned_from_what_was_found_source_by_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    W = filters(2)
+    whole = strategy.select(W, "pure")
+    monkeypatch.setattr(task, "_MANY_CHANGES", 0)
+    again = replace(W, _cache={})
+    found = strategy.select(again, "pure")
+    names = dict(found.considered)
+    assert not {"p-identity", "union-of-parts"} & set(names)
+    limits = 1e-3, TimeLeft.within(None), lambda _: None, task.WORK
+    pieces, apart, _ = by_source.plan_by_source(again, "laplace", *limits, True)
+    assert len(pieces) == 2
+    assert names["norm-blocks"] < apart * (1 - 1e-3)
+    assert found.expected <= whole.expected * 1.01
+    # What one unit moves, block by block.
+    assert W.contributions is not None
+    moved = np.abs(found.matrix() @ W.contributions.toarray())
+    starts = np.concatenate([[0], np.cumsum(found.blocks or (1,) * len(moved))[:-1]])
+    assert found.l1 == np.maximum.reduceat(moved, starts, axis=0).sum(axis=0).max()
+
+
+def test_laplace_rows_are_turned_from_what_was_found_source_by_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no source gains by blocks there are none."""
+    W = counts((6, 10, 1), (3, 1, 1))
+    whole = strategy.select(W, "pure")
+    monkeypatch.setattr(task, "_MANY_CHANGES", 0)
+    found = strategy.select(replace(W, _cache={}), "pure")
+    assert not {"norm-blocks", "p-identity", "union-of-parts"} & {name for name, _ in found.considered}
+    assert found.expected <= whole.expected * (1 + 1e-6)
+
+
+def test_of_pure_noise_the_other_norm_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a list only the norm that is paid for is worked out."""
+    W = counts((4, 2, 3), (5, 3, 1))
+    monkeypatch.setattr(contributions, "MOST_LISTED", 10)
+    found = strategy.select(replace(W, _cache={}), "laplace")
+    assert W.units is not None
+    sums = [part.listed().toarray() * part.times for part in W.units.units[0]]
+    every = np.concatenate(
+        [(a[:, None] + np.column_stack([b, 0 * b[:, :1]])) for a in sums[0].T for b in [sums[1]]], axis=1
+    )
+    moved = found.matrix() @ every / W.units.common
+    assert np.abs(moved).sum(axis=0).max() <= found.l1
+    assert (moved**2).sum(axis=0).max() <= found.l2_squared == found.l1**2

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from time import monotonic
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import dense
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
@@ -87,7 +85,7 @@ class Task:
     _blocks: tuple[Block, ...] | None = None
     _optimum: Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
-    _held: dict[str, norm_blocks.Draft | None] = field(default_factory=dict)
+    _held: dict[str, Piece | None] = field(default_factory=dict)
 
     @property
     def deadline(self) -> float:
@@ -233,15 +231,16 @@ class Task:
         Y = block.columns.toarray().astype(np.float64)
         start = low_rank.symmetric_root(metric, block.gram)
         search = low_rank.turned_search if self.turned else low_rank.search
-        found = [search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))]
+        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        found = Piece(block.basis, C, block.columns, block.gram)
         joined = self._start()
-        if joined is not None and max(joined.blocks) == 1 and joined.C.shape == start.shape:
-            # The same number of steps with fewer columns each, of those that rows as they stand reach far.
-            found.append(
-                low_rank.search(block.gram, Y, joined.C, self.deadline, self.work, low_rank.WIDTH * block.rank)
-            )
-        C = min(found, key=lambda C: low_rank.error_of(block.gram, C, Y))
-        return Piece(block.basis, C, block.columns, block.gram)
+        if joined is None or max(joined.blocks) > 1 or joined.root.shape[0] != joined.root.shape[1]:
+            return found
+        # Over the columns that matter, as other turns.
+        G, Z, width = joined.gram, _dense(joined), low_rank.WIDTH * block.rank
+        D = low_rank.search(G, Z, joined.root, self.deadline, self.work, width)
+        better = low_rank.error_of(G, D, Z) < low_rank.error_of(block.gram, C, Y)
+        return replace(joined, root=D, blocks=()) if better else found
 
     def _p_identity(self, block: Block) -> Piece:
         lift, D = cells_of(block)
@@ -259,38 +258,47 @@ class Task:
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
 
-    def _start(self) -> norm_blocks.Draft | None:
+    def _start(self) -> Piece | None:
         """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""
         if "start" not in self._held:
             self._held["start"] = self._joined()
         return self._held["start"]
 
-    def _joined(self) -> norm_blocks.Draft | None:
-        blocks = self.blocks()
-        if not self.in_blocks or len(self.apart) < 2 or len(blocks) > 1 or blocks[0].solo or blocks[0].count > 1:
+    def _joined(self) -> Piece | None:
+        held = self.apart
+        if not self.in_blocks or len(held) < 2 or any(piece.copies > 1 or piece.coords is not None for piece in held):
             return None
-        (block,) = blocks
-        rows = sum(piece.root.shape[0] for piece in self.apart)
-        if rows > 2 * block.rank or block.rank * block.columns.shape[1] < _MANY_CHANGES:
+        (block, *more) = self.blocks()
+        if more or block.solo or block.count > 1:
             return None
-        if any(piece.copies > 1 for piece in self.apart):
+        if sum(piece.root.shape[0] for piece in held) > 2 * block.rank:
             return None
-        held = []
-        for piece in self.apart:
-            coords = dense(coordinates(piece.rows, block.basis))
-            held.append(piece.root[:, None] * coords if piece.root.ndim == 1 else piece.root @ coords)
-        sizes = tuple(size for piece in self.apart for size in piece.blocks or (1,) * piece.root.shape[0])
-        C, Y = np.concatenate(held), block.columns.toarray().astype(np.float64)
-        return norm_blocks.Draft(C, sizes, norm_blocks.error_of(block.gram, C, Y, sizes))
+        if block.rank * block.columns.shape[1] < _MANY_CHANGES:
+            return None
+        # No query reads two sources.
+        gram, root = (
+            linalg.block_diag(*(np.diag(one) if one.ndim == 1 else one for one in each))
+            for each in ([piece.gram for piece in held], [piece.root for piece in held])
+        )
+        rows = sparse.csr_array(sparse.vstack([piece.rows for piece in held], format="csr"))
+        moved = self.W.moved(rows)
+        columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+        sizes = tuple(size for piece in held for size in piece.blocks or (1,) * piece.root.shape[0])
+        return Piece(rows, root, columns, gram, blocks=sizes)
 
     def _norm_blocks(self, block: Block) -> Piece:
         if not self.in_blocks:
             raise DataError("strategy: norm-blocks is for noise='pure', whose noise may be drawn in blocks")
         start = self._start()
-        if start is not None:
-            found = norm_blocks.turned_on(block.gram, block.columns.toarray().astype(np.float64), start, self.deadline)
-            return Piece(block.basis, found.C, block.columns, block.gram, blocks=found.blocks)
-        v, work, known = block.rank, self.work / len(self.blocks()), self.known / block.count
+        if start is None or 2 * max(start.blocks) > sum(start.blocks):
+            # Rows of other sources may join a block of nearly all rows, which turning does not see.
+            return self._in_blocks(block, self.known / block.count)
+        turned = norm_blocks.turned_on(start.gram, _dense(start), start.root, start.blocks, self.deadline)
+        return replace(start, root=turned.C, blocks=turned.blocks)
+
+    def _in_blocks(self, block: Block, known: float) -> Piece:
+        """Rows as they are or lifted, in one block or in blocks joined two by two, and turned."""
+        v, work = block.rank, self.work / len(self.blocks())
         rows = sparse.csr_array(sparse.vstack([block.basis, _ones_over(block.basis)], format="csr"))
         moved = self.W.moved(rows)
         columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
@@ -397,6 +405,11 @@ def _in_turn(task: Task) -> tuple[str, ...]:
     if task.noise == "gaussian" or task.deadline < np.inf or task.cells <= _CELLS_ASKED:
         return CATALOGUE
     return (*(name for name in CATALOGUE if name != "identity"), "identity")
+
+
+def _dense(piece: Piece) -> Floats:
+    """What each change of a unit moves of its rows."""
+    return np.asarray(piece.columns.toarray(), dtype=np.float64)
 
 
 def _ones_over(basis: Csr) -> Csr:

@@ -111,7 +111,7 @@ def search(
         whole = (C.shape[0],)
         drafts.append(Draft(C, whole, error_of(gram, C, Y, whole)))
         if 2 < C.shape[0] <= _JOINED and monotonic() < deadline:
-            drafts.append(_joined(gram, C, Y))
+            drafts.append(_joined(gram, C, Y, (1,) * C.shape[0]))
     drafts.sort(key=lambda draft: draft.error)
     best = drafts[0]
     p, N = Y.shape[0] + 1, Y.shape[1]
@@ -129,18 +129,25 @@ def search(
     return best
 
 
-def turned_on(gram: Floats, Y: Floats, draft: Draft, deadline: float) -> Draft:
-    """A draft whose rows were found for parts of the problem, turned for the whole of it.
+def turned_on(gram: Floats, Y: Floats, C: Floats, blocks: tuple[int, ...], deadline: float) -> Draft:
+    """Rows that were found for parts of the problem, turned for the whole of it, in their blocks or in some of these
+    joined, whichever has less error before.
 
     Changes of less than half the largest norm have no share in the smoothed largest one and are left out; every stage
     is judged by all.
     """
+    draft = Draft(C, blocks, error_of(gram, C, Y, blocks))
+    if C.shape[0] == C.shape[1] <= _JOINED:
+        starts = np.concatenate([[0], np.cumsum(blocks)[:-1]])
+        reach = np.maximum.reduceat(np.abs(C @ Y).max(axis=1), starts)
+        joined = _joined(gram, C / np.repeat(reach, blocks)[:, None], Y, blocks)
+        draft = min(draft, joined, key=lambda one: one.error)
     reach = norms(draft.C @ Y, draft.blocks)
     return _turned(gram, Y, draft, _MOST_STEPS, deadline, Y[:, reach >= _SHORT * reach.max()])
 
 
-def _joined(gram: Floats, C: Floats, Y: Floats) -> Draft:
-    """Rows of reach 1 in blocks: two blocks become one while the error falls, shares of epsilon by the cube root.
+def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draft:
+    """Rows in blocks of reach 1: two blocks become one while the error falls, shares of epsilon by the cube root.
 
     A square C answers by its inverse, so that rows of the total weight e_i cost sum_k f_k e_k / share_k^2: for a column
     that reaches all of every block, least at shares proportional to (f_k e_k)^(1/3).
@@ -149,8 +156,9 @@ def _joined(gram: Floats, C: Floats, Y: Floats) -> Draft:
     weight = np.einsum("ij,ij->j", P, gram @ P)
     weight = np.maximum(weight, 1e-3 * weight.mean())  # a row that no query needs is still measured
     reach = np.abs(C @ Y)
-    groups: list[list[int]] = [[i] for i in range(C.shape[0])]
-    tops = [reach[i] for i in range(C.shape[0])]
+    ends = np.cumsum(blocks).tolist()
+    groups = [list(range(end - size, end)) for end, size in zip(ends, blocks, strict=True)]
+    tops = [reach[group].max(axis=0) for group in groups]
 
     def value(groups: Sequence[Sequence[int]], tops: Sequence[Floats]) -> float:
         cost = np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])

@@ -221,6 +221,8 @@ class Contributions:
         if len(parts) == 1 and isinstance(parts[0], Part) and parts[0].most == 1:
             return parts[0].corners * (parts[0].times // self.common)
         listed = [part.listed() * (self._times(part) // self.common) for part in parts]
+        if len(listed) == 1:
+            return listed[0]
         starts = np.cumsum([0, *(one.shape[1] for one in listed)]).tolist()
         choices = [[(), *((i,) for i in range(a, b))] for a, b in pairwise(starts)]
         chosen = [tuple(i for one in sums for i in one) for sums in product(*choices)][1:]
