@@ -111,14 +111,12 @@ class Prepared:
         joint, queries, tables = self.compiled, self.understood.queries, self.understood.tables
         if not isinstance(joint, Compiled):
             return None
-        for work in (choice.LONG, choice.NESTED):
-            found = choice.blocks_beside(joint, queries, tables, deadline, work)
-            if found is None:
-                continue
-            made = replace(self, compiled=found, one_matrix=joint)
-            if work == choice.LONG or made.weighed("gaussian", objective).nested(tolerance):
-                return made
-        return None
+        found = choice.blocks_beside(joint, queries, tables, deadline)
+        if found is None:
+            return None
+        blocks, work = found
+        made = replace(self, compiled=blocks, one_matrix=joint)
+        return made if work >= choice.LONG or made.weighed("gaussian", objective).nested(tolerance) else None
 
     def nested(self, tolerance: float) -> bool:
         """Whether a batch of blocks is planned on levels within the tolerance."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from math import prod
+from math import inf, prod
 
 import numpy as np
 from scipy import sparse
@@ -34,6 +34,8 @@ LONG, NESTED = 4e9, 1e9
 groupings nest, as blocks of these take next to nothing."""
 LONG_AXIS = 2_048
 """Regions of a column from which blocks need every one of them to be a group, or groupings that nest."""
+MOST_BESIDE = 500
+"""Queries up to which blocks are tried beside one matrix."""
 MOST_RANK = 6_000
 MOST_KINDS = 64
 """Parts of different sizes up to which one matrix is planned part by part."""
@@ -96,17 +98,22 @@ def compile_any(
 
 
 def blocks_beside(
-    joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline, work: float
-) -> Structured | None:
-    """A batch of one matrix of so much ``work`` or more as blocks; None where it is less, or cannot be blocks."""
-    if not _is_large_in_parts(joint, work=work):
+    joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline
+) -> tuple[Structured, float] | None:
+    """A batch of one matrix as blocks, and the matrix's work; None below ``NESTED``, and where it cannot be blocks.
+
+    Blocks of very many queries, such as ranges and lists of all kinds, are no match for one matrix and not tried.
+    """
+    work = _work_in_parts(joint) if len(queries) <= MOST_BESIDE else 0.0
+    if work <= min(LONG, NESTED):
         return None
     rank, cells = min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]
     try:
         found = compile_structured(queries, tables, CutTables(queries, tables, deadline))
     except SQLError:
         return None
-    return found if float(min(rank, _rank(found))) ** 2 * cells >= work else None
+    work = min(work, float(min(rank, _rank(found))) ** 2 * cells)
+    return (found, work) if work >= min(LONG, NESTED) else None
 
 
 def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
@@ -157,12 +164,22 @@ def _shared(batch: Structured) -> int:
     return min((prod(batch.sizes[table][axis] for axis in axes) for table, axes in found.items()), default=0)
 
 
-def _is_large(rank: int, cells: int, work: float = WORK) -> bool:
-    return rank > MOST_RANK or float(rank) ** 2 * cells > work
+def _is_large(rank: int, cells: int) -> bool:
+    return _work(rank, cells) > WORK
 
 
-def _is_large_in_parts(batch: Compiled, rank: int | None = None, work: float = WORK) -> bool:
-    """``_is_large`` of its parts that share no entry of a cell; ``rank``: the most of the whole, where it is known.
+def _work(rank: int, cells: int) -> float:
+    """rank^2 x cells, without limit where the rank is out of reach."""
+    return float(rank) ** 2 * cells if rank <= MOST_RANK else inf
+
+
+def _is_large_in_parts(batch: Compiled, rank: int | None = None) -> bool:
+    """``_is_large`` of the parts of a batch; ``rank``: the most of the whole, where it is known."""
+    return _work_in_parts(batch, rank) > WORK
+
+
+def _work_in_parts(batch: Compiled, rank: int | None = None) -> float:
+    """``_work`` of its parts that share no entry of a cell; ``rank``: the most of the whole, where it is known.
 
     Parts of one size are nearly always alike, and are then planned once.
     """
@@ -170,13 +187,13 @@ def _is_large_in_parts(batch: Compiled, rank: int | None = None, work: float = W
     number, label = disjoint_blocks(held, np.arange(held.shape[0]))
     if number == 1:
         most = min(batch.answered.size, held.shape[1])
-        return _is_large(most if rank is None else min(most, rank), held.shape[1], work)
+        return _work(most if rank is None else min(most, rank), held.shape[1])
     reached = np.flatnonzero(np.diff(held.indptr))
     tall, wide = np.bincount(label), np.bincount(label[held.indices[held.indptr[reached]]], minlength=number)
     kinds = np.unique(np.stack([np.minimum(tall, wide), wide]), axis=1)
     if kinds.shape[1] > MOST_KINDS:
-        return True
-    return bool(kinds[0].max() > MOST_RANK or float(kinds[0].astype(np.float64) ** 2 @ kinds[1]) > work)
+        return inf
+    return sum(_work(rank, cells) for rank, cells in kinds.T.tolist())
 
 
 def _rank(batch: Structured) -> int:
