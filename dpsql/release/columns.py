@@ -21,6 +21,7 @@ from dpsql.arrays import Array, Json, Row, Values
 PACKED = 20_000
 """Columns of fewer values are kept as tuples."""
 _DENSE = 2**20
+_LONG, _FEW = 2**20, 127  # codes of so many rows take a byte each where there are so few values
 
 Writer: TypeAlias = Callable[[Any], object]
 """What writes one value as JSON."""
@@ -83,7 +84,7 @@ class Coded(_Column):
     """``distinct[codes[i]]`` for every i; None stands for NULL."""
 
     distinct: Row = field(repr=False)
-    codes: NDArray[np.int32] = field(repr=False)
+    codes: Array = field(repr=False)  # int32, or int8 of many rows
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -126,18 +127,18 @@ def runs_of(columns: Sequence[Coded]) -> tuple[NDArray[np.int64], NDArray[np.int
 def to_json(column: Packed, encode: Writer) -> Json:
     """A packed column for JSON: compressed little-endian arrays in base 64, exact; runs of a code as their lengths."""
     if isinstance(column, Numbers):
-        out = {"floats": _text(column.data.astype("<f8"))}
+        out = {"floats": packed_text(column.data.astype("<f8"))}
         if column.null is not None and column.null.any():
-            out["null"] = _text(np.packbits(column.null))
+            out["null"] = packed_text(np.packbits(column.null))
         return {**out, "length": len(column)}
     distinct = [encode(value) for value in column.distinct]
     runs = runs_of([column])
     if runs is None:
-        return {"codes": _text(column.codes.astype("<i4")), "distinct": distinct}
+        return {"codes": packed_text(column.codes.astype("<i4")), "distinct": distinct}
     first, lengths = runs
     return {
-        "codes": _text(column.codes[first].astype("<i4")),
-        "runs": _text(lengths.astype("<i8")),
+        "codes": packed_text(column.codes[first].astype("<i4")),
+        "runs": packed_text(lengths.astype("<i8")),
         "distinct": distinct,
     }
 
@@ -145,33 +146,38 @@ def to_json(column: Packed, encode: Writer) -> Json:
 def from_json(body: Json, decode: Reader) -> Packed:
     """The column of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
     if "floats" in body:
-        data = np.frombuffer(_bytes(body["floats"]), dtype="<f8").astype(np.float64)
+        data = np.frombuffer(packed_bytes(body["floats"]), dtype="<f8").astype(np.float64)
         if len(data) != body["length"]:
             raise ValueError("a column of another length")
         null = None
         if "null" in body:
-            bits = np.frombuffer(_bytes(body["null"]), dtype=np.uint8)
+            bits = np.frombuffer(packed_bytes(body["null"]), dtype=np.uint8)
             null = np.unpackbits(bits)[: len(data)].astype(np.bool_)
             if len(null) != len(data):
                 raise ValueError("NULLs of another length")
         return Numbers(data, null)
-    codes = np.frombuffer(_bytes(body["codes"]), dtype="<i4").astype(np.int32)
+    read = np.frombuffer(packed_bytes(body["codes"]), dtype="<i4")
     distinct = tuple(decode(value) if isinstance(value, dict) else value for value in body["distinct"])
-    if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < len(distinct)):
+    if len(read) and not (int(read.min()) >= 0 and int(read.max()) < len(distinct)):
         raise ValueError("codes of no value")
+    codes: Array = read.astype(np.int8 if len(distinct) <= _FEW else np.int32)
     if "runs" in body:
-        lengths = np.frombuffer(_bytes(body["runs"]), dtype="<i8")
+        lengths = np.frombuffer(packed_bytes(body["runs"]), dtype="<i8")
         if len(lengths) != len(codes) or (len(lengths) and int(lengths.min()) < 1):
             raise ValueError("runs of another number")
         codes = np.repeat(codes, lengths)
+    if len(codes) < _LONG:
+        codes = codes.astype(np.int32)
     return Coded(distinct, codes)
 
 
-def _text(array: Array) -> str:
+def packed_text(array: Array) -> str:
+    """A little-endian array as compressed text in base 64."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 1)).decode("ascii")
 
 
-def _bytes(text: str) -> bytes:
+def packed_bytes(text: str) -> bytes:
+    """The bytes of ``packed_text``. Raises ValueError where it is none."""
     try:
         return zlib.decompress(base64.b64decode(text, validate=True))
     except zlib.error:
@@ -245,12 +251,14 @@ def _one(parts: Sequence[tuple[int, Values]], rows: int) -> Packed:
         return Numbers(data, null if null.any() else None)
     known: dict[tuple[type, object], int] = {}
     numbers: dict[int, NDArray[np.int32]] = {}  # by identity: 1 and TRUE are equal, and not the same value
-    codes = np.full(rows, -1, dtype=np.int32)
-    for begin, values in parts:
+    for _, values in parts:
         assert isinstance(values, Coded)  # noqa: S101 - narrows the type for the checker
         if id(values.distinct) not in numbers:
             listed = [known.setdefault((type(value), value), len(known)) for value in values.distinct]
             numbers[id(values.distinct)] = np.array(listed, dtype=np.int32)
+    codes: Array = np.full(rows, -1, dtype=np.int8 if rows >= _LONG and len(known) < _FEW else np.int32)
+    for begin, values in parts:
+        assert isinstance(values, Coded)  # noqa: S101 - narrows the type for the checker
         codes[begin : begin + len(values)] = numbers[id(values.distinct)][values.codes]
     if (codes < 0).any():
         codes[codes < 0] = known.setdefault((type(None), None), len(known))

@@ -9,13 +9,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from dpsql.arrays import Json
 from dpsql.errors import IntegrityError
 from dpsql.privacy.noise import Noise
 
+from .columns import packed_bytes, packed_text
 from .record import ReleaseRecord
 
 FORMAT = 1
+PACKED_FORMAT = 2  # of a packed y
+_LONG = 2**22
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,12 @@ class Measurement:
 
 def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = None) -> bytes:
     """One release as bytes; ``unpack`` reads it back, and ``local_of`` what a local release keeps beside its table."""
+    y = _kept(measurement.y)
     body: dict[str, Any] = {
-        "format": FORMAT,
+        "format": PACKED_FORMAT if isinstance(y, dict) else FORMAT,
         "release": record.to_bytes().decode("utf-8", "surrogatepass"),
         "measurement": {
-            "y": [str(value) for value in measurement.y],
+            "y": y,
             "noise": measurement.noise,
             "parameter": str(measurement.parameter),
             "common_steps": str(measurement.common_steps),
@@ -63,6 +69,33 @@ def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = N
     if local is not None:
         body["local"] = dict(local)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def record_of(payload: bytes) -> ReleaseRecord:
+    """The record of ``unpack`` alone: of a large release, whose y is not made again. Raises as it does."""
+    try:
+        body = json.loads(payload.decode("utf-8", "surrogatepass"))
+        if body["format"] in (FORMAT, PACKED_FORMAT):
+            text = body["release"]
+            del body
+            return ReleaseRecord.from_bytes(text.encode("utf-8", "surrogatepass"))
+    except (ValueError, KeyError, TypeError):
+        pass
+    return unpack(payload)[0]  # says what is amiss
+
+
+def _kept(y: tuple[int, ...]) -> object:
+    """y for JSON: the digits of each, or of many that fit 64 bits one compressed array in base 64."""
+    if len(y) >= _LONG and max(y) < 2**63 and min(y) >= -(2**63):
+        return {"integers": packed_text(np.array(y, dtype="<i8"))}
+    return [str(value) for value in y]
+
+
+def _found(kept: Json | list[str]) -> tuple[int, ...]:
+    """y of ``_kept``."""
+    if isinstance(kept, dict):
+        return tuple(np.frombuffer(packed_bytes(kept["integers"]), dtype="<i8").tolist())
+    return tuple(int(value) for value in kept)
 
 
 def local_of(payload: bytes) -> Json | None:
@@ -86,10 +119,10 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
     damaged = False
     try:
         body = json.loads(payload.decode("utf-8", "surrogatepass"))
-        if body["format"] == FORMAT:
+        if body["format"] in (FORMAT, PACKED_FORMAT):
             found = body["measurement"]
             measurement = Measurement(
-                tuple(int(value) for value in found["y"]),
+                _found(found["y"]),
                 found["noise"],
                 Fraction(found["parameter"]),
                 int(found["common_steps"]),

@@ -24,7 +24,7 @@ from dpsql.policy.units import units_in
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
-from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.release.payload import Measurement, pack, record_of, unpack
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
 from dpsql.running.feasible import check_estimates
@@ -287,13 +287,13 @@ class Batches:
 
         measuring = (self.holdings.engine, ledger, payload)
         if isinstance(job, SparseJob):
-            release, _ = measure_sparse(job, *measuring)
+            release = measure_sparse(job, *measuring)[0]
+        elif isinstance(job, AdaptiveJob):
+            release = measure_adaptively(job, *measuring)[0]
         else:
-            release, _ = (
-                measure_adaptively(job, *measuring) if isinstance(job, AdaptiveJob) else measure(job, *measuring)
-            )
+            release = measure(job, *measuring)[0]
         # What users see is what the ledger gives back.
-        record, _ = unpack(ledger.release(release).payload or b"")
+        record = record_of(ledger.release(release).payload or b"")
         self.register(record, as_kept=True)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 

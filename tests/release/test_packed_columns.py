@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import json
 import zlib
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 from dpsql.errors import IntegrityError
-from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable
-from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, from_json, runs_of, to_json
+from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable, payload
+from dpsql.release import columns as columns_module
+from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, from_json, runs_of, stacked, to_json
 from dpsql.release.result import Result
 from dpsql.release.writing import write_table
 
@@ -138,3 +140,42 @@ def test_runs_that_do_not_fit_are_damage(lengths: list[int]) -> None:
     body["runs"] = base64.b64encode(raw).decode("ascii")
     with pytest.raises(ValueError, match="runs"):
         from_json(body, lambda value: value)
+
+
+def test_many_codes_of_few_values_take_a_byte_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_module, "_LONG", 4)
+    one, other = Coded(("x", None), np.array([0, 1, 1, 0])), Coded(("y", "x"), np.array([1, 0]))
+    (_, _, joined), (_, _, lone) = stacked(
+        [[("a", "VARCHAR", one)], [("a", "VARCHAR", other), ("b", "VARCHAR", other)]]
+    )
+    assert isinstance(joined, Coded)
+    assert isinstance(lone, Coded)
+    assert joined.codes.dtype == lone.codes.dtype == np.int8
+    assert joined.values() == ["x", None, None, "x", "x", "y"]
+    assert lone.values() == [None, None, None, None, "x", "y"]
+    back = from_json(to_json(joined, lambda value: value), lambda value: value)
+    assert isinstance(back, Coded)
+    assert back.codes.dtype == np.int8
+    assert back == joined
+    many = Coded(tuple(range(128)), np.arange(128))
+    ((_, _, wide),) = stacked([[("a", "INTEGER", many)]])
+    assert isinstance(wide, Coded)
+    assert wide.codes.dtype == np.int32
+    with duckdb.connect() as connection:
+        last = Coded(tuple(range(127)), np.arange(127, dtype=np.int8))
+        write_table(connection, "t", [("a", "INTEGER", last)])
+        assert connection.execute("SELECT min(a), max(a), count(*) FROM t").fetchall() == [(0, 126, 127)]
+
+
+def test_a_long_measurement_is_kept_as_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact up to 64 bits; longer integers, and those of a shorter measurement, as their digits."""
+    monkeypatch.setattr(payload, "_LONG", 3)
+    kept = ReleaseRecord(1, dt.datetime(2024, 1, 1), (ReleaseTable("a", True, (("n", "BIGINT", (1, 2)),)),))
+    for y, form in (((1, -(2**63), 2**63 - 1), 2), ((1, 2, 2**63), 1), ((1, 2), 1)):
+        held = payload.Measurement(y, "gaussian", Fraction(7, 2), 1, "hash")
+        raw = payload.pack(kept, held)
+        assert json.loads(raw)["format"] == form
+        assert payload.unpack(raw) == (kept, held)
+        assert payload.record_of(raw) == kept
+    with pytest.raises(IntegrityError, match="damaged"):
+        payload.record_of(b"{")

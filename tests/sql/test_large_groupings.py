@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.engines import duckdb as engine
+from dpsql.workload.compile import choice
 
 WIDE = [f"c{i}" for i in range(30)]
 POLICY = """
@@ -69,7 +70,11 @@ REFUSED = {
 TOO_MANY = {
     "many small groupings": (
         f"SELECT COUNT(*) FROM t GROUP BY dp_marginals(4, {listed(WIDE[8:])})",
-        ["numbers, at most 4,000,000 are planned together", "q1 has ", " in 9,108 groupings", "leave out c9, c11"],
+        ["numbers, at most 25,000,000 are planned together", "q1 has ", " in 9,108 groupings", "leave out c9, c11"],
+    ),
+    "counts by columns with a remainder": (
+        f"SELECT COUNT(*) FROM t GROUP BY dp_marginals(3, {listed(WIDE[8:])})",
+        ["numbers, at most 300,000 are planned together", "q1 has ", " in 1,793 groupings", "leave out c9, c11"],
     ),
     "many statements": (
         "; ".join(["SELECT c0, c2, COUNT(*), SUM(c5) FROM t GROUP BY c0, c2"] * 240),
@@ -84,6 +89,8 @@ def test_a_grouping_that_is_too_large_is_refused_with_its_columns(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch, parts = {**REFUSED, **TOO_MANY}[name]
+    if name == "counts by columns with a remainder":  # only of marginals are more planned
+        monkeypatch.setattr(choice, "MAX_NUMBERS", 300_000)
     con = duckdb.connect()
     con.execute(f"CREATE TABLE t ({', '.join(f'{column} INTEGER' for column in WIDE)})")
     ledger = tmp_path / "l.ledger"
@@ -98,3 +105,18 @@ def test_a_grouping_that_is_too_large_is_refused_with_its_columns(
     assert len(message) < 600
     assert caught.value.code == ("too-large" if name in TOO_MANY else "too-many-groups")
     assert (ledger.read_bytes() if ledger.exists() else b"") == before
+
+
+def test_marginals_of_more_numbers_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each value of each column is listed, so that each is a group and there is no remainder."""
+    monkeypatch.setattr(choice, "MAX_NUMBERS", 30)
+    columns = "".join(f"{name} = {{ values = [1, 2, 3], nulls = false }}\n" for name in WIDE[:8])
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t ({', '.join(f'{column} INTEGER' for column in WIDE[:8])})")
+    con.execute(f"INSERT INTO t VALUES ({', '.join('2' * 8)}), ({', '.join('3' * 8)})")
+    policy = dpsql.Policy.parse(POLICY.partition("[tables.t.columns]")[0] + f"[tables.t.columns]\n{columns}")
+    connection = dpsql.connect(con, policy=policy, ledger=tmp_path / "l.ledger")
+    plan = connection.plan(f"SELECT COUNT(*) AS n FROM t GROUP BY dp_marginals(2, {listed(WIDE[:8])})", 0.5, 1e-7)
+    assert plan.strategy.gap is not None
+    assert plan.strategy.gap < 0.01
+    assert len(connection.run(plan)["q1"].df()) == 28 * 9 + 8 * 3

@@ -57,7 +57,7 @@ from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
 
 METHOD, MIXED = "residual-basis", "residual-products"
-MAX_MEASURED = 2**23
+MAX_MEASURED = 2**25
 MAX_RESIDUALS = 200_000
 MAX_AXES = 20  # of one statement
 _STEPS = 2**16

@@ -20,7 +20,7 @@ from dpsql.linalg.blocks import RowFactor
 from dpsql.linalg.columns import disjoint_blocks
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cut_tables import CutTables
-from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured, is_nearly_marginal
+from dpsql.workload.compile.structured import MAX_NUMBERS, MAX_SHOWN, Structured, compile_structured, is_nearly_marginal
 from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.too_many import check_numbers
@@ -47,7 +47,8 @@ def compile_any(
     queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE
 ) -> Compiled | Structured:
     """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons, or in time."""
-    check_numbers(queries, MAX_NUMBERS)
+    counts = not any(output.sums for query in queries for output in query.outputs)
+    check_numbers(queries, MAX_SHOWN if counts else MAX_NUMBERS)
     cut = CutTables(queries, tables, deadline)
     joint: Compiled | None
     structured: Structured | None
@@ -85,6 +86,8 @@ def compile_any(
         raise _neither(refused, said)
     if structured is None:
         return _joint(queries, tables, said, deadline)
+    if not structured.pure:
+        check_numbers(queries, MAX_NUMBERS)
     if _is_structured(structured) and not _is_long(structured):
         return structured
     if joint is None:

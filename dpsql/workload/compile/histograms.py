@@ -16,7 +16,7 @@ from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.too_many import to_leave_out
 
 MAX_HISTOGRAM = 2**22  # cells of one histogram
-MAX_ENTRIES = 2**24  # of x
+MAX_ENTRIES = 2**25  # of x
 
 AxisSet = tuple[int, ...]
 

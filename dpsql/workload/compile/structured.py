@@ -37,7 +37,7 @@ from dpsql.workload.expr.too_many import check_numbers
 
 MAX_NUMBERS = 4_000_000
 MAX_SHOWN = 25_000_000
-"""Numbers of a batch of which only a part may be measured."""
+"""Numbers of a batch of marginals, or of one of which only a part may be measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +105,14 @@ def compile_structured(
 ) -> Structured:
     """Compile queries to blocks. Cost: the sizes of the histograms and of conditions over several columns.
 
-    ``cut`` are the same tables where they have been cut before. ``shown``: up to ``MAX_SHOWN`` numbers are planned; of
-    more than ``MAX_NUMBERS`` the histograms are those of single axes, and others follow by ``with_histograms``.
-    Raises SQLError where a histogram, the entries of x or a factor are above the caps, with the columns to drop.
+    ``cut`` are the same tables where they have been cut before. ``shown``: only a part of the numbers may be measured;
+    of more than ``MAX_NUMBERS`` the histograms are then those of single axes, and others follow by ``with_histograms``.
+    Raises SQLError above ``MAX_SHOWN`` numbers, and where a histogram, the entries of x or a factor are above the caps,
+    with the columns to drop.
     """
     spans = spans_of(queries)
-    check_numbers(queries, MAX_SHOWN if shown else MAX_NUMBERS)
-    alone = bool(spans) and spans[-1].stop > MAX_NUMBERS
+    check_numbers(queries, MAX_SHOWN)
+    alone = shown and bool(spans) and spans[-1].stop > MAX_NUMBERS
     blocks: list[RowBlock] = []
     layouts: list[Layout] = []
     histograms: list[Histogram] = []
