@@ -54,6 +54,7 @@ from dpsql.reconstruct.possible_marginals import PossibleMarginals
 from dpsql.reconstruct.residual_answers import ResidualAnswers
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of
+from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
 
 KINDS = ("unbiased", "feasible", "nonnegative", "whole")
@@ -84,6 +85,13 @@ def check_estimates(plan: Plan, kind: str) -> None:
         raise InterfaceError(f"estimates={kind!r} is not known; use one of {', '.join(KINDS)}")
     if kind == "unbiased":
         return
+    if isinstance(plan.compiled, Lined):
+        key = plan.compiled.key
+        if key.family != "ranges":
+            raise InterfaceError(f"{key.text} is estimated without bias only; leave estimates out")
+        raise InterfaceError(
+            f"the {len(key):,} groups of {key.text} are estimated without bias only; leave estimates={kind!r} out"
+        )
     if plan.estimated:
         raise DataError(
             f"estimates={kind!r} is for measurements of a fixed strategy; {plan.strategy.method} gives estimates that "

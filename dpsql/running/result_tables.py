@@ -54,15 +54,8 @@ def release_tables(
     makes too much is an SQLError instead. ``estimates``: "unbiased", or one of ``dpsql.running.feasible``.
     """
     if isinstance(plan.compiled, Lined) and plan.compiled.key.family == "ranges":
-        if estimates != "unbiased":
-            raise InterfaceError(
-                f"the {len(plan.compiled.key):,} groups of {plan.compiled.key.text} are estimated without bias only; "
-                f"leave estimates={estimates!r} out"
-            )
         sums = plan.answers.estimate(y, plan.compiled.common_steps)
         return range_tables(cast("Planned", plan), plan.compiled, sums, errors=errors)
-    if estimates != "unbiased" and isinstance(plan.compiled, Lined):
-        raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
     if isinstance(plan, SparsePlan):
         groups, counts = plan.shown(y)
         passed = Passed.of(plan, counts)

@@ -51,8 +51,14 @@ def some(kind: str) -> tuple[list[Workload], list[tuple[int, ...]]]:
     return lists[kind], [(0, 1), (0, 2), (1, 2)]
 
 
+def _without_levels(patch: pytest.MonkeyPatch) -> None:
+    """Sets that nest are planned around centres, as those that do not are."""
+    patch.setattr("dpsql.strategy.selection.level_strategy", lambda *_: None)
+
+
 @pytest.mark.parametrize("kind", ["prefixes", "any", "beside points"])
-def test_what_is_planned_is_what_the_matrices_say(kind: str) -> None:
+def test_what_is_planned_is_what_the_matrices_say(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_levels(monkeypatch)
     columns, sets = some(kind)
     batch = workload.products(*columns, sets=sets)
     S = strategy.select(batch)
@@ -159,6 +165,7 @@ def test_columns_with_contributions_are_no_products() -> None:
 def test_where_integers_around_centres_are_too_large_those_that_add_up_to_nothing_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _without_levels(monkeypatch)
     columns, sets = some("prefixes")
     monkeypatch.setattr(kronecker, "_LEAST", 28)
     found = strategy.select(workload.products(*columns, sets=sets))

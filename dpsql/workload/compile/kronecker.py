@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -48,8 +49,58 @@ class Histogram:
         return self.start + prod(self.sizes)
 
 
+P = TypeVar("P")
+
+
+class InWords(Generic[P]):
+    """``Integers`` that are measured part by part, the data in words of which every product with a part fits int64."""
+
+    def _measured(self) -> Sequence[P]:
+        raise NotImplementedError
+
+    def _growth(self, part: P, /) -> int:
+        raise NotImplementedError
+
+    def _applied(self, part: P, word: Ints, /) -> Ints:
+        raise NotImplementedError
+
+    @property
+    def written(self) -> None:
+        """None: B is never written out."""
+        return None
+
+    @cached_property
+    def _width(self) -> int:
+        """Bits of the data in one word.
+
+        Sums on the way may leave int64, which is exact modulo 2^64: ``Centre(1)`` grows by 0, what it gives is 0.
+        """
+        return room(max(self._growth(part) for part in self._measured()))
+
+    @property
+    def fits(self) -> bool:
+        """Whether at least 3 bits of the data fit an int64 product."""
+        return self._width >= _LEAST
+
+    def check(self) -> None:
+        """DataError where it does not fit."""
+        if not self.fits:
+            raise DataError(
+                "the strategy's integers are too large to measure exactly; plan with a larger tolerance, or group by "
+                "fewer columns"
+            )
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """B x in words of x: |x| < 2^bits."""
+        self.check()
+        return by_words(
+            lambda word: np.concatenate([self._applied(part, word).ravel() for part in self._measured()]),
+            *(x, bits, self._width),
+        )
+
+
 @dataclass(frozen=True, eq=False)
-class KroneckerIntegers:
+class KroneckerIntegers(InWords[Residual]):
     """B as residuals of histograms; an ``Integers``. y has the residuals one after the other, their last axis fastest.
 
     Raises InternalError where a residual names axes that its histogram has not.
@@ -71,45 +122,14 @@ class KroneckerIntegers:
         """(p measurements, n entries of x)."""
         return sum(residual.rows for residual in self.residuals), max((h.stop for h in self.histograms), default=0)
 
-    @property
-    def written(self) -> None:
-        """None: B is never written out."""
-        return None
+    def _measured(self) -> Sequence[Residual]:
+        return self.residuals
 
     def _growth(self, residual: Residual) -> int:
         """|B_T x| <= growth x the largest |entry| of the histogram."""
         held = self.histograms[residual.histogram]
         summed = prod(size for axis, size in zip(held.axes, held.sizes, strict=True) if axis not in residual.axes)
         return residual.multiplier * summed * prod(part.growth for part in residual.integers)
-
-    @cached_property
-    def _width(self) -> int:
-        """Bits of the data in one word: every product of a word with a residual fits int64.
-
-        Sums on the way may leave it, as int64 is exact modulo 2^64: ``Centre(1)`` grows by 0, what it gives is 0.
-        """
-        return room(max(self._growth(residual) for residual in self.residuals))
-
-    @property
-    def fits(self) -> bool:
-        """Whether at least 3 bits of the data fit an int64 product."""
-        return self._width >= _LEAST
-
-    def check(self) -> None:
-        """DataError where it does not fit."""
-        if not self.fits:
-            raise DataError(
-                "the strategy's integers are too large to measure exactly; plan with a larger tolerance, or group by "
-                "fewer columns"
-            )
-
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """B x in words of x: |x| < 2^bits."""
-        self.check()
-        return by_words(
-            lambda word: np.concatenate([self._applied(residual, word).ravel() for residual in self.residuals]),
-            *(x, bits, self._width),
-        )
 
     def _applied(self, residual: Residual, word: Ints) -> Ints:
         """k B_T of one word of x, in int64."""

@@ -24,15 +24,12 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Ints
-from dpsql.errors import DataError, InternalError
-from dpsql.linalg.exact import by_words, room
+from dpsql.errors import InternalError
 from dpsql.linalg.levels import AxisLevels, Level
-from dpsql.workload.compile.kronecker import Histogram
+from dpsql.workload.compile.kronecker import Histogram, InWords
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import IntArray, LineAxis
-
-_LEAST = 3  # bits of the data in a word
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +51,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class LevelIntegers:
+class LevelIntegers(InWords[Part]):
     """B on levels, an ``Integers`` of one table. y has the parts one after the other, each r x the children.
 
     Raises InternalError where an orbit is partly below children of a level, or a reading lacks an axis of its part.
@@ -93,10 +90,8 @@ class LevelIntegers:
     def shape(self) -> tuple[int, int]:
         return int(self.starts[-1]), max((h.stop for h in self.histograms), default=0)
 
-    @property
-    def written(self) -> None:
-        """None: B is never written out."""
-        return None
+    def _measured(self) -> Sequence[Part]:
+        return self.parts
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int, bytes], Csr]:
@@ -127,31 +122,6 @@ class LevelIntegers:
             each.append(one)
         rows: list[list[int]] = part.matrix.tolist()
         return max(sum(abs(c) * n for c, n in zip(row, each, strict=True)) for row in rows)
-
-    @cached_property
-    def _width(self) -> int:
-        return room(max(self._growth(part) for part in self.parts))
-
-    @property
-    def fits(self) -> bool:
-        """Whether at least 3 bits of the data fit an int64 product."""
-        return self._width >= _LEAST
-
-    def check(self) -> None:
-        """DataError where it does not fit."""
-        if not self.fits:
-            raise DataError(
-                "the strategy's integers are too large to measure exactly; plan with a larger tolerance, or group by "
-                "fewer columns"
-            )
-
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """B x in words of x: |x| < 2^bits."""
-        self.check()
-        return by_words(
-            lambda word: np.concatenate([self._applied(part, word).ravel() for part in self.parts]),
-            *(x, bits, self._width),
-        )
 
     def _applied(self, part: Part, word: Ints) -> Ints:
         """One part of one word of x, in int64."""
