@@ -116,14 +116,14 @@ class Prepared:
             if found is None:
                 continue
             made = replace(self, compiled=found, one_matrix=joint)
-            if work == choice.LONG or made.weighed("gaussian", objective).nested(tolerance):
+            if work == choice.LONG or made.weighed("gaussian", objective).nested(tolerance, deadline):
                 return made
         return None
 
-    def nested(self, tolerance: float) -> bool:
-        """Whether a batch of blocks is planned on levels within the tolerance."""
+    def nested(self, tolerance: float, deadline: Deadline = NONE) -> bool:
+        """Whether a batch of blocks is planned on levels within the tolerance, until the deadline."""
         assert isinstance(self.compiled, Structured)  # noqa: S101 - its caller made it so
-        found = level_strategy(self.compiled, tolerance, np.inf)
+        found = level_strategy(self.compiled, tolerance, deadline.at)
         return found is not None and found.gap is not None and found.gap <= tolerance
 
 
