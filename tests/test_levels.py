@@ -17,7 +17,7 @@ from dpsql.linalg.inner import Dense
 from dpsql.linalg.levels import levels_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import half_widths
-from dpsql.strategy import Strategy, structured_strategy
+from dpsql.strategy import Strategy, StructuredStrategy, select, selection, structured_strategy
 from dpsql.strategy.core.ascent import Low, ascend
 from dpsql.strategy.kronecker.level_strategy import LevelStrategy, level_strategy
 from dpsql.workload.compile.level_integers import LevelIntegers
@@ -161,6 +161,42 @@ def test_sets_that_overlap_or_differ_in_a_row_have_no_levels(con: duckdb.DuckDBP
     assert levels_of(3, [sparse.csr_array(np.array([[1.0, 2.0, 0.0]]))]) is None
     for name in ("across", "ranges", "two tables"):
         assert level_strategy(compiled(name, con)[0], 1e-3, np.inf) is None
+
+
+def test_periods_of_many_lengths_have_levels() -> None:
+    lengths = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]  # whose common multiple is above 2^63
+    label = np.repeat(np.arange(len(lengths)), lengths)
+    periods = sparse.csr_array((np.arange(len(lengths))[:, None] == label[None, :]).astype(float))
+    axis = levels_of(len(label), [periods, sparse.csr_array(sparse.eye_array(len(label)))])
+    assert axis is not None
+    assert axis.orbits == len(lengths)
+    assert axis.rows[1].times[0, :].tolist() == [1.0 / length for length in lengths]
+
+
+def test_counts_of_some_regions_keep_residuals_where_these_are_as_good(con: duckdb.DuckDBPyConnection) -> None:
+    # Estimates that a table could have are found over residuals, cell by cell.
+    some = (
+        "SELECT a, b, COUNT(*) AS n FROM t WHERE b IN (1, 2) GROUP BY a, b; "
+        "SELECT c, s, COUNT(*) AS n FROM t GROUP BY c, s"
+    )
+    found = select(compiled(some, con)[0], tolerance=0.01)
+    assert isinstance(found, StructuredStrategy)
+    assert found.gap is not None
+    assert found.gap <= 0.01
+    nested = select(compiled(NESTED, con)[0], tolerance=0.01)
+    assert isinstance(nested, LevelStrategy)
+
+
+def test_levels_answer_where_residuals_have_integers_too_large(
+    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise DataError("the strategy's integers are too large")
+
+    monkeypatch.setattr(selection, "structured_strategy", refuses)
+    assert isinstance(select(compiled(NESTED, con)[0], tolerance=1e-9), LevelStrategy)
+    with pytest.raises(DataError, match="too large"):
+        select(compiled("across", con)[0])
 
 
 def test_orbits_cover_every_row_that_there_is(con: duckdb.DuckDBPyConnection) -> None:

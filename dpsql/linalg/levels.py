@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import lcm
 
 import numpy as np
 from scipy import sparse
@@ -84,7 +83,7 @@ class LevelRows:
     """The rows of one matrix over an axis on its levels.
 
     Row r is of ``kind[r]`` (-1: no region), and on level l ``times[l, kind]`` times the sums of ``whole[l, kind]``
-    (integers over orbits) of child ``at[l, r]``, centred; nothing where that is -1.
+    (0 or 1 of each orbit) of child ``at[l, r]``, centred; nothing where that is -1.
     """
 
     kind: Ints
@@ -238,13 +237,12 @@ class _Tree:
                 if self.kind[above] in of_kind:
                     reached.append(of_kind[self.kind[above]])
                 above = self.parent[above]
+            # Sets alike are as many above every region of the orbits below them, so that of each orbit one has the same
+            # share of what is below a child.
+            some = int(np.argmax(held))
             for level in reached:
-                there = inside[level]
-                common = lcm(*(int(n) for n in there[held > 0]))
-                numbers = np.where(held > 0, held * (common // np.maximum(there, 1)), 0)
-                shared = int(np.gcd.reduce(numbers))
-                whole[level, number] = numbers // shared
-                times[level, number] = by * shared / common
+                whole[level, number] = held > 0
+                times[level, number] = by * float(held[some]) / float(inside[level][some])
                 at_child[level, mine] = levels[level].child[first[mine]]
         return LevelRows(kind, at_child, whole, times)
 

@@ -116,12 +116,13 @@ class Prepared:
             return None
         blocks, work = found
         made = replace(self, compiled=blocks, one_matrix=joint)
-        return made if work >= choice.LONG or made.weighed("gaussian", objective).nested(tolerance) else None
+        weighed = made.weighed("gaussian", objective)
+        return made if work >= choice.LONG or weighed.nested(tolerance, deadline) else None
 
-    def nested(self, tolerance: float) -> bool:
-        """Whether a batch of blocks is planned on levels within the tolerance."""
+    def nested(self, tolerance: float, deadline: Deadline = NONE) -> bool:
+        """Whether a batch of blocks is planned on levels within the tolerance, until the deadline."""
         assert isinstance(self.compiled, Structured)  # noqa: S101 - its caller made it so
-        found = level_strategy(self.compiled, tolerance, np.inf)
+        found = level_strategy(self.compiled, tolerance, deadline.at)
         return found is not None and found.gap is not None and found.gap <= tolerance
 
 

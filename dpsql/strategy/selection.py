@@ -42,7 +42,7 @@ from dpsql.strategy.marginals.residual import fits, residual_piece, residual_pla
 from dpsql.strategy.ranges.range_strategy import range_strategy
 from dpsql.strategy.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workload.cells.boxes import BoxWorkload
-from dpsql.workload.compile.structured import Structured, is_nearly_marginal
+from dpsql.workload.compile.structured import Structured, is_single
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
 
@@ -226,23 +226,30 @@ def _of_blocks(
 ) -> StructuredStrategy | LevelStrategy:
     """Blocks by residuals, or for Gaussian noise on levels, where groupings nest; those of less error.
 
-    Levels are tried first where groupings nest or sums are counted; counts of single regions are nearly always optimal
-    by residuals, which keep their cells apart (``dpsql.running.feasible``).
+    Levels are tried first where groupings nest or sums are counted; counts by single regions, all of them or some, are
+    nearly always optimal by residuals, which keep their cells apart (``dpsql.running.feasible``). Raises what residuals
+    raise where there are no levels either.
     """
     began, found = monotonic(), list[StructuredStrategy | LevelStrategy]()
-    single = all(is_nearly_marginal(f.matrix) for block in W.blocks for f in block.factors)
+    refused: DataError | None = None
+    single = all(f.keys and is_single(f.matrix) for block in W.blocks for f in block.factors)
     counts = single and not any(block.component for block in W.blocks)
     for levels in (False, True) if counts else (True, False):
         left = None if time_limit is None else max(time_limit - (monotonic() - began), 1e-9)
         if not levels:
-            found.append(structured_strategy(W, noise, tolerance=tolerance, time_limit=left, progress=say))
+            try:
+                found.append(structured_strategy(W, noise, tolerance=tolerance, time_limit=left, progress=say))
+            except DataError as error:
+                refused = error
         elif noise == "gaussian":
             made = level_strategy(W, tolerance, np.inf if left is None else monotonic() + left / 2.0)
             found.extend([] if made is None else [made])
         best = min(found, key=lambda one: one.expected, default=None)
         if best is not None and best.gap is not None and best.gap <= tolerance:
             break
-    assert best is not None  # noqa: S101 - residuals plan it, or raise
+    if best is None:
+        assert refused is not None  # noqa: S101 - residuals plan it, or raise
+        raise refused
     return best
 
 

@@ -96,7 +96,13 @@ def is_marginal(matrix: Csr) -> bool:
 def is_nearly_marginal(matrix: Csr) -> bool:
     """Whether every group is one region of its own, and nearly all regions are groups."""
     m, d = matrix.shape
-    single = matrix.nnz == m >= 0.9 * d and bool((np.diff(matrix.indptr) == 1).all()) and np.ptp(matrix.data) == 0
+    return m >= 0.9 * d and is_single(matrix)
+
+
+def is_single(matrix: Csr) -> bool:
+    """Whether every group is one region of its own."""
+    m = matrix.shape[0]
+    single = matrix.nnz == m > 0 and bool((np.diff(matrix.indptr) == 1).all()) and np.ptp(matrix.data) == 0
     return bool(single) and len(np.unique(matrix.indices)) == m
 
 
