@@ -48,7 +48,7 @@ _FACE_BITS = np.array([(2 * k + 1).bit_length() for k in range(_MOST_WHOLE + 1)]
 def rounded_normals(p: int, q: int, count: int, source: EntropySource) -> NDArray[np.int64] | None:
     """``count`` independent round(N(0, p/q)); None where sigma needs longer integers than 64 bits.
 
-    About one microsecond a draw. Proof of the rounding: with S = floor(2^s sigma) and |N| in [n, n + 1] / 2^64,
+    One to three microseconds a draw. Proof of the rounding: with S = floor(2^s sigma) and |N| in [n, n + 1] / 2^64,
     n = k 2^64 + X, the value 2^s sigma |N| lies between I = k S + floor(S X / 2^64) and
     (S + 1)(n + 1) / 2^64 <= I + k + 3; where both ends round to the same integer, so does the value.
     """
