@@ -24,7 +24,7 @@ from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategy.choose import team_bounds
 from dpsql.strategy.choose.class_queries import (
     across_classes,
@@ -375,7 +375,13 @@ class _Planner:
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
         """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""
-        problems = reduce_workload(V, self.time.deadline)
+        number, _ = disjoint_blocks(sparse.csc_array(V.moved(V.span)), np.arange(V.span.shape[0]))
+        if number < 2:
+            return None
+        try:
+            problems = reduce_workload(V, self.time.deadline)
+        except DataError:  # a group by itself is too large
+            return None
         found = planned_in_blocks(problems[0], tied, self.tolerance, self.time.deadline) if len(problems) == 1 else None
         if found is None:
             return None

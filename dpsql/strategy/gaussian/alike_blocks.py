@@ -43,7 +43,7 @@ from dpsql.workload.families.contributions import Tied
 from dpsql.workload.families.matrix import Workload
 
 _STEPS = 2000
-_KINDS = 20_000
+_KINDS = 60_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def planned_in_blocks(block: Block, tied: Tied, tolerance: float, deadline: floa
     g, d = block.count, block.rank
     whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
     corners = _corners(whole, tied, g, d) if g > 1 and not block.solo else None
-    if corners is None or min(tied.limit, g) * len(corners[0]) ** 4 > _KINDS:
+    if corners is None or 2 * min(tied.limit, g) * len(corners[0]) ** 4 > _KINDS:
         return None
     second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
     factor = cholesky(block.gram)

@@ -22,6 +22,7 @@ from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
+_MOST_CORNERS = 4  # of each group, where groups are planned alike: two sums
 
 
 def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
@@ -70,11 +71,18 @@ def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
 
 
 def _in_groups(asked: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
-    """Whether no query reads two groups of the counted units: entries of ``other``, and of the rows counted in one."""
+    """Whether no query reads two groups of the counted units: entries of ``other``, and of the rows counted in one.
+
+    And whether groups have as many corners each, which are few: what is planned for one group is planned for all.
+    """
     cell, own = meets
     group = np.arange(asked.shape[1])  # of its own, until it is known
     met = (cell >= 0) & (own >= 0)
     counted = other.entry[0][own[met]]
+    cells, at = np.unique(rows.entry[:, cell[met]].max(axis=0), return_index=True)
+    often = np.unique(counted[at[cells >= 0]], return_counts=True)[1]
+    if not often.size or np.ptp(often) or often[0] * 2 ** (rows.entry.shape[0] - 1) > _MOST_CORNERS:
+        return False
     for entry in rows.entry[:, cell[met]]:
         here = entry >= 0
         if (counted[here] < 0).any():
