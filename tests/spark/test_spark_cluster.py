@@ -36,7 +36,7 @@ builder = SparkSession.builder.master("local-cluster[2,1,1024]")
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
-spark.range(0, 60000, 1, 120).selectExpr("CAST(id % 50 AS INT) AS age", "'secret' AS name").write.saveAsTable("visits")
+spark.range(0, 60000, 1, 240).selectExpr("CAST(id % 50 AS INT) AS age", "'secret' AS name").write.saveAsTable("visits")
 
 def executors():
     found = []
@@ -113,6 +113,7 @@ def test_an_executor_that_dies_in_the_middle_changes_no_count(tmp_path: Path) ->
 
 def test_executors_that_all_die_leave_the_charge_and_a_clean_error(tmp_path: Path) -> None:
     done = _cluster(tmp_path, ALL, kills=40, failures=1)
+    assert done.stdout.count("\n") >= 2, done.stdout + done.stderr[-3000:]
     said, state = done.stdout.splitlines()[-2:]
     assert said.startswith(
         "OperationalError the scan of visits failed inside Spark; its message may hold private values"
