@@ -16,6 +16,7 @@ have the products of its factors' norms: Python integers throughout.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,17 +53,20 @@ class Histogram:
 P = TypeVar("P")
 
 
-class InWords(Generic[P]):
+class InWords(ABC, Generic[P]):
     """``Integers`` that are measured part by part, the data in words of which every product with a part fits int64."""
 
+    @abstractmethod
     def _measured(self) -> Sequence[P]:
-        raise NotImplementedError
+        """The parts, in the order of y."""
 
+    @abstractmethod
     def _growth(self, part: P, /) -> int:
-        raise NotImplementedError
+        """|B x| <= growth x the largest |entry| of x, of one part."""
 
+    @abstractmethod
     def _applied(self, part: P, word: Ints, /) -> Ints:
-        raise NotImplementedError
+        """One part of one word of x, in int64."""
 
     @property
     def written(self) -> None:
