@@ -43,9 +43,9 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky, reduce_workload
 from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian.alike_blocks import planned_in_blocks
 from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.halves import halves
 from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
@@ -382,7 +382,7 @@ class _Planner:
             problems = reduce_workload(V, self.time.deadline)
         except DataError:  # a group by itself is too large
             return None
-        found = planned_in_blocks(problems[0], tied, self.tolerance, self.time.deadline) if len(problems) == 1 else None
+        found = plan_tied_groups(problems[0], tied, self.tolerance, self.time.deadline) if len(problems) == 1 else None
         if found is None:
             return None
         apart = _Team((found.apart,), found.error, found.lower, None)

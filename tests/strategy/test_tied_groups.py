@@ -12,8 +12,8 @@ from unit_worlds import least
 from dpsql.linalg import exact
 from dpsql.linalg import inner as algebra
 from dpsql.strategy.core.reduce import reduce_workload
-from dpsql.strategy.gaussian import alike_blocks
-from dpsql.strategy.gaussian.alike_blocks import InBlocks, planned_in_blocks
+from dpsql.strategy.gaussian import tied_groups
+from dpsql.strategy.gaussian.tied_groups import TiedGroups, plan_tied_groups
 from dpsql.workload.compile import unlisted
 from dpsql.workload.families.contributions import Tied
 from dpsql.workload.families.matrix import Workload
@@ -42,9 +42,9 @@ SUMS = np.array([[1, 1, 0], [1, -1, 0]])
 UNLIKE = np.array([[1, 2, 0], [1, -1, 0]])
 
 
-def planned(held: Tied, weights: np.ndarray) -> InBlocks:
+def planned(held: Tied, weights: np.ndarray) -> TiedGroups:
     (block,) = reduce_workload(asked(held, weights))
-    found = planned_in_blocks(block, held, 1e-3, np.inf)
+    found = plan_tied_groups(block, held, 1e-3, np.inf)
     assert found is not None
     return found
 
@@ -75,18 +75,18 @@ def test_bounds_hold_for_all_that_a_unit_can_do(groups: int, most: int, corners:
 
 
 def a_row_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = alike_blocks._kinds
-    patch.setattr(alike_blocks, "_kinds", lambda first, more, most, limit: real(first, more, most - 1, limit))
+    real = tied_groups._kinds
+    patch.setattr(tied_groups, "_kinds", lambda first, more, most, limit: real(first, more, most - 1, limit))
 
 
 def a_group_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = alike_blocks._kinds
-    patch.setattr(alike_blocks, "_kinds", lambda first, more, most, limit: real(first, more, most, limit - 1))
+    real = tied_groups._kinds
+    patch.setattr(tied_groups, "_kinds", lambda first, more, most, limit: real(first, more, most, limit - 1))
 
 
 def shared_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = alike_blocks._kinds
-    patch.setattr(alike_blocks, "_kinds", lambda *given: (real(*given)[0], real(*given)[0]))
+    real = tied_groups._kinds
+    patch.setattr(tied_groups, "_kinds", lambda *given: (real(*given)[0], real(*given)[0]))
 
 
 @pytest.mark.parametrize("mutant", [a_row_too_few, a_group_too_few, shared_forgotten])
@@ -105,7 +105,7 @@ def test_what_is_not_alike_is_left_to_others() -> None:
     shared = replace(held, label=np.minimum(held.label, 1))
     for other in (uneven, unclassed, shared):
         for block in reduce_workload(asked(held, np.ones(3))):
-            assert planned_in_blocks(block, other, 1e-3, np.inf) is None
+            assert plan_tied_groups(block, other, 1e-3, np.inf) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

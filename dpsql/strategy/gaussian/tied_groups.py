@@ -44,10 +44,11 @@ from dpsql.workload.families.matrix import Workload
 
 _STEPS = 2000
 _KINDS = 60_000
+_SIZES = 24  # numbers of groups of a unit that are tried
 
 
 @dataclass(frozen=True, eq=False)
-class InBlocks:
+class TiedGroups:
     """``apart``: a piece of sensitivity 1 that measures every group by itself, its ``error``; none is below ``lower``.
 
     ``contrasts`` A and ``total`` D (d x d) of the optimum, under which no kind is longer than 1.
@@ -73,7 +74,7 @@ class InBlocks:
         return Piece(rows, cholesky(metric), sparse.csc_array(V.moved(rows)), gram)
 
 
-def planned_in_blocks(block: Block, tied: Tied, tolerance: float, deadline: float) -> InBlocks | None:
+def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float) -> TiedGroups | None:
     """The least error of one problem for each group, ``block`` with its copies; None where groups are not alike.
 
     The block is one of a workload whose contributions are ``tied.columns``. Cost: O(l n^4 d^2 + d^3) a step, and one
@@ -82,7 +83,7 @@ def planned_in_blocks(block: Block, tied: Tied, tolerance: float, deadline: floa
     g, d = block.count, block.rank
     whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
     corners = _corners(whole, tied, g, d) if g > 1 and not block.solo else None
-    if corners is None or 2 * min(tied.limit, g) * len(corners[0]) ** 4 > _KINDS:
+    if corners is None or 2 * min(tied.limit, g, _SIZES) * len(corners[0]) ** 4 > _KINDS:
         return None
     second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
     factor = cholesky(block.gram)
@@ -90,10 +91,9 @@ def planned_in_blocks(block: Block, tied: Tied, tolerance: float, deadline: floa
     start = np.full(len(sums), 1.0 / len(sums))
     state, _, _ = ascend(lambda lam: _State(*turned, g, lam), start, 0.1 * tolerance, deadline, _STEPS)
     contrasts, total = (factor.T @ one @ factor / state.q.max() for one in (state.contrasts, state.total))
-    far = float(np.einsum("ij,oij->o", contrasts, second).max())
-    root = cholesky(contrasts / far)
+    root = cholesky(contrasts / _farthest(contrasts, *corners, tied.most, min(tied.limit, g)))
     piece = spread(Piece(block.basis, root, block.columns, block.gram), block.copies)
-    return InBlocks(piece, piece.trace(root), state.t**2, g, contrasts, total)
+    return TiedGroups(piece, piece.trace(root), state.t**2, g, contrasts, total)
 
 
 def _corners(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, Floats] | None:
@@ -129,16 +129,27 @@ def _corners(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, Floats] 
 
 
 def _kinds(first: Floats, more: Floats, most: int, limit: int) -> tuple[Floats, Floats]:
-    """(N, Q) (kinds x d x d) of all kinds of contributions."""
+    """(N, Q) (kinds x d x d) of kinds of contributions, in all or in some numbers of groups."""
     found: list[tuple[Floats, Floats]] = []
     singles = _at_random(first)
-    for s in range(1, limit + 1):
+    for s in sorted({round(size) for size in np.geomspace(1, limit, _SIZES)}):
         for far in {0, most - s}:
             for heavy in _at_random(first + far * more):
                 found += [_kind(heavy, single, s) for single in singles[: len(singles) if s > 1 else 1]]
     # Rows without a unit, which no count counts.
     found += [(np.outer(each, each), np.outer(each, each)) for each in most * more]
     return np.array([second for second, _ in found]), np.array([sums for _, sums in found])
+
+
+def _farthest(metric: Floats, first: Floats, more: Floats, most: int, limit: int) -> float:
+    """The largest squared norm of all contributions, exactly, where each group is measured by itself."""
+    one, cross, further = (
+        np.einsum("ni,ij,nj->n", a, metric, b) for a, b in ((first, first), (first, more), (more, more))
+    )
+    s = np.arange(1, limit + 1)
+    left = (most - s)[:, None]
+    heavy = np.maximum((one + 2 * left * cross + left**2 * further).max(axis=1), one.max())
+    return float(max((heavy + (s - 1) * one.max()).max(), most**2 * further.max()))
 
 
 def _at_random(moves: Floats) -> list[tuple[Floats, Floats]]:
