@@ -159,10 +159,14 @@ def _both_norms(compiled: Compiled) -> Floats:
 
 
 def _of_blocks(compiled: Structured, noise: str) -> Floats:
-    """Delta_c of blocks: norms of columns multiply, and a row moves a span's count and sums together."""
-    rows = {t: compiled.layouts[owned[0]].multiplicity for t, owned in enumerate(compiled.owners) if owned}
-    reach = np.zeros(compiled.numbers)
+    """Delta_c of blocks: norms of columns multiply, and a row moves a span's count and sums together.
+
+    Rows of a unit are best in one cell; a unit that is counted once in each is in several.
+    """
     order = 1 if noise == "laplace" else 2
+    first = {t: compiled.layouts[owned[0]] for t, owned in enumerate(compiled.owners) if owned}
+    rows = {t: one.multiplicity ** (1 / order if one.source.counts_units else 1.0) for t, one in first.items()}
+    reach = np.zeros(compiled.numbers)
     known: dict[tuple[int, int], Floats] = {}  # groupings share the factors of their columns
     for block in compiled.blocks:
         longest = np.full(block.outputs, abs(block.coefficient) * rows[block.table])

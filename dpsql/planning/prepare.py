@@ -119,6 +119,22 @@ class Prepared:
         weighed = made.weighed("gaussian", objective)
         return made if work >= choice.LONG or weighed.nested(tolerance, deadline) else None
 
+    def with_units_apart(self) -> Prepared | None:
+        """The same batch as blocks, where it is one matrix with counts of units of which no list is made; else None.
+
+        Blocks do not know that units are counted of the rows that others count, and see more of what groupings share.
+        """
+        joint = self.compiled
+        if not isinstance(joint, Compiled) or joint.units.listable:
+            return None
+        if not any(layout.source.counts_units for layout in joint.layouts):
+            return None
+        try:
+            blocks = compile_structured(self.understood.queries, self.understood.tables)
+        except SQLError:  # too large, or a value that is counted once
+            return None
+        return replace(self, compiled=blocks, one_matrix=joint)
+
     def nested(self, tolerance: float, deadline: Deadline = NONE) -> bool:
         """Whether a batch of blocks is planned on levels within the tolerance, until the deadline."""
         assert isinstance(self.compiled, Structured)  # noqa: S101 - its caller made it so

@@ -28,7 +28,10 @@ Tables. With t_t the norm of table t and k_t rows of a unit, the error is at lea
 table is no less than the table's own optimum. A unit of several tables can move all of them at once, independently:
 then M has the tables' K_t = E[W c c^T W^T] on the diagonal and m_t m_u^T beside it, m_t = E[W c]. As M is at least its
 diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, the error is at least
-(sum_t k_t (t_t - |m_t|))^2 too, and |m_t|^2 is the entry of K_t in the first coordinate of every axis.
+(sum_t k_t (t_t - |m_t|))^2 too, and |m_t|^2 is the entry of K_t in the first coordinate of every axis. A unit that
+moves table t with probability p has p K_t and p m_t there, and p K - p^2 m m^T = p ((1 - p) K + p (K - m m^T)), whose
+root has at least the trace p^1/2 (t - p |m|): the best p is taken, table by table. Of marginals m is an eigenvector of
+K, so that it is p^1/2 (t - |m| + (1 - p)^1/2 |m|).
 """
 
 from __future__ import annotations
@@ -67,6 +70,7 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
+_MOVED = np.linspace(0.0, 1.0, 101)  # how often a unit moves a table, beside others
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
@@ -133,17 +137,22 @@ def _bound(
 
 
 def bound_of_tables(
-    batch: Structured, norms: Mapping[int, tuple[float, float]], rows: Mapping[int, float] | None = None
+    batch: Structured,
+    norms: Mapping[int, tuple[float, float]],
+    rows: Mapping[int, float] | None = None,
+    marginals: bool = False,
 ) -> float:
     """The lower bound for all tables, from t and |m| of each; see the module. ``rows``: k_t, where it is not
-    ``together``.
+    ``together``. ``marginals``: whether all blocks are.
     """
     common = common_multiplicity(batch.layouts)
     units: dict[str, list[tuple[float, float]]] = {}
     for table, (t, mean) in norms.items():
         layout = batch.layouts[batch.owners[table][0]]
         k = (rows or {}).get(table, together(batch, table)) / common
-        units.setdefault(layout.source.protects, []).append((k * t, k * max(t - mean, 0.0)))
+        kept = (1.0 - _MOVED) ** 0.5 * mean if marginals else (1.0 - _MOVED) * mean
+        rest = (_MOVED**0.5 * np.maximum(t - mean + kept, 0.0)).max()
+        units.setdefault(layout.source.protects, []).append((k * t, k * float(rest)))
     return sum(max(sum(t * t for t, _ in held), sum(rest for _, rest in held) ** 2) for held in units.values())
 
 

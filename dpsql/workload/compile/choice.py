@@ -52,6 +52,8 @@ def compile_any(
     cut = CutTables(queries, tables, deadline)
     joint: Compiled | None
     structured: Structured | None
+    if cut.counted_once:
+        return _with_units(queries, tables, cut, deadline)
     if cut.single or sum(map(prod, cut.sizes)) <= FEW_CELLS:
         joint = compile_batch(queries, tables, deadline=deadline)
         if joint.rows.shape[1] <= FEW_CELLS or not _is_large_in_parts(joint):
@@ -98,6 +100,29 @@ def compile_any(
         except SQLError:
             return structured
     return structured if _is_large_in_parts(joint, _rank(structured)) else joint
+
+
+def _with_units(
+    queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables, deadline: Deadline
+) -> Compiled | Structured:
+    """A batch with counts of units, which one matrix knows to be of the very rows that others count, if they are."""
+    refused = ""
+    try:
+        joint = compile_batch(queries, tables, deadline=deadline)
+        if not _is_large_in_parts(joint):
+            return joint
+    except SQLError as error:
+        if deadline.passed():
+            raise
+        refused = str(error)
+    try:
+        return compile_structured(queries, tables, cut)
+    except SQLError as error:
+        if deadline.passed():
+            raise
+        if refused:
+            raise _neither(refused, str(error)) from None
+    return joint
 
 
 def blocks_beside(

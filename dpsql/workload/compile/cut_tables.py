@@ -46,17 +46,18 @@ MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to
 class CutTables:
     """The tables of a batch with their axes, which are cut once they are looked at. Cost: cutting the axes.
 
+    ``counted_once``: the names of those of which a unit, or a value, counts once in a group, which are not cut.
     SQLError past ``deadline``, from whatever is asked of them.
     """
 
     def __init__(self, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE) -> None:
         self.spans = spans_of(queries)
-        self.counted_once = False
+        self.counted_once: list[str] = []
         self.held: dict[str, _Table] = {}
         for number, name in enumerate(dict.fromkeys(query.table for query in queries)):
             source = tables[name].source
             if source is not None and source.distinct:
-                self.counted_once = True
+                self.counted_once.append(name)
                 continue
             mine = [span for span in self.spans if queries[span.query].table == name]
             self.held[name] = _Table(tables[name], number, queries, mine, deadline)

@@ -49,9 +49,14 @@ def lay_out(
 ) -> list[tuple[Layout, list[Histogram]]]:
     """A layout for each set of axes that lies in no other, with the components that are ``wanted`` there.
 
-    ``whole`` has all axes and measures of table ``number``, of ``sizes``; entries are numbered from ``start``.
-    Raises SQLError where a histogram or x has more cells than the caps, with the columns to drop.
+    ``whole`` has all axes and measures of table ``number``, of ``sizes``; entries are numbered from ``start``. Units
+    counted once in each group have one histogram, of these. Raises SQLError where a histogram or x has more cells than
+    the caps, with the columns to drop.
     """
+    if whole.source.counts_units:
+        used = whole.entry >= 0
+        entry = np.where(used, whole.entry - whole.entry[used].min() + start, -1)
+        return [(replace(whole, entry=entry), [Histogram(number, 0, (0,), tuple(sizes), start)])]
     components: dict[AxisSet, set[int]] = {}
     for axes, home in homes_of(wanted).items():
         components.setdefault(home, {0}).update(wanted[axes])

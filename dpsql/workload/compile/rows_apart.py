@@ -66,9 +66,13 @@ class RowsApart:
 def rows_apart(layout: Layout) -> list[RowsApart]:
     """What each bound of a layout's source says of one of the axes that its batch reads of the table.
 
-    Bounds that leave all rows of a unit in one class say nothing, nor do those of how many groups there are.
+    Bounds that leave all rows of a unit in one class say nothing, nor do those of how many groups there are. A unit
+    that is counted once in each group is a row in each of some.
     """
     found = []
+    if layout.source.counts_units and layout.multiplicity > 1:
+        groups = np.arange(np.unique(layout.entry[layout.entry >= 0]).size)
+        return [RowsApart(0, 1, tuple((s, s) for s in range(1, layout.multiplicity + 1)), 1, True, groups)]
     for place, axis, cap in _bounds(layout):
         classes = regions_by_group(axis, cap)
         times = rows_of_classes(layout, cap, classes)
@@ -88,6 +92,8 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
 
 def rows_anywhere(layout: Layout) -> int:
     """So many rows of a unit may be in any one cell, whichever it is."""
+    if layout.source.counts_units:
+        return 1
     held = (_rows_of_regions(layout, axis, cap) for _, axis, cap in _bounds(layout))
     return min([layout.multiplicity, *(rows for each in held for rows in each)])
 

@@ -23,10 +23,12 @@ from itertools import groupby, pairwise
 from math import prod
 
 import numpy as np
+from scipy import sparse
 
 from dpsql.arrays import Csr
 from dpsql.errors import SQLError
-from dpsql.linalg.blocks import RowBlock, joined
+from dpsql.linalg.blocks import RowBlock, RowFactor, joined
+from dpsql.workload.compile.compiled import compile_rows
 from dpsql.workload.compile.cut_tables import CutTables
 from dpsql.workload.compile.histograms import lay_out
 from dpsql.workload.compile.kronecker import Histogram
@@ -122,28 +124,61 @@ def compile_structured(
     blocks: list[RowBlock] = []
     layouts: list[Layout] = []
     histograms: list[Histogram] = []
-    owners, sizes, names = [], [], []
+    owners: list[tuple[int, ...]] = []
+    sizes: list[tuple[int, ...]] = []
+    names: list[tuple[str, ...]] = []
     listed = tuple(dict.fromkeys(query.table for query in queries))
     cut = CutTables(queries, tables) if cut is None else cut
-    if cut.counted_once:
+    if any(shown or not _counts_units(tables[name]) for name in cut.counted_once):
         raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
-    for name in listed:
-        compiled = cut.held[name]
-        mine = _joined(compiled.blocks(), spans, compiled.sizes)
-        first = len(layouts)
+    for number, name in enumerate(listed):
         entries = histograms[-1].stop if histograms else 0
-        for layout, held in compiled.layouts(mine, entries, alone=alone):
+        if name in cut.counted_once:
+            layout, mine = _units_counted(queries, tables, spans, number, name)
+            sizes.append((len(np.unique(layout.entry[layout.entry >= 0])),))
+            names.append((" x ".join(axis.name for axis in layout.cells.axes),))
+            found = lay_out(number, layout, sizes[-1], {}, entries)
+        else:
+            compiled = cut.held[name]
+            mine = _joined(compiled.blocks(), spans, compiled.sizes)
+            sizes.append(compiled.sizes)
+            names.append(tuple(truths.axis.name for truths in compiled.axes))
+            found = compiled.layouts(mine, entries, alone=alone)
+        owners.append(tuple(range(len(layouts), len(layouts) + len(found))))
+        for layout, held in found:
             layouts.append(layout)
             histograms.extend(held)
         blocks.extend(mine)
-        owners.append(tuple(range(first, len(layouts))))
-        sizes.append(compiled.sizes)
-        names.append(tuple(truths.axis.name for truths in compiled.axes))
     common_steps(layouts)
     return Structured(
         tuple(queries), spans, listed, tuple(sizes), tuple(names), tuple(blocks), tuple(layouts), tuple(histograms),
         tuple(owners),
     )  # fmt: skip
+
+
+def _counts_units(table: Table) -> bool:
+    return table.source is not None and table.source.counts_units
+
+
+def _units_counted(
+    queries: Sequence[Query], tables: Mapping[str, Table], spans: Sequence[Span], number: int, name: str
+) -> tuple[Layout, list[RowBlock]]:
+    """The layout and blocks of table ``number``, of which a unit counts once in each group: one axis has all groups.
+
+    A group is a merged cell, as of one matrix; regions of columns would count a unit in each of them.
+    """
+    mine = [i for i, query in enumerate(queries) if query.table == name]
+    (layout,), rows, scale = compile_rows([queries[i] for i in mine], tables)
+    blocks, start = [], 0
+    for span in (span for span in spans if span.query in set(mine)):
+        query, stop = queries[span.query], start + span.stop - span.start
+        held = sparse.csr_array(sparse.diags_array(scale[start:stop]) @ rows[start:stop])
+        key_sizes = tuple(len(key) for key in query.keys)
+        factor = RowFactor((0,), tuple(range(len(key_sizes))), held)
+        if held.nnz:
+            blocks.append(RowBlock(span.start, span.stop, number, 0, 1.0, query.weight, key_sizes, (factor,)))
+        start = stop
+    return layout, blocks
 
 
 def _joined(blocks: Sequence[RowBlock], spans: Sequence[Span], sizes: Sequence[int]) -> list[RowBlock]:

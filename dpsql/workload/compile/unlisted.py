@@ -221,8 +221,8 @@ def _tied_apart(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
     O(c log c) for each s.
     """
     columns, c = sparse.csc_array(basis @ tied.columns), tied.label.size
-    if columns.shape[1] <= 2 * _ALL_PRODUCTS or (tied.label < 0).any():
-        return None  # few, which other bounds look at one by one, or rows that no unit is counted by
+    if (tied.label < 0).any():
+        return None  # rows that no unit is counted by
     found = sparse_products(mixing, columns, columns)
     if found is None or max_abs(found) * (2 * tied.most + 2) ** 2 * (tied.limit + 1) >= 2**62:
         return None
