@@ -71,8 +71,9 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
     """
     found = []
     if layout.source.counts_units and layout.multiplicity > 1:
-        groups = np.arange(np.unique(layout.entry[layout.entry >= 0]).size)
-        return [RowsApart(0, 1, tuple((s, s) for s in range(1, layout.multiplicity + 1)), 1, True, groups)]
+        groups, anywhere = np.arange(np.unique(layout.entry[layout.entry >= 0]).size), not layout.source.caps
+        rows = tuple((s, s) for s in range(1, layout.multiplicity + 1))
+        return [RowsApart(0, 1, rows, int(anywhere), anywhere, groups)]
     for place, axis, cap in _bounds(layout):
         classes = regions_by_group(axis, cap)
         times = rows_of_classes(layout, cap, classes)

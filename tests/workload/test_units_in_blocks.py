@@ -1,0 +1,158 @@
+"""Units that are counted beside blocks: sensitivity against all that a person can change, and the bound of errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import engine_of, tables_of, understood
+from unit_worlds import Ask, World, asks, enumerated, least
+
+from dpsql.errors import DataError, SQLError
+from dpsql.policy import Policy
+from dpsql.strategy import StructuredStrategy, structured_strategy
+from dpsql.workload.compile import rows_apart, sensitivity
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.compile.layout import Layout, common_multiplicity
+from dpsql.workload.compile.rows_apart import RowsApart
+from dpsql.workload.compile.sensitivity import rough_sensitivity, sensitivity_of
+from dpsql.workload.compile.structured import Structured, compile_structured
+
+MOST = {"patients": 1, "visits": 3, "labs": 2}
+NAMED = [
+    Ask("SELECT ward, day, COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits GROUP BY ROLLUP (ward, day)", MOST),
+    Ask("SELECT day, COUNT(DISTINCT patient) AS p FROM visits GROUP BY day", MOST),
+    Ask("SELECT ward, day, COUNT(DISTINCT patient) AS p FROM visits WHERE cost > 0 GROUP BY ward, day", MOST),
+    Ask("SELECT COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits", MOST),
+]
+ALONE = (1, 2)  # of the named: one count of units
+
+
+@cache
+def world() -> World:
+    return World()
+
+
+def compiled(ask: Ask) -> tuple[Structured, Compiled] | None:
+    policy = Policy.parse(ask.policy("gaussian"))
+    found = understood(ask.sql, policy, tables_of(policy, engine_of(world().duck)))
+    try:
+        return compile_structured(found.queries, found.tables), compile_batch(found.queries, found.tables)
+    except SQLError:
+        return None
+
+
+@cache
+def batches(count: int) -> list[tuple[Ask, Structured, Compiled]]:
+    """Named ones, and random ones with counts of units."""
+    drawn = [ask for ask in asks(count, 5) if "DISTINCT" in ask.sql]
+    found = [(ask, made) for ask in (*NAMED, *drawn) if (made := compiled(ask)) is not None]
+    return [(ask, *made) for ask, made in found if any(layout.source.counts_units for layout in made[0].layouts)]
+
+
+def everything(ask: Ask, layouts: tuple[Layout, ...], size: int, steps: int, most: int) -> list[Any]:
+    """What a person can change of x, by the scan itself."""
+    held: Any = SimpleNamespace(layouts=layouts, rows=np.zeros((0, size)), common_steps=steps)
+    return enumerated(world(), ask, held, most, random.Random(3))
+
+
+def reached(found: StructuredStrategy, ask: Ask, most: int) -> int:
+    """The largest norm of all of it, in units of 1."""
+    batch, measured = found.planned, found.measured
+    size = batch.histograms[-1].stop
+    B = np.array([measured.times([int(i == j) for j in range(size)], 2) for i in range(size)], dtype=object)
+    order = 1 if found.noise == "laplace" else 2
+    kinds = everything(ask, batch.layouts, size, batch.common_steps, most)
+    moved = [abs(one.vectors @ B) ** order for one in kinds if len(one.vectors)]
+    # x is in units of 1 / L, as the sensitivity is not.
+    return int(max(one.sum(axis=1).max() for one in moved)) // batch.common_steps**order
+
+
+def planned(batch: Structured, noise: str) -> StructuredStrategy | None:
+    try:
+        return structured_strategy(batch, noise)
+    except DataError:
+        return None
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_no_person_moves_more(noise: str) -> None:
+    tried = 0
+    for ask, batch, _ in batches(60):
+        found = planned(batch, noise)
+        if found is None:
+            continue
+        known = sensitivity_of(noise, found.measured, found.planned.layouts)
+        assert reached(found, ask, 100) <= known
+        assert rough_sensitivity(noise, found.measured, found.planned.layouts) == pytest.approx(known, rel=1e-5)
+        tried += 1
+    assert tried >= 15
+
+
+def test_one_count_of_units_is_exact() -> None:
+    for ask, batch, _ in [batches(0)[number] for number in ALONE]:
+        found = structured_strategy(batch, "gaussian")
+        assert reached(found, ask, 10_000) == sensitivity_of("gaussian", found.measured, found.planned.layouts)
+        # Groups are alike: nothing is better.
+        assert found.lower_bound is not None
+        assert found.expected <= found.lower_bound * 1.001
+
+
+def one_group_too_few(patch: pytest.MonkeyPatch) -> None:
+    def fewer(layout: Layout) -> list[RowsApart]:
+        return [replace(one, rows=one.rows[:-1]) for one in rows_apart.rows_apart(layout)]
+
+    patch.setattr(sensitivity, "rows_apart", fewer)
+
+
+def one_group(patch: pytest.MonkeyPatch) -> None:
+    def single(layout: Layout) -> list[RowsApart]:
+        return [replace(one, rows=one.rows[:1]) for one in rows_apart.rows_apart(layout)]
+
+    patch.setattr(sensitivity, "rows_apart", single)
+
+
+@pytest.mark.parametrize("mutant", [one_group_too_few, one_group])
+def test_the_search_sees(monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    mutant(monkeypatch)
+    for ask, batch, _ in batches(0):
+        found = structured_strategy(batch, "gaussian")
+        if reached(found, ask, 10_000) > sensitivity_of("gaussian", found.measured, found.planned.layouts):
+            return
+    raise AssertionError(mutant)
+
+
+def each_by_itself(ask: Ask, joint: Compiled) -> list[np.ndarray] | None:
+    """Of each kind of person what it can change of each scan by itself; None where that is too much to list."""
+    found: dict[str, np.ndarray] = {}
+    for layout in joint.layouts:
+        kinds = everything(ask, (replace(layout, tie=None),), joint.rows.shape[1], joint.common_steps, 300)
+        mine = np.concatenate([np.zeros((1, joint.rows.shape[1])), *(one.floats for one in kinds)])
+        held = found.get(layout.source.protects, mine[:1])
+        if not all(one.whole for one in kinds) or len(held) * len(mine) > 3_000:
+            return None
+        found[layout.source.protects] = (held[:, None, :] + mine[None, :, :]).reshape(-1, mine.shape[1])
+    return list(found.values())
+
+
+def test_no_plan_is_better_than_the_bound() -> None:
+    """The bound of errors against the least over all that a person can change of each scan by itself."""
+    tried = 0
+    for ask, batch, joint in batches(60):
+        found = planned(batch, "gaussian")
+        kinds = None if found is None or found.lower_bound is None else each_by_itself(ask, joint)
+        if kinds is None:
+            continue
+        assert found is not None
+        assert found.lower_bound is not None
+        W = joint.objective[:, None] * joint.rows.toarray() / joint.common_steps
+        true = sum(least(W, vectors, 2e-3, 500).upper for vectors in kinds)
+        assert found.lower_bound * common_multiplicity(batch.layouts) ** 2 <= true * (1 + 1e-6), ask
+        tried += 1
+    assert tried >= 8
