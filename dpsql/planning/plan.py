@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsql.arguments import maybe, real, taking, whole
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest
@@ -137,7 +138,7 @@ def make_plan(
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
     state = state.within(prepared.reads)
     found = _in_blocks(prepared, state, request, options, began)
-    return found or _with_units_apart(prepared, state, request, options, began)
+    return found or _of_least_error(prepared, state, request, options, began)
 
 
 def _in_blocks(
@@ -163,28 +164,48 @@ def _in_blocks(
     return made if matched and not made.worse_in(Columns.of(made.compiled)) else None
 
 
-def _with_units_apart(
+def _of_least_error(
     prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
 ) -> Plan:
-    """The plan of a batch; in blocks where it counts units, is not proven to be near the least and is worse."""
+    """The plan of a batch; of one that counts units the best of it, of it without bounds, and of it in blocks.
+
+    Blocks are tried where the best is not proven to be near the least. An error of planning is that of the first.
+    """
     objective = options.objective or "balanced"
-    blocks = prepared.with_units_apart() if objective != "max" else None
-    if blocks is None:
+    if objective == "max":
         return _planned(prepared, state, request, options, began)
-    try:
-        made = _planned(prepared, state, request, options, began)
-    except DataError:  # as where one matrix is too large
-        return _planned(blocks, state, request, options, began)
-    if made.gap is not None and made.gap <= _NEAR:
-        return made
-    try:
-        other = _planned(blocks, state, request, replace(options, time_limit=None), began)
-    except DataError:
-        return made
-    columns = Columns.of(made.compiled)
-    held = [columns.sums(np.square(np.asarray(errors))) for errors in (made.errors, other.errors, made.naive_errors)]
-    weights = columns.weights**2 / (held[2] if objective == "balanced" else 1.0)
-    return other if weights @ held[1] < weights @ held[0] else made
+    found: list[Plan] = []
+    refusals: list[DataError] = []  # as where one matrix is too large
+
+    def consider(other: Prepared | None) -> None:
+        if other is not None:
+            try:
+                found.append(_planned(other, state, request, options, began))
+            except DataError as refused:
+                refusals.append(refused)
+
+    def best() -> Plan:
+        if len(found) == 1:
+            return found[0]
+        alone = np.asarray(found[0].naive_errors) if objective == "balanced" else None
+        return min(found, key=lambda plan: _value(plan, alone))
+
+    consider(prepared)
+    consider(prepared.without_bounds())
+    gap = best().gap if found else None
+    if gap is None or gap > _NEAR:
+        consider(prepared.with_units_apart())
+    if not found:
+        raise refusals[0]
+    return best()
+
+
+def _value(plan: Plan, alone: Floats | None) -> float:
+    """The total squared error of all columns, each over that of the errors ``alone`` if given, by their weights."""
+    columns = Columns.of(plan.compiled)
+    squares = columns.sums(np.square(np.asarray(plan.errors)))
+    beside = np.ones(len(columns)) if alone is None else columns.sums(np.square(alone))
+    return float((columns.weights**2 * squares / np.where(beside > 0, beside, 1.0)).sum())
 
 
 def _planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:

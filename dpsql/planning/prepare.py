@@ -16,7 +16,7 @@ from time import monotonic
 import numpy as np
 
 from dpsql.arrays import Floats
-from dpsql.errors import DataError, InternalError, SQLError
+from dpsql.errors import DataError, InternalError, SQLError, listed
 from dpsql.planning.by_period import by_period
 from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
 from dpsql.planning.options import PlanOptions
@@ -118,6 +118,29 @@ class Prepared:
         made = replace(self, compiled=blocks, one_matrix=joint)
         weighed = made.weighed("gaussian", objective)
         return made if work >= choice.LONG or weighed.nested(tolerance, deadline) else None
+
+    def without_bounds(self) -> Prepared | None:
+        """The same batch without ``at_most``, where units are then tied to the rows that count them; else None.
+
+        Bounds keep them untied, and may so add to errors. Those of periods, by which releases are paid, are kept.
+        """
+        tables = self.understood.tables
+        bounded = {n: t for n, t in tables.items() if t.source is not None and t.source.caps and t.source.of is None}
+        counted = isinstance(self.compiled, Compiled) and any(
+            layout.source.counts_units for layout in self.compiled.layouts
+        )
+        if not bounded or not counted or any(table.policy.periods is not None for table in tables.values()):
+            return None
+        free = {n: replace(t, source=replace(t.source, caps=())) for n, t in bounded.items() if t.source is not None}
+        compiled = compile_any(self.understood.queries, {**tables, **free})
+        if not isinstance(compiled, Compiled) or all(layout.tie is None for layout in compiled.layouts):
+            return None
+        names = listed(sorted({table.policy.name for table in free.values()}))
+        note = f"the batch has smaller errors without the bounds of at_most on {names}, and is planned without them"
+        notes = *self.understood.notes, note
+        return replace(
+            self, understood=replace(self.understood, tables={**tables, **free}, notes=notes), compiled=compiled
+        )
 
     def with_units_apart(self) -> Prepared | None:
         """The same batch as blocks, where it is one matrix with counts of units of which no list is made; else None.

@@ -103,7 +103,7 @@ def planned_again(
     Cost: planning.
     """
     blocks = prepared.as_blocks(objective) if charge.noise == "gaussian" else None
-    for held in (prepared, blocks, prepared.with_units_apart()):
+    for held in (prepared, blocks, prepared.without_bounds(), prepared.with_units_apart()):
         found = None if held is None else _again(held, charge, objective, measurement, alpha, release)
         if found is not None:
             return found
