@@ -35,6 +35,9 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   count come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them
   have one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and
   in no other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
+- Where several distinct sources count units over the same rows (``Layout.together``), each keeps one row for each pair
+  of a unit and a column of cells, one in every such source, and at most k of a unit, in the same order everywhere: so
+  all of them keep the same columns of it. Only then are they pairs of a unit and the source's own cell.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -73,6 +76,7 @@ def rows_of(
     counted: tree.Test | None = None,
     cell: tree.Value | None = None,
     few: bool = False,
+    own: str = "",
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -84,7 +88,8 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts.
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts. ``own``: of a source that counts
+    units which of the columns, cells of several such sources, is its own; there are ``cells`` of such rows.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -109,13 +114,16 @@ def rows_of(
         rows = _capped(rows, held, first, cap)
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
-        (name,) = names
-        owned = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
-        rows = Select(((UNIT, unit), (name, owned)), rows, group_by=2)
-        if cells is not None and cells <= source.limit:
-            return rows
-        first = [tree.Compared(tree.Name(name), "<", tree.whole(0))]
-    elif public:
+        owned = [
+            (name, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")) for name in names
+        ]
+        rows = Select(((UNIT, unit), *owned), rows, group_by=1 + len(names))
+        if cells is None or cells > source.limit:
+            nowhere = [tree.Compared(tree.Name(name), "<", tree.whole(0)) for name in names]
+            last = nowhere if len(names) == 1 else [tree.Every(tuple(nowhere))]
+            rows = _truncated(rows, names, last, source.limit, *([UNIT] if own else []))
+        return Select(((UNIT, unit), ("a0", tree.Name(own))), rows, group_by=2) if own else rows
+    if public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
         return rows  # one for each unit
@@ -169,10 +177,12 @@ def _capped(rows: Select, names: Sequence[str], first: Sequence[tree.Node], cap:
     return rows
 
 
-def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int) -> Select:
-    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
+def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int, *beside: str) -> Select:
+    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value. They have the
+    columns ``beside``, too.
+    """
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
+    return _within(rows, [*beside, *names], tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
 
 
 def _first_of_cells(

@@ -105,6 +105,14 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
 
 
+def columns_together(layout: Layout) -> tuple[tuple[Column, ...], str]:
+    """The cells in which a row has its unit counted by each of ``layout.together``, and which of these is its own."""
+    assert layout.together is not None  # noqa: S101 - asked before
+    mates = layout.together.layouts
+    held = tuple((f"j{number}", row_columns(mate)[0][1]) for number, mate in enumerate(mates))
+    return held, held[[mate.table for mate in mates].index(layout.table)][0]
+
+
 def each_value(each: Each) -> tree.Stored:
     """The value that is counted once, as a scan has it by name."""
     return tree.Stored("w0", each.line.type, VALUES)

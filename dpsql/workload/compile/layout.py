@@ -34,6 +34,23 @@ class Tie:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Counts of units ``layouts`` over the same rows of units.
+
+    ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each.
+    """
+
+    layouts: tuple[Layout, ...]
+    cells: IntArray = field(repr=False)
+
+    @property
+    def cut(self) -> bool:
+        """Whether scans have to agree on what they keep of a unit, or on what they find for its rows."""
+        source = self.layouts[0].source
+        return bool(source.joins) or self.cells.shape[1] > source.limit
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where one table's rows go in x.
 
@@ -43,7 +60,7 @@ class Layout:
     layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
     the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
     block, all of them those of one cell. ``tie``: the units that are counted of the same rows, where their count
-    decides which rows of a unit are kept.
+    decides which rows of a unit are kept. ``together``: of a count of units all that count them over the same rows.
     """
 
     table: str
@@ -54,6 +71,7 @@ class Layout:
     values: Mapping[str, Value] = field(default_factory=dict, repr=False)
     every: tuple[tuple[Axis, ...], tuple[Measure, ...]] | None = None
     tie: Tie | None = field(default=None, repr=False)
+    together: Together | None = field(default=None, repr=False)
 
     @property
     def whole(self) -> Layout:
