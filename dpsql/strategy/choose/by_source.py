@@ -45,11 +45,14 @@ from dpsql.strategy.core.reduce import cholesky, reduce_workload
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategy.gaussian.alike_patterns import solve_alike_patterns
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.halves import halves
 from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
+from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.matrix import Workload
+from dpsql.workload.families.patterns import Patterns
 
 METHOD = "by-source"
 
@@ -124,8 +127,11 @@ def plan_by_source(
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
         tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
+        patterns = units.patterns.get(kind, ()) if noise == "gaussian" else ()
         if tied is not None:
             teams = [planner.tied(mine, tied)]
+        elif patterns and len(mine) == len(parts):
+            teams = planner.over_same_rows(mine, patterns)
         else:
             teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
@@ -259,9 +265,9 @@ class _Planner:
         span = sparse.csr_array(self.W.span[rows])
         return Workload(span, inner, columns * (common // self.common), groups, self.W.name)
 
-    def _listed(self, mine: Sequence[_Source]) -> _Team:
-        """All that a unit can change of these sources, one by one."""
-        V = self._only(mine)
+    def _listed(self, mine: Sequence[_Source], V: Workload | None = None) -> _Team:
+        """All that a unit can change of these sources, one by one; or what it changes of ``V``."""
+        V = V or self._only(mine)
         task = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work)
         optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
@@ -372,6 +378,51 @@ class _Planner:
             few = replace(V, contributions=sparse.csr_array(tied.some()), _cache={})
             lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
         return replace(best, lower=lower)
+
+    def over_same_rows(self, mine: Sequence[_Source], patterns: Sequence[Patterns]) -> list[_Team]:
+        """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
+
+        The lower bound is of what a unit can add to such counts together, whichever has the least error.
+        """
+        together = [[mine[number] for number in one.parts] for one in patterns]
+        rest = [one for one in mine if not any(one in sources for sources in together)]
+        teams = [self._patterned(*one) for one in zip(patterns, together, strict=True)]
+        others = self.gaussian(rest) if rest else []
+        proven = team_bounds.together(
+            [team.lower for team in (*teams, *others)], [team.proof for team in (*teams, *others)]
+        )
+        apart = self.gaussian(mine) if len(rest) > 0 or any(team.pieces == () for team in teams) else []
+        shares, total = _shares([team.error for team in apart], self.noise)
+        if apart and total < _shares([team.error for team in (*teams, *others)], self.noise)[1]:
+            pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in _scaled(team.pieces, share)]
+            return [_Team(tuple(pieces), total, proven, None)]
+        return [*teams, *others]
+
+    def _patterned(self, patterns: Patterns, mine: Sequence[_Source]) -> _Team:
+        """Counts of units over the same rows: by the list of what a unit adds to them, or by orbits of groups.
+
+        Without pieces, at an infinite error, where neither is possible.
+        """
+        n, entries = self.W.shape[1], np.unique(patterns.cells[patterns.cells >= 0])
+        V = self._only(mine, single=True)
+        if patterns.count <= MOST_LISTED:
+            return self._listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
+        kinds = kinds_of(patterns)
+        weights = np.zeros(n)
+        np.add.at(weights, V.span.indices, np.asarray(V.inner.diagonal())[np.repeat(np.arange(V.span.shape[0]), np.diff(V.span.indptr))] * V.span.data.astype(np.float64) ** 2)
+        deadline = self.time.deadline
+        found = kinds and entries.size <= _WRITTEN and solve_alike_patterns(weights[entries], kinds, 0.9 * self.tolerance, deadline)
+        if not found:
+            few = replace(V, contributions=sparse.csr_array(patterns.some()), _cache={})
+            lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
+            return _Team((), np.inf, lower, None)
+        cells, solved, far = found
+        rows = sparse.csr_array((np.ones(entries.size, dtype=np.int64), (np.arange(entries.size), entries)), shape=(entries.size, n))
+        gram = np.diag(weights[entries])
+        piece = Piece(rows, cells.root(solved.metric) * far**-0.5, sparse.csc_array(rows @ rows.T), gram)
+        factor = np.sqrt(weights[entries])
+        proof = Proof(factor[:, None] * solved.second[cells.orbit] * factor, factor * solved.first)
+        return _Team((piece,), solved.error * far, solved.lower, proof)
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
         """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""
