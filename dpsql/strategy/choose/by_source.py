@@ -382,46 +382,48 @@ class _Planner:
     def over_same_rows(self, mine: Sequence[_Source], patterns: Sequence[Patterns]) -> list[_Team]:
         """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
 
-        The lower bound is of what a unit can add to such counts together, whichever has the least error.
+        The lower bound is of what a unit adds to such counts together, whichever has the least error.
         """
         together = [[mine[number] for number in one.parts] for one in patterns]
         rest = [one for one in mine if not any(one in sources for sources in together)]
         teams = [self._patterned(*one) for one in zip(patterns, together, strict=True)]
-        others = self.gaussian(rest) if rest else []
-        proven = team_bounds.together(
-            [team.lower for team in (*teams, *others)], [team.proof for team in (*teams, *others)]
-        )
-        apart = self.gaussian(mine) if len(rest) > 0 or any(team.pieces == () for team in teams) else []
+        teams += self.gaussian(rest) if rest else []
+        if not rest and all(team.error <= _NEAR * team.lower for team in teams):
+            return teams
+        apart = self.gaussian(mine)
         shares, total = _shares([team.error for team in apart], self.noise)
-        if apart and total < _shares([team.error for team in (*teams, *others)], self.noise)[1]:
-            pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in _scaled(team.pieces, share)]
-            return [_Team(tuple(pieces), total, proven, None)]
-        return [*teams, *others]
+        if total >= _shares([team.error for team in teams], self.noise)[1]:
+            return teams
+        lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
+        pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in _scaled(team.pieces, share)]
+        return [_Team(tuple(pieces), total, lower, None)]
 
     def _patterned(self, patterns: Patterns, mine: Sequence[_Source]) -> _Team:
         """Counts of units over the same rows: by the list of what a unit adds to them, or by orbits of groups.
 
         Without pieces, at an infinite error, where neither is possible.
         """
-        n, entries = self.W.shape[1], np.unique(patterns.cells[patterns.cells >= 0])
-        V = self._only(mine, single=True)
+        V, entries = self._only(mine, single=True), np.unique(patterns.cells[patterns.cells >= 0])
         if patterns.count <= MOST_LISTED:
             return self._listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
         kinds = kinds_of(patterns)
-        weights = np.zeros(n)
-        np.add.at(weights, V.span.indices, np.asarray(V.inner.diagonal())[np.repeat(np.arange(V.span.shape[0]), np.diff(V.span.indptr))] * V.span.data.astype(np.float64) ** 2)
-        deadline = self.time.deadline
-        found = kinds and entries.size <= _WRITTEN and solve_alike_patterns(weights[entries], kinds, 0.9 * self.tolerance, deadline)
-        if not found:
+        span = sparse.csr_array(V.span)
+        squares = sparse.csr_array((span.data.astype(np.float64) ** 2, span.indices, span.indptr), shape=span.shape)
+        weights = (squares.T @ np.asarray(V.inner.diagonal()))[entries]
+        found = None
+        if kinds is not None:
+            found = solve_alike_patterns(weights, kinds, 0.9 * self.tolerance, self.time.deadline)
+        if found is None:
             few = replace(V, contributions=sparse.csr_array(patterns.some()), _cache={})
             lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
             return _Team((), np.inf, lower, None)
         cells, solved, far = found
-        rows = sparse.csr_array((np.ones(entries.size, dtype=np.int64), (np.arange(entries.size), entries)), shape=(entries.size, n))
-        gram = np.diag(weights[entries])
-        piece = Piece(rows, cells.root(solved.metric) * far**-0.5, sparse.csc_array(rows @ rows.T), gram)
-        factor = np.sqrt(weights[entries])
-        proof = Proof(factor[:, None] * solved.second[cells.orbit] * factor, factor * solved.first)
+        ones = (np.ones(entries.size, dtype=np.int64), (np.arange(entries.size), entries))
+        rows = sparse.csr_array(ones, shape=(entries.size, self.W.shape[1]))
+        root = cells.root(solved.metric) * far**-0.5
+        piece = Piece(rows, root, sparse.csc_array(rows @ rows.T), np.diag(weights))
+        half = np.sqrt(weights)
+        proof = Proof(half[:, None] * solved.second[cells.orbit] * half, half * solved.first)
         return _Team((piece,), solved.error * far, solved.lower, proof)
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:

@@ -24,6 +24,7 @@ from dpsql.workload.families.kinds import Kinds
 _ORBITS = 120
 _IMPROVED = 6  # unions of which rows are exchanged
 _EXCHANGES = 20
+_SIZES = 4  # at which unions may be longest
 _CLOSE = 1e-9
 
 
@@ -54,7 +55,10 @@ def _are_orbits(kinds: Kinds) -> bool:
             if to is None:
                 continue
             moved = np.flatnonzero(to != np.arange(N))
-            for before, after in ((number[moved], number[to[moved]][:, to]), (number[:, moved], number[to][:, to[moved]])):
+            for before, after in (
+                (number[moved], number[to[moved]][:, to]),
+                (number[:, moved], number[to][:, to[moved]]),
+            ):
                 edges.append(np.stack([before.ravel(), after.ravel()]))
     row, column = np.concatenate(edges, axis=1)
     joined = sparse.coo_array((np.ones(row.size, dtype=bool), (row, column)), shape=(N * N, N * N))
@@ -62,7 +66,7 @@ def _are_orbits(kinds: Kinds) -> bool:
 
 
 def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
-    """Where each entry goes if the rows of two groups change places; None where other rows would then count otherwise."""
+    """Where each entry goes if the rows of two groups change places; None where others would then count otherwise."""
     cells, to = kinds.cells, np.arange(kinds.kind.size)
     mine, theirs = (np.flatnonzero((cells == entry).any(axis=0)) for entry in (one, other))
     if mine.size != theirs.size:
@@ -78,15 +82,20 @@ def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
 
 def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
     """Long unions c, c^T K c: grown row by row by what lengthens c most, of all rows, or of those that add most, or
-    fewest, groups to it; the longest of them improved, one row in the place of another.
+    fewest, groups to it, up to the sizes at which c may be longest; the longest of them improved, one row in the place
+    of another.
     """
     growing, found = _Growing(K, kinds), dict[bytes, tuple[float, list[int]]]()
     bits = np.where(kinds.cells >= 0, 1 << kinds.kind[kinds.cells], 0).sum(axis=0)
-    for begin, mode in product(np.unique(bits, return_index=True)[1].tolist(), (0, 1, -1)):
+    most = np.array([own.size for own in kinds.groups])
+    assert kinds.sizes is not None  # noqa: S101 - asked before
+    far = kinds.sizes[:, np.argsort(-kinds.reach(K), kind="stable")[:_SIZES]]
+    begins = np.unique(bits, return_index=True)[1].tolist()
+    for limit, begin, mode in product((most, *far.T), begins, (0, 1, -1)):
         rows, value = [begin], float(growing.gain([])[begin])
         while True:
             found.setdefault(growing.union(rows).tobytes(), (value, list(rows)))
-            at = growing.best(rows, mode) if len(rows) < kinds.most else -1
+            at = growing.best(rows, mode, limit) if len(rows) < kinds.most else -1
             if at < 0:
                 break
             value += float(growing.gain(rows)[at])
@@ -124,14 +133,22 @@ class _Growing:
             2.0 * (new * reach[self.held]).sum(axis=0) + np.einsum("tj,uj,tuj->j", new, new, self.products)
         )
 
-    def best(self, rows: list[int], mode: int) -> int:
-        """The row that lengthens it most, of those that add most (``mode`` 1) or fewest (-1) entries; -1 for none."""
-        often = self.new(self.union(rows)).sum(axis=0)
-        open_ = often > 0
+    def best(self, rows: list[int], mode: int, limit: Ints) -> int:
+        """The row that lengthens it most, of those that add most (``mode`` 1) or fewest (-1) entries; -1 for none.
+
+        Up to ``limit`` entries of each kind.
+        """
+        union = self.union(rows)
+        new, J = self.new(union), self.held.shape[1]
+        often = np.zeros((limit.size, J), dtype=np.int64)
+        np.add.at(often, (self.kinds.kind[self.held], np.arange(J)[None, :]), new)
+        held = np.bincount(self.kinds.kind[union], minlength=limit.size)
+        open_ = (often + held[:, None] <= limit[:, None]).all(axis=0) & new.any(axis=0)
         if not open_.any():
             return -1
         if mode:
-            open_ &= often == (often.max() if mode > 0 else often[open_].min())
+            many = new.sum(axis=0)
+            open_ &= many == (many[open_].max() if mode > 0 else many[open_].min())
         return int(np.argmax(np.where(open_, self.gain(rows), -np.inf)))
 
     def improved(self, value: float, rows: list[int]) -> tuple[float, list[int]]:

@@ -229,11 +229,10 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
     said = []
     for mates in by_unit(layouts):
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
-        apart = {
-            layout.together and id(layout.together) or layout.table: layout
-            for layout in mates
-            if layout.table not in tied
-        }  # of several over the same rows one
+        apart: dict[object, Layout] = {}  # of several over the same rows one
+        for layout in mates:
+            if layout.table not in tied:
+                apart[layout.table if layout.together is None else id(layout.together)] = layout
         read = [table for layout in apart.values() for table in set(layout.source.tables)]
         shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
         if shared:

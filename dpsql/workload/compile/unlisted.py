@@ -106,7 +106,7 @@ def bounded_norm(
 
 def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patterns: Sequence[Patterns]) -> int | None:
     """A bound of what a unit adds to counts over the same rows and to the other sources, each time to all of them."""
-    columns, norms = [], []
+    columns, norms = list[Sparse](), list[int]()
     for one in patterns:
         kinds = kinds_of(one)
         if kinds is None:
@@ -122,9 +122,9 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
     if rest:
         columns.append(sparse.csc_array(basis @ sparse.hstack([part.corners for part in rest], format="csc")))
         norms.append(bounded_norm(2, mixing, basis, rest))
-    for i, one in enumerate(columns):
+    for i, mine in enumerate(columns):
         for other in columns[:i]:
-            met = sparse_products(mixing, one, other)
+            met = sparse_products(mixing, mine, other)
             if met is None or max_abs(met) > 0:
                 return squared_sum(norms)
     return sum(norms)

@@ -7,10 +7,10 @@ which kinds they meet is their relation. For a union c (``Patterns``) with s_a e
 
     c^T K c <= sum over relations r of K_r n_r,   K_r the largest entry of K in relation r,  n_r the pairs of c in r.
 
-Of the pairs of kinds a and b that meet in w there are N_w = sum_h s_ah s_bh, h the groups of w. So the sum is one of such
-N_w, by Moebius inversion over relations; each N_w is known, or between two bounds that follow from the sizes s, and sizes
-that no union has are left out. Exact where K is alike within relations and the N_w may take their bounds together, as
-for groups in groups.
+Of the pairs of kinds a and b that meet in w there are N_w = sum_h s_ah s_bh, h the groups of w. So the sum is one of
+such N_w, by Moebius inversion over relations; each N_w is known, or between two bounds that follow from the sizes s, and
+sizes that no union has are left out. Exact where K is alike within relations and the N_w may take their bounds together,
+as for groups in groups.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Array, Ints
+from dpsql.errors import InternalError
 from dpsql.workload.families.patterns import Patterns
 
 _MOST_SIZES = 100_000  # numbers of entries of each kind that are tried
@@ -72,7 +73,7 @@ class Kinds:
     def relation(self) -> Ints:
         """(N x N): the number of the relation of two entries, by their kinds and in which kinds they meet."""
         whole = (self.met * self.number + self.kind[:, None]) * self.number + self.kind[None, :]
-        return np.unique(whole, return_inverse=True)[1].reshape(whole.shape)
+        return np.asarray(np.unique(whole, return_inverse=True)[1].reshape(whole.shape))
 
     @cached_property
     def rows(self) -> Ints:
@@ -121,9 +122,13 @@ class Kinds:
 
     def longest(self, K: Array) -> Any:
         """Never below c^T K c for a union c, K (N x N) over the entries; None where sizes are too many."""
+        return None if self.sizes is None else self.reach(K).max()
+
+    def reach(self, K: Array) -> Array:
+        """The same for unions of each of ``sizes``."""
         s = self.sizes
         if s is None:
-            return None
+            raise InternalError("the sizes of unions are not listed")
         top = int(abs(K).max(initial=0) + 1) * 16 * int(s.sum(axis=0).max()) ** 2 if K.dtype != np.float64 else 0
         s = s.astype(K.dtype) if top < 2**62 else s.astype(object)
         total = s[0] * (K[0, 0] * 0)
@@ -135,7 +140,7 @@ class Kinds:
             value = {int(one): held[met == one].max() for one in np.unique(met)}
             value = {one: value[one] if K.dtype == np.float64 else int(value[one]) for one in value}
             total = total + (1 if a == b else 2) * self._pairs(a, b, value, s)
-        return total.max()
+        return np.asarray(total)
 
     def _pairs(self, a: int, b: int, value: dict[int, Any], s: Array) -> Array:
         """The most that all pairs of entries of kinds a and b come to, each worth the ``value`` of its relation."""
@@ -145,7 +150,7 @@ class Kinds:
             share[met] = value[met] - sum(share[less] for less in share if less & met == less)
             low, high = self._meeting(a, b, met, s)
             total = total + share[met] * (high if share[met] > 0 else low)
-        return total
+        return np.asarray(total)
 
     def _meeting(self, a: int, b: int, met: int, s: Array) -> tuple[Array, Array]:
         """How many pairs of entries of kinds a and b meet in all kinds of ``met``, at least and at most."""
