@@ -137,13 +137,15 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
-        held, own = row_columns(whole), ""
-        if layout.together is not None and layout.together.cut:
-            (held, own), cells = columns_together(layout), layout.together.cells.shape[1]
+        held, own, together = row_columns(whole), "", columns_together(layout) if _mates(layout) else ()
+        if layout.together is not None and together and source.distinct:
+            own = together[[mate.table for mate in layout.together.all].index(layout.table)][0]
+            held, together, cells = together, (), layout.together.cells.shape[1]
         rows = rows_of(
             *(source, used, held),
             once=every,
             own=own,
+            together=together,
             cells=cells,
             caps=caps,
             counted=matters,
@@ -189,7 +191,10 @@ def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
         found[column] = Stored(name, line.type, VALUES)
     tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=found))
     mates = tuple(replace(mate, values=found) for mate in _mates(layout))
-    together = layout.together and replace(layout.together, layouts=mates or layout.together.layouts)
+    together = layout.together
+    if mates and together is not None:
+        T = len(together.layouts)
+        together = replace(together, layouts=mates[:T], rows=mates[T] if mates[T:] else None)
     return replace(layout, values=found, tie=tie, together=together), tuple(once)
 
 
@@ -219,8 +224,7 @@ def _one_day(layout: Layout, column: str) -> Constant | None:
 
 def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
     """``_operands`` of all that the batch reads of a row, and of the cells in which its unit is counted."""
-    mates = _mates(layout)
-    for each in mates or (layout.whole,):
+    for each in _mates(layout) or (layout.whole,):
         yield from _operands(each)
     if layout.tie is not None:
         yield from _operands(layout.tie.counted)
@@ -228,7 +232,10 @@ def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
 
 def _mates(layout: Layout) -> tuple[Layout, ...]:
     """All that count units over the same rows where what a scan keeps, or finds, has to be the same in each."""
-    return layout.together.layouts if layout.together is not None and layout.together.cut else ()
+    together = layout.together
+    if together is None or (layout.source.distinct and not together.cut):
+        return ()
+    return together.all
 
 
 def _values(layout: Layout) -> Mapping[str, Value]:

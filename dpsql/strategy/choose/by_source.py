@@ -31,6 +31,7 @@ from dpsql.strategy.choose.class_queries import (
     alike_sums,
     by_class,
     moved_by,
+    piece_of,
     planned_alike,
     rows_only,
 )
@@ -384,47 +385,50 @@ class _Planner:
 
         The lower bound is of what a unit adds to such counts together, whichever has the least error.
         """
-        together = [[mine[number] for number in one.parts] for one in patterns]
-        rest = [one for one in mine if not any(one in sources for sources in together)]
-        teams = [self._patterned(*one) for one in zip(patterns, together, strict=True)]
-        teams += self.gaussian(rest) if rest else []
-        if not rest and all(team.error <= _NEAR * team.lower for team in teams):
+        teams = self._together(mine, patterns)
+        if len(teams) == len(patterns) and all(team.error <= _NEAR * team.lower for team in teams):
             return teams
-        apart = self.gaussian(mine)
-        shares, total = _shares([team.error for team in apart], self.noise)
-        if total >= _shares([team.error for team in teams], self.noise)[1]:
+        # The units alone, and each by itself.
+        tried = [teams, self.gaussian(mine)]
+        if any(one.rows is not None for one in patterns):
+            tried.insert(1, self._together(mine, [one.without_rows() for one in patterns]))
+        found = [(team, _shares([one.error for one in team], self.noise)) for team in tried]
+        best, (shares, total) = min(found, key=lambda one: one[1][1])
+        if best is teams:
             return teams
         lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
-        pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in _scaled(team.pieces, share)]
+        pieces = [piece for team, share in zip(best, shares, strict=True) for piece in _scaled(team.pieces, share)]
         return [_Team(tuple(pieces), total, lower, None)]
 
+    def _together(self, mine: Sequence[_Source], patterns: Sequence[Patterns]) -> list[_Team]:
+        """A team for each of the patterns, then those of the other sources."""
+        held = [[mine[number] for number in one.parts] for one in patterns]
+        rest = [one for one in mine if not any(one in sources for sources in held)]
+        teams = [self._patterned(*one) for one in zip(patterns, held, strict=True)]
+        return [*teams, *(self.gaussian(rest) if rest else [])]
+
     def _patterned(self, patterns: Patterns, mine: Sequence[_Source]) -> _Team:
-        """Counts of units over the same rows: by the list of what a unit adds to them, or by orbits of groups.
+        """Counts over the same rows: by the list of what a unit adds to them, or by orbits of groups.
 
         Without pieces, at an infinite error, where neither is possible.
         """
-        V, entries = self._only(mine, single=True), np.unique(patterns.cells[patterns.cells >= 0])
+        V = replace(self._only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
         if patterns.count <= MOST_LISTED:
             return self._listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
-        kinds = kinds_of(patterns)
-        span = sparse.csr_array(V.span)
-        squares = sparse.csr_array((span.data.astype(np.float64) ** 2, span.indices, span.indptr), shape=span.shape)
-        weights = (squares.T @ np.asarray(V.inner.diagonal()))[entries]
-        found = None
+        kinds, found = kinds_of(patterns), None
         if kinds is not None:
-            found = solve_alike_patterns(weights, kinds, 0.9 * self.tolerance, self.time.deadline)
+            scaled = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ V.moved(V.span)
+            gram = (scaled.T @ scaled).toarray()
+            found = solve_alike_patterns(gram, kinds, 0.9 * self.tolerance, self.time.deadline)
         if found is None:
             few = replace(V, contributions=sparse.csr_array(patterns.some()), _cache={})
             lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
             return _Team((), np.inf, lower, None)
         cells, solved, far = found
-        ones = (np.ones(entries.size, dtype=np.int64), (np.arange(entries.size), entries))
-        rows = sparse.csr_array(ones, shape=(entries.size, self.W.shape[1]))
-        root = cells.root(solved.metric) * far**-0.5
-        piece = Piece(rows, root, sparse.csc_array(rows @ rows.T), np.diag(weights))
-        half = np.sqrt(weights)
-        proof = Proof(half[:, None] * solved.second[cells.orbit] * half, half * solved.first)
-        return _Team((piece,), solved.error * far, solved.lower, proof)
+        piece = self._placed(piece_of(V, cells, solved.metric), mine)
+        factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
+        proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
+        return _Team(_scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
         """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""

@@ -1,6 +1,7 @@
 """The least error of several counts of units over the same rows, where groups lie alike among each other.
 
-A unit adds a union of what its rows have it counted in (``dpsql.workload.families.patterns``). Groups may be exchanged
+A unit adds a union of what its rows have it counted in (``dpsql.workload.families.patterns``), and such rows as are
+counted themselves. Groups may be exchanged
 where what rows may count in stays the same: wards, months within a quarter, quarters with all their months. So an
 optimal X is constant on the orbits of pairs of groups, and of a union c only the numbers of its pairs in each orbit
 count, as in ``dpsql.strategy.gaussian.alike_cells``, which finds X. The orbits are the relations of
@@ -29,19 +30,19 @@ _CLOSE = 1e-9
 
 
 def solve_alike_patterns(
-    weights: Floats, kinds: Kinds, tolerance: float, deadline: float
+    gram: Floats, kinds: Kinds, tolerance: float, deadline: float
 ) -> tuple[Cells, Found, float] | None:
-    """The optimum for groups that are asked each by itself, with squared ``weights`` (N,), and what no union exceeds
-    under its X; None where groups are not alike, or the numbers of them that a unit is in too many.
+    """The optimum for the Gram matrix ``gram`` (N x N) over the entries of ``kinds``, and what no vector exceeds under
+    its X; None where entries are not alike, or the numbers of them that a unit is in too many.
     """
     orbit = kinds.relation
-    mean = np.bincount(kinds.kind, weights) / np.bincount(kinds.kind)
-    alike = np.abs(mean[kinds.kind] - weights).max() <= _CLOSE * weights.max() and weights.min() > 0
+    mean = np.bincount(orbit.ravel(), gram.ravel()) / np.bincount(orbit.ravel())
+    alike = np.abs(mean[orbit] - gram).max() <= _CLOSE * np.abs(gram).max()
     if orbit.max() >= _ORBITS or not alike or kinds.sizes is None or not _are_orbits(kinds):
         return None
     cells = Cells(orbit, kinds.kind)
     longest = partial(longest_unions, kinds=kinds)
-    found = solve_alike_cells(np.diag(mean[kinds.kind]), cells, longest, tolerance, deadline, alone=False)
+    found = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False)
     return cells, found, float(kinds.longest(found.metric[orbit]))
 
 
@@ -81,9 +82,9 @@ def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
 
 
 def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
-    """Long unions c, c^T K c: grown row by row by what lengthens c most, of all rows, or of those that add most, or
-    fewest, groups to it, up to the sizes at which c may be longest; the longest of them improved, one row in the place
-    of another.
+    """Long vectors c, c^T K c, of unions: grown row by row by what lengthens c most, of all rows, or of those that add
+    most, or fewest, groups to it, up to the sizes at which c may be longest; the longest of them improved, one row in
+    the place of another.
     """
     growing, found = _Growing(K, kinds), dict[bytes, tuple[float, list[int]]]()
     bits = np.where(kinds.cells >= 0, 1 << kinds.kind[kinds.cells], 0).sum(axis=0)
@@ -103,8 +104,12 @@ def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
     for value, rows in sorted(found.values(), key=lambda one: -one[0])[:_IMPROVED]:
         value, rows = growing.improved(value, rows)
         found.setdefault(growing.union(rows).tobytes(), (value, rows))
-    chosen = [(value, np.flatnonzero(growing.union(rows))) for value, rows in found.values()]
-    return [(value, at, np.ones(at.size, dtype=np.int64)) for value, at in sorted(chosen, key=lambda one: -one[0])]
+    longest = [one for value, rows in found.values() for one in growing.sums(value, rows)]
+    for a in kinds.rows:
+        alone = np.diag(K)[kinds.groups[a]]
+        heavy = kinds.groups[a][[int(np.argmax(alone))]]
+        longest.append((kinds.most**2 * float(alone.max()), heavy, np.array([kinds.most])))
+    return sorted(longest, key=lambda one: -one[0])
 
 
 class _Growing:
@@ -119,6 +124,18 @@ class _Growing:
         """The entries of some rows."""
         found = np.zeros(self.kinds.kind.size, dtype=bool)
         found[self.held[:, rows][self.inside[:, rows]]] = True
+        return found
+
+    def sums(self, value: float, rows: list[int]) -> list[Sum]:
+        """The union, and with all other rows that may count in the entry of one of them."""
+        union = self.union(rows)
+        chosen, rest = np.flatnonzero(union), self.kinds.most - len(rows)
+        found: list[Sum] = [(value, chosen, np.ones(chosen.size, dtype=np.int64))]
+        if self.kinds.rows and rest:
+            own = self.held[-1, rows]
+            longer = 2 * rest * self.K[own][:, union].sum(axis=1) + rest**2 * np.diag(self.K)[own]
+            best = int(np.argmax(longer))
+            found.append((value + float(longer[best]), chosen, 1 + rest * (chosen == own[best])))
         return found
 
     def new(self, union: Flags) -> Flags:

@@ -14,7 +14,7 @@ from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.expr.batch import Output, Query
 from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray
+from dpsql.workload.expr.regions import Axis, IntArray, is_total
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.values import Value
 
@@ -35,19 +35,27 @@ class Tie:
 
 @dataclass(frozen=True)
 class Together:
-    """Counts of units ``layouts`` over the same rows of units.
+    """Counts of units ``layouts`` over the same rows of units, and the count of these ``rows``, if there is one.
 
-    ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each.
+    ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each; that of
+    ``rows`` comes last.
     """
 
     layouts: tuple[Layout, ...]
     cells: IntArray = field(repr=False)
+    rows: Layout | None = field(default=None, repr=False)
+
+    @property
+    def all(self) -> tuple[Layout, ...]:
+        """All of them, in the order of ``cells``."""
+        return self.layouts if self.rows is None else (*self.layouts, self.rows)
 
     @property
     def cut(self) -> bool:
-        """Whether scans have to agree on what they keep of a unit, or on what they find for its rows."""
+        """Whether scans have to agree on what they keep of a unit, on what they find for its rows, or which count."""
         source = self.layouts[0].source
-        return bool(source.joins) or self.cells.shape[1] > source.limit
+        closed = not all(is_total(axis) for layout in self.all for axis in layout.cells.axes)
+        return closed or bool(source.joins) or self.cells.shape[1] > source.limit
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Layout:
     layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
     the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
     block, all of them those of one cell. ``tie``: the units that are counted of the same rows, where their count
-    decides which rows of a unit are kept. ``together``: of a count of units all that count them over the same rows.
+    decides which rows of a unit are kept. ``together``: all that count units over the same rows.
     """
 
     table: str

@@ -47,13 +47,15 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
 
 
 def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
-    """What the unit adds to counts of units over the same rows, each time to all of these together."""
+    """What the unit adds to counts of units over the same rows, and of these, each time to all of them together."""
     places = {layout.table: number for number, layout in enumerate(mates)}
     found = {id(layout.together): layout.together for layout in mates if layout.together is not None}
-    return tuple(
-        Patterns(one.cells, one.layouts[0].source.limit, tuple(places[mate.table] for mate in one.layouts), size)
-        for one in found.values()
-    )
+    patterns = []
+    for one in found.values():
+        T, parts = len(one.layouts), tuple(places[mate.table] for mate in one.all)
+        rows = None if one.rows is None else one.cells[T]
+        patterns.append(Patterns(one.cells[:T], one.layouts[0].source.limit, parts, size, rows))
+    return tuple(patterns)
 
 
 def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
@@ -288,8 +290,8 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             read = (layout.entry >= 0).any(axis=0)
             tables = (*cells.transitions, cells.cell_of_state, read)
             told += [np.asarray(table, dtype=np.int64).tobytes() for table in tables]
-        if layout.together is not None and layout.together.cut:
-            others = kept_first([replace(mate, together=None) for mate in layout.together.layouts])
+        if layout.together is not None and (layout.together.cut or layout.together.rows is not None):
+            others = kept_first([replace(mate, together=None) for mate in layout.together.all])
             told += [digest.encode() for _, digest in sorted(others.items())]
         if layout.tie is not None:
             told += [digest.encode() for digest in kept_first([layout.tie.counted]).values()]

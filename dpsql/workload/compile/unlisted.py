@@ -64,8 +64,9 @@ def bounded_norm(
     if exact is not None:
         return exact
     if order == 2 and patterns:
-        apart = bounded_norm(order, mixing, basis, parts, tied)
-        return min(apart, _over_same_rows(mixing, basis, parts, patterns) or apart)
+        apart, units = bounded_norm(order, mixing, basis, parts, tied), [one.without_rows() for one in patterns]
+        tried = [patterns] if all(one.rows is None for one in patterns) else [patterns, units]
+        return min(apart, *(_over_same_rows(mixing, basis, parts, some) or apart for some in tried))
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1 or not held:
@@ -111,7 +112,7 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
         kinds = kinds_of(one)
         if kinds is None:
             return None
-        own = sparse.csc_array(basis)[:, np.unique(one.cells[one.cells >= 0])]
+        own = sparse.csc_array(basis @ one.columns)
         found = kinds.longest(products(mixing, own, own))
         if found is None:
             return None

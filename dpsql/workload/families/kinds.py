@@ -8,9 +8,9 @@ which kinds they meet is their relation. For a union c (``Patterns``) with s_a e
     c^T K c <= sum over relations r of K_r n_r,   K_r the largest entry of K in relation r,  n_r the pairs of c in r.
 
 Of the pairs of kinds a and b that meet in w there are N_w = sum_h s_ah s_bh, h the groups of w. So the sum is one of
-such N_w, by Moebius inversion over relations; each N_w is known, or between two bounds that follow from the sizes s, and
-sizes that no union has are left out. Exact where K is alike within relations and the N_w may take their bounds together,
-as for groups in groups.
+such N_w, by Moebius inversion over relations; each N_w is known, or between two bounds that follow from the sizes s,
+and sizes that no union has are left out. Exact where K is alike within relations and the N_w may take their bounds
+together, as for groups in groups.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ class Kinds:
     """The structure of some ``cells`` (T x J) over entries numbered from 0, -1 for none; a row is one of its columns.
 
     ``kind`` (N,); ``parent`` (kinds x N): the group of each kind that an entry is in, its own of its kind, or -1.
+    ``rows``: the kinds of entries that count rows, the last in each column.
     """
 
     cells: Ints = field(repr=False)
     most: int
     kind: Ints = field(repr=False)
     parent: Ints = field(repr=False)
+    rows: tuple[int, ...] = ()
 
     @property
     def number(self) -> int:
@@ -76,7 +78,7 @@ class Kinds:
         return np.asarray(np.unique(whole, return_inverse=True)[1].reshape(whole.shape))
 
     @cached_property
-    def rows(self) -> Ints:
+    def together(self) -> Ints:
         """The kinds that a row counts in, as bits, each once."""
         bits = np.where(self.cells >= 0, 1 << self.kind[self.cells], 0)
         return np.unique(bits.sum(axis=0))
@@ -90,7 +92,7 @@ class Kinds:
         s = np.stack(np.meshgrid(*(np.arange(end + 1) for end in ends), indexing="ij")).reshape(self.number, -1)
         present = ((s > 0) << np.arange(self.number)[:, None]).sum(axis=0)
         covered = np.zeros_like(present)
-        for row in self.rows.tolist():
+        for row in self.together.tolist():
             covered |= np.where(present & row == row, row, 0)
         keep = (present > 0) & (covered == present)
         source = np.array([np.flatnonzero((self.cells == own[0]).any(axis=1))[0] for own in self.groups])
@@ -111,7 +113,7 @@ class Kinds:
 
     def fills(self, a: int, b: int) -> bool:
         """Whether every row that counts in b counts in a."""
-        return all(row >> a & 1 for row in self.rows.tolist() if row >> b & 1)
+        return all(row >> a & 1 for row in self.together.tolist() if row >> b & 1)
 
     def _crosses(self, a: int, b: int, other: int) -> bool:
         """Whether the groups of b and of another kind that one of a is in say which it is."""
@@ -129,7 +131,8 @@ class Kinds:
         s = self.sizes
         if s is None:
             raise InternalError("the sizes of unions are not listed")
-        top = int(abs(K).max(initial=0) + 1) * 16 * int(s.sum(axis=0).max()) ** 2 if K.dtype != np.float64 else 0
+        reached = int(s.sum(axis=0).max()) + self.most
+        top = int(abs(K).max(initial=0) + 1) * 16 * reached**2 if K.dtype != np.float64 else 0
         s = s.astype(K.dtype) if top < 2**62 else s.astype(object)
         total = s[0] * (K[0, 0] * 0)
         for a, b in product(range(self.number), repeat=2):
@@ -140,7 +143,34 @@ class Kinds:
             value = {int(one): held[met == one].max() for one in np.unique(met)}
             value = {one: value[one] if K.dtype == np.float64 else int(value[one]) for one in value}
             total = total + (1 if a == b else 2) * self._pairs(a, b, value, s)
-        return np.asarray(total)
+        return np.asarray(self._with_more(K, s, total) if self.rows else total)
+
+    def _with_more(self, K: Array, s: Array, total: Array) -> Array:
+        """``total`` with all other rows that may count in one entry, if that is longer, or such rows without a unit."""
+        best = total
+        rest = self.most - sum(s[a] for a in self.rows)
+        for a in self.rows:
+            alone = K[self.groups[a], self.groups[a]].max()
+            beside = sum(self._beside(a, b, K, s) for b in range(self.number))
+            longer = total + 2 * rest * beside + rest * rest * alone
+            best = np.where(s[a] > 0, np.maximum(best, longer), best)
+            best = np.maximum(best, self.most**2 * alone)
+        return best
+
+    def _beside(self, a: int, b: int, K: Array, s: Array) -> Array:
+        """The most that the products of an entry of kind a with all of kind b come to, of a union that has it."""
+        held = K[np.ix_(self.groups[a], self.groups[b])]
+        met = self.met[np.ix_(self.groups[a], self.groups[b])]
+        value = {int(one): held[met == one].max() for one in np.unique(met)}
+        value = {one: value[one] if K.dtype == np.float64 else int(value[one]) for one in value}
+        own = self.refines[a, b]  # then one of b is the group that the entry is in
+        mine = [value.pop(one) for one in list(value) if one >> b & 1 and own]
+        total, left = (max(mine), s[b] - 1) if mine else (0, s[b])
+        for one in sorted(value, key=lambda one: -value[one]):
+            wide = [self.widest(b, w) for w in range(self.number) if one >> w & 1]
+            here = np.minimum(left, min(wide) - bool(mine)) if wide and len(value) > 1 else left
+            total, left = total + here * value[one], left - here
+        return np.asarray(total + left * max(value.values(), default=0))
 
     def _pairs(self, a: int, b: int, value: dict[int, Any], s: Array) -> Array:
         """The most that all pairs of entries of kinds a and b come to, each worth the ``value`` of its relation."""
@@ -193,15 +223,16 @@ class Kinds:
 
 
 def kinds_of(patterns: Patterns) -> Kinds | None:
-    """The kinds of the entries of ``patterns``, numbered in the order of x; None where they are many."""
-    used, cells = np.unique(patterns.cells[patterns.cells >= 0]), patterns.cells
-    if used.size > _MOST_ENTRIES:
+    """The kinds of the columns of ``patterns``; None where they are many."""
+    cells, N = patterns.numbered, patterns.columns.shape[1]
+    if N > _MOST_ENTRIES:
         return None
-    cells = np.where(cells >= 0, np.searchsorted(used, cells), -1)
     source, column = np.nonzero(cells >= 0)
-    entry, N = cells[source, column], used.size
+    entry = cells[source, column]
     kind = np.zeros(N, dtype=np.int64)
     kind[entry] = source
+    if patterns.rows is not None:  # rows that count in nothing themselves are of other kinds
+        kind[cells[-1]] += patterns.rows < 0
     for _ in range(_ROUNDS):
         rows = np.unique(np.where(cells >= 0, kind[cells], -1), axis=1, return_inverse=True)[1].ravel()
         often = np.zeros((N, int(rows.max()) + 1), dtype=np.int64)
@@ -221,4 +252,5 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
         inside = np.flatnonzero((low == high) & (low >= 0))
         parent[kind[low[inside]], inside] = low[inside]
     refined = np.array([[(parent[b, kind == a] >= 0).all() for a in range(number)] for b in range(number)])
-    return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1))
+    counting = () if patterns.rows is None else tuple(np.unique(kind[cells[-1]]).tolist())
+    return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting)
