@@ -125,7 +125,8 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
         norms.append(bounded_norm(2, mixing, basis, rest))
     for i, mine in enumerate(columns):
         for other in columns[:i]:
-            met = sparse_products(mixing, mine, other)
+            few = mine.shape[1] + other.shape[1] <= _PRODUCTS
+            met = products(mixing, mine, other) if few else sparse_products(mixing, mine, other)
             if met is None or max_abs(met) > 0:
                 return squared_sum(norms)
     return sum(norms)

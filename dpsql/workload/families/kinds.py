@@ -15,15 +15,15 @@ together, as for groups in groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
-from math import prod
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Array, Ints
+from dpsql.arrays import Array, Flags, Ints
 from dpsql.errors import InternalError
 from dpsql.workload.families.patterns import Patterns
 
@@ -86,34 +86,51 @@ class Kinds:
     @cached_property
     def sizes(self) -> Ints | None:
         """Numbers of entries of each kind (kinds x sizes), among them those of every union; None for very many."""
-        ends = [min(own.size, self.most) for own in self.groups]
-        if prod(end + 1 for end in ends) > 10 * _MOST_SIZES:
-            return None
-        s = np.stack(np.meshgrid(*(np.arange(end + 1) for end in ends), indexing="ij")).reshape(self.number, -1)
+        s, done = np.zeros((self.number, 1), dtype=np.int64), list[int]()
+        for kind in sorted(range(self.number), key=lambda one: one not in self.rows):
+            many = np.arange(min(self.groups[kind].size, self.most) + 1)
+            if many.size * s.shape[1] > 10 * _MOST_SIZES:
+                return None
+            s = np.repeat(s, many.size, axis=1)
+            s[kind], done = np.tile(many, s.shape[1] // many.size), [*done, kind]
+            s = s[:, self._may_be(s, done)]
         present = ((s > 0) << np.arange(self.number)[:, None]).sum(axis=0)
         covered = np.zeros_like(present)
         for row in self.together.tolist():
             covered |= np.where(present & row == row, row, 0)
-        keep = (present > 0) & (covered == present)
-        source = np.array([np.flatnonzero((self.cells == own[0]).any(axis=1))[0] for own in self.groups])
-        for one in np.unique(source):
-            keep &= s[source == one].sum(axis=0) <= self.most
-        for a, b in product(range(self.number), repeat=2):
-            if a == b or not self.refines[a, b]:
-                continue
-            keep &= (s[a] <= s[b] * self.widest(a, b)) & ((s[a] >= s[b]) | (not self.fills(a, b)))
-            for other in range(b):
-                keep &= (s[a] <= s[b] * s[other]) | (not self._crosses(a, b, other))
-        found = s[:, keep]
+        found = s[:, (present > 0) & (covered == present)]
         return found if found.shape[1] <= _MOST_SIZES else None
+
+    def _may_be(self, s: Ints, done: Sequence[int]) -> Flags:
+        """Which numbers of the kinds ``done`` a union may have."""
+        keep = np.ones(s.shape[1], dtype=bool)
+        for one in np.unique(self.source[done]):
+            mine = np.flatnonzero(self.source == one)
+            keep &= s[mine].sum(axis=0) <= self.most
+            for b in done:
+                finer = [a for a in mine.tolist() if self.refines[a, b]]
+                if set(finer) <= set(done) and finer and self.fills(finer, b):
+                    keep &= s[b] <= s[finer].sum(axis=0)
+        for a, b in permutations(done, 2):
+            if self.refines[a, b]:
+                keep &= s[a] <= s[b] * self.widest(a, b)
+                for other in done[: done.index(b)]:
+                    keep &= (s[a] <= s[b] * s[other]) | (not self._crosses(a, b, other))
+        return keep
+
+    @cached_property
+    def source(self) -> Ints:
+        """The source of each kind."""
+        return np.array([np.flatnonzero((self.cells == own[0]).any(axis=1))[0] for own in self.groups])
 
     def widest(self, a: int, b: int) -> int:
         """How many groups of a kind that refines b one of b has at most."""
         return int(np.bincount(self.parent[b, self.groups[a]]).max())
 
-    def fills(self, a: int, b: int) -> bool:
-        """Whether every row that counts in b counts in a."""
-        return all(row >> a & 1 for row in self.together.tolist() if row >> b & 1)
+    def fills(self, finer: Sequence[int], b: int) -> bool:
+        """Whether every row that counts in b counts in one of the kinds ``finer``."""
+        bits = sum(1 << a for a in finer)
+        return all(row & bits for row in self.together.tolist() if row >> b & 1)
 
     def _crosses(self, a: int, b: int, other: int) -> bool:
         """Whether the groups of b and of another kind that one of a is in say which it is."""
@@ -167,8 +184,10 @@ class Kinds:
         mine = [value.pop(one) for one in list(value) if one >> b & 1 and own]
         total, left = (max(mine), s[b] - 1) if mine else (0, s[b])
         for one in sorted(value, key=lambda one: -value[one]):
-            wide = [self.widest(b, w) for w in range(self.number) if one >> w & 1]
-            here = np.minimum(left, min(wide) - bool(mine)) if wide and len(value) > 1 else left
+            here = left
+            for w in (w for w in range(self.number) if one >> w & 1):
+                # Each of the other groups of w has a row, and so has this entry.
+                here = np.minimum(here, np.minimum(self.widest(b, w) - bool(mine), self._having(w, s) - s[w]))
             total, left = total + here * value[one], left - here
         return np.asarray(total + left * max(value.values(), default=0))
 
@@ -200,22 +219,30 @@ class Kinds:
         ends = [self._squares(kind, w, s) for kind in (a, b)]
         if a == b:
             return ends[0]
-        high = np.minimum(self.widest(b, w) * s[a], self.widest(a, w) * s[b])
-        low = np.maximum(s[a], s[b]) if self.fills(a, w) and self.fills(b, w) else s[a] * 0
+        # A group has no more rows than there are beside one in each other; of kinds that no row is both of, one less.
+        apart = not any(row >> a & row >> b & 1 for row in self.together.tolist())
+        over = self._having(w, s) - s[w] + (0 if apart else 1)
+        high = np.minimum(np.minimum(self.widest(b, w), over) * s[a], np.minimum(self.widest(a, w), over) * s[b])
+        low = np.maximum(s[a], s[b]) if self.fills([a], w) and self.fills([b], w) else s[a] * 0
         return low, high
+
+    def _having(self, w: int, s: Array) -> Array:
+        """How many rows count in w, at most."""
+        rows = [a for a in self.rows if self.refines[a, w]]
+        return np.asarray(s[rows].sum(axis=0) if self.rows else s[w] * 0 + self.most)
 
     def _squares(self, a: int, w: int, s: Array) -> tuple[Array, Array]:
         """sum_h s_ah^2 over the groups h of w, at least and at most.
 
-        Rows that count in a are s_a or more, and at most the others count in groups of w that have none of a.
+        Of the rows that count in w at least s_a count in a, and the others in all groups of w that have none of a.
         """
         widest = self.widest(a, w)
         if widest == 1:
             return s[a], s[a]
         each, over = s[a] // np.maximum(s[w], 1), s[a] % np.maximum(s[w], 1)
         low = over * (each + 1) ** 2 + (s[w] - over) * each**2
-        few = np.maximum(-(-s[a] // widest), s[a] + s[w] - self.most)
-        few = s[w] if self.fills(a, w) else np.minimum(few, np.minimum(s[a], s[w]))
+        few = np.maximum(-(-s[a] // widest), s[a] + s[w] - self._having(w, s))
+        few = s[w] if self.fills([a], w) else np.minimum(few, np.minimum(s[a], s[w]))
         rest = np.maximum(s[a] - few, 0)  # beyond one in each group that has one
         full, left = rest // (widest - 1), rest % (widest - 1)
         high = full * widest**2 + np.where(full < few, (1 + left) ** 2 + few - full - 1, 0)
