@@ -392,7 +392,8 @@ class _Planner:
         tried = [teams, self.gaussian(mine)]
         if any(one.rows is not None for one in patterns):
             tried.insert(1, self._together(mine, [one.without_rows() for one in patterns]))
-        found = [(team, _shares([one.error for one in team], self.noise)) for team in tried]
+        possible = [team for team in tried if all(one.pieces for one in team)]
+        found = [(team, _shares([one.error for one in team], self.noise)) for team in possible]
         best, (shares, total) = min(found, key=lambda one: one[1][1])
         if best is teams:
             return teams
