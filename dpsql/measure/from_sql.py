@@ -35,6 +35,10 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   count come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them
   have one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and
   in no other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
+- Where several distinct sources count units over the same rows (``Layout.together``), each keeps one row for each pair
+  of a unit and a column of cells, one in every such source, and at most k of a unit, in the same order everywhere: so
+  all of them keep the same columns of it. Only then are they pairs of a unit and the source's own cell. The scan of the
+  rows themselves keeps the first row in each of these columns before others, as above.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -73,6 +77,8 @@ def rows_of(
     counted: tree.Test | None = None,
     cell: tree.Value | None = None,
     few: bool = False,
+    own: str = "",
+    together: Sequence[Column] = (),
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -84,7 +90,9 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts.
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts. ``own``: of a source that counts
+    units which of the columns, cells of several such sources, is its own; there are ``cells`` of such rows.
+    ``together``: of a source of rows the columns of these sources, where the unit's first row in each is kept first.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -95,7 +103,7 @@ def rows_of(
     if once:
         kept = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
         base, owner = values_of(once, base, owner, *kept), (UNIT, unit)
-    tied = () if cell is None else ((CELL, cell),)
+    tied = tuple(together) if cell is None else ((CELL, cell),)
     rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps), *tied), base)
     held = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
     first: list[tree.Node] = []
@@ -109,20 +117,23 @@ def rows_of(
         rows = _capped(rows, held, first, cap)
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
-        (name,) = names
-        owned = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
-        rows = Select(((UNIT, unit), (name, owned)), rows, group_by=2)
-        if cells is not None and cells <= source.limit:
-            return rows
-        first = [tree.Compared(tree.Name(name), "<", tree.whole(0))]
-    elif public:
+        owned = [
+            (name, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")) for name in names
+        ]
+        rows = Select(((UNIT, unit), *owned), rows, group_by=1 + len(names))
+        if cells is None or cells > source.limit:
+            nowhere = [tree.Compared(tree.Name(name), "<", tree.whole(0)) for name in names]
+            last = nowhere if len(names) == 1 else [tree.Every(tuple(nowhere))]
+            rows = _truncated(rows, names, last, source.limit, *([UNIT] if own else []))
+        return Select(((UNIT, unit), ("a0", tree.Name(own))), rows, group_by=2) if own else rows
+    if public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
         return rows  # one for each unit
     elif cell is not None and cells == 1:
         first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
-    elif cell is not None:
-        rows, first = _first_of_cells(rows, held, names, first)
+    elif tied:
+        rows, first = _first_of_cells(rows, held, names, first, [name for name, _ in tied])
     if not few:
         rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
@@ -169,22 +180,28 @@ def _capped(rows: Select, names: Sequence[str], first: Sequence[tree.Node], cap:
     return rows
 
 
-def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int) -> Select:
-    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
+def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int, *beside: str) -> Select:
+    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value. They have the
+    columns ``beside``, too.
+    """
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
+    return _within(rows, [*beside, *names], tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
 
 
 def _first_of_cells(
-    rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node]
+    rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node], of: Sequence[str] = (CELL,)
 ) -> tuple[Select, list[tree.Node]]:
     """The rows with what orders each unit's: 0 for the first in a cell of units, in the order in which the truncation
-    of a distinct source takes cells; else 1, or 2 for a row that no query counts.
+    of a distinct source takes cells; else 1, or 2 for a row that no query counts. ``of``: the columns of the cell.
     """
-    cell, unit = tree.Name(CELL), tree.Name(UNIT)
+    cells, unit = [tree.Name(name) for name in of], tree.Name(UNIT)
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
-    known = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
+    placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, *cells), order))), rows)
+    inside: list[tree.Test] = [tree.Compared(cell, ">=", tree.whole(0)) for cell in cells]
+    known = (
+        tree.Compared(tree.Name(PLACE), "=", tree.whole(1)),
+        inside[0] if len(of) == 1 else tree.Some(tuple(inside)),
+    )
     owned = tree.Every((*known, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
     later = (
         tree.whole(1)
@@ -193,7 +210,7 @@ def _first_of_cells(
     )
     ranked = Select((*same(UNIT, *held), (BEST, tree.CaseValue(((owned, tree.whole(0)),), later, "INTEGER"))), placed)
     leads = tree.Compared(tree.Name(BEST), "=", tree.whole(0))
-    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (_hash(UNIT, CELL), cell)]
+    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (_hash(UNIT, *of), *cells)]
     return ranked, [tree.Name(BEST), *by_cell]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
-from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
+from dpsql.measure.scan_sql import KEPT, columns_together, counted, each_value, region, row_columns, select_list, tells
 from dpsql.policy.values import fold
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.caps import leave_few
@@ -137,9 +137,15 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
+        held, own, together = row_columns(whole), "", columns_together(layout) if _mates(layout) else ()
+        if layout.together is not None and together and source.distinct:
+            own = together[[mate.table for mate in layout.together.all].index(layout.table)][0]
+            held, together, cells = together, (), layout.together.cells.shape[1]
         rows = rows_of(
-            *(source, used, row_columns(whole)),
+            *(source, used, held),
             once=every,
+            own=own,
+            together=together,
             cells=cells,
             caps=caps,
             counted=matters,
@@ -184,7 +190,12 @@ def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
         once.append(read_once(values.get(column, Stored(column, line.type)), line, name))
         found[column] = Stored(name, line.type, VALUES)
     tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=found))
-    return replace(layout, values=found, tie=tie), tuple(once)
+    mates = tuple(replace(mate, values=found) for mate in _mates(layout))
+    together = layout.together
+    if mates and together is not None:
+        T = len(together.layouts)
+        together = replace(together, layouts=mates[:T], rows=mates[T] if mates[T:] else None)
+    return replace(layout, values=found, tie=tie, together=together), tuple(once)
 
 
 def _one_day(layout: Layout, column: str) -> Constant | None:
@@ -213,14 +224,24 @@ def _one_day(layout: Layout, column: str) -> Constant | None:
 
 def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
     """``_operands`` of all that the batch reads of a row, and of the cells in which its unit is counted."""
-    yield from _operands(layout.whole)
+    for each in _mates(layout) or (layout.whole,):
+        yield from _operands(each)
     if layout.tie is not None:
         yield from _operands(layout.tie.counted)
 
 
+def _mates(layout: Layout) -> tuple[Layout, ...]:
+    """All that count units over the same rows where what a scan keeps, or finds, has to be the same in each."""
+    together = layout.together
+    if together is None or (layout.source.distinct and not together.cut):
+        return ()
+    return together.all
+
+
 def _values(layout: Layout) -> Mapping[str, Value]:
     """What is computed of a row, for the cells in which its unit is counted, too."""
-    return layout.values if layout.tie is None else {**layout.tie.counted.values, **layout.values}
+    beside = [*_mates(layout), *(() if layout.tie is None else (layout.tie.counted,))]
+    return {name: value for each in (*beside, layout) for name, value in each.values.items()}
 
 
 def _operands(layout: Layout) -> Iterator[tuple[str, Line]]:

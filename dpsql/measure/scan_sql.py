@@ -105,6 +105,20 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
 
 
+def columns_together(layout: Layout) -> tuple[Column, ...]:
+    """The entries of x in which a row is counted by each of ``layout.together``, as BIGINT.
+
+    A row without a region on some axis of these has its unit counted in none.
+    """
+    assert layout.together is not None  # noqa: S101 - asked before
+    mates, T = layout.together.all, len(layout.together.layouts)
+    cells = [cell(mate, [region(axis, mate.values) for axis in mate.cells.axes]) for mate in mates]
+    closed = {is_inside(axis, mate.values): None for mate in mates for axis in mate.cells.axes if not is_total(axis)}
+    inside = tree.Every(tuple(closed))
+    held = [_when(inside, value, _long(-1)) if closed and at < T else value for at, value in enumerate(cells)]
+    return tuple((f"j{number}", value) for number, value in enumerate(held))
+
+
 def each_value(each: Each) -> tree.Stored:
     """The value that is counted once, as a scan has it by name."""
     return tree.Stored("w0", each.line.type, VALUES)

@@ -27,7 +27,7 @@ from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.scan import Select
 from dpsql.workload.expr.values import Compared, Window, bare, whole
-from dpsql.workload.families import contributions
+from dpsql.workload.families import contributions, patterns
 
 NOISES = ("gaussian", "laplace")
 NOTHING = "no number of the batch depends on the data"
@@ -193,6 +193,65 @@ def test_groups_that_are_alike_are_planned_without_a_list(
     assert plan.strategy.lower_bound is not None
     assert true.lower * 0.995 <= plan.strategy.lower_bound <= true.upper * (1 + 1e-9)
     assert true.lower * (1 - 1e-9) <= plan.strategy.expected <= true.upper * far
+    assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
+
+
+# Units counted in several ways over the same rows, and such rows.
+TOGETHER = {
+    "all": (
+        "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
+        3,
+    ),
+    "nested": (
+        "SELECT day, COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
+        "SELECT day % 2, COUNT(DISTINCT patient) FROM visits GROUP BY 1",
+        2,
+    ),
+    "crossed": (
+        "SELECT day, ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2; "
+        "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
+        2,
+    ),
+    "rows": (
+        "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
+        "SELECT COUNT(*), COUNT(DISTINCT patient) FROM visits",
+        2,
+    ),
+    "rows in others": (
+        "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
+        "SELECT COUNT(DISTINCT patient) FROM visits",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.few("rows-True", "rows-False", "nested-False")
+def test_counts_over_the_same_rows_move_as_claimed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, listed: bool
+) -> None:
+    batch, most = TOGETHER[name]
+    if not listed:
+        for module in (contributions, by_source):
+            monkeypatch.setattr(module, "MOST_LISTED", 1)
+        monkeypatch.setattr(patterns, "ENOUGH", 1)
+    ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), "visits": most})
+    plan = planned(world, ask, "gaussian", tmp_path)
+    assert plan is not None
+    assert isinstance(plan.compiled, Compiled)
+    assert plan.compiled.units.patterns
+    assert plan.compiled.units.listable == listed
+    found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
+    assert all(one.whole for one in found)
+    far = 1.0 if listed else 1.12
+    assert 1 / far <= ratio(plan, found) <= 1.0
+    assert random_ratio("gaussian", plan.compiled, found, 1, listed=listed) <= 1.0
+    vectors = np.concatenate([one.vectors for one in found]).astype(np.float64) / plan.compiled.common_steps
+    true = least(plan.compiled.workload(plan.compiled.objective).matrix(), vectors)
+    assert plan.strategy.lower_bound is not None
+    assert plan.strategy.lower_bound <= true.upper * (1 + 1e-9)
+    assert true.lower * (1 - 1e-9) <= plan.strategy.expected <= true.upper * max(far, 1.005)
     assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
 
 

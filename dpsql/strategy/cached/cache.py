@@ -200,6 +200,11 @@ def _feed_units(digest: hashlib._Hash, C: Contributions) -> None:
         digest.update(f"part {part.times} {part.most} ".encode())
         _feed_matrix(digest, "corners", part.corners)
         _feed(digest, "label", part.labels.astype(np.int64))
+    for kind, patterns in sorted(C.patterns.items()):
+        for one in patterns:
+            digest.update(f"patterns {kind} {one.most} {one.parts} ".encode())
+            _feed(digest, "cells", one.cells.astype(np.int64))
+            _feed(digest, "rows", np.zeros(0, np.int64) if one.rows is None else one.rows.astype(np.int64))
     for _, tied in sorted(C.tied.items()):
         digest.update(f"tied {tied.most} ".encode())
         _feed_matrix(digest, "first", tied.first)

@@ -31,6 +31,7 @@ from dpsql.strategy.choose.class_queries import (
     alike_sums,
     by_class,
     moved_by,
+    piece_of,
     planned_alike,
     rows_only,
 )
@@ -45,11 +46,14 @@ from dpsql.strategy.core.reduce import cholesky, reduce_workload
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategy.gaussian.alike_patterns import solve_alike_patterns
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.halves import halves
 from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
+from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.matrix import Workload
+from dpsql.workload.families.patterns import Patterns
 
 METHOD = "by-source"
 
@@ -124,8 +128,11 @@ def plan_by_source(
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
         tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
+        patterns = units.patterns.get(kind, ()) if noise == "gaussian" else ()
         if tied is not None:
             teams = [planner.tied(mine, tied)]
+        elif patterns and len(mine) == len(parts):
+            teams = planner.over_same_rows(mine, patterns)
         else:
             teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
@@ -259,9 +266,9 @@ class _Planner:
         span = sparse.csr_array(self.W.span[rows])
         return Workload(span, inner, columns * (common // self.common), groups, self.W.name)
 
-    def _listed(self, mine: Sequence[_Source]) -> _Team:
-        """All that a unit can change of these sources, one by one."""
-        V = self._only(mine)
+    def _listed(self, mine: Sequence[_Source], V: Workload | None = None) -> _Team:
+        """All that a unit can change of these sources, one by one; or what it changes of ``V``."""
+        V = V or self._only(mine)
         task = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work)
         optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
@@ -372,6 +379,57 @@ class _Planner:
             few = replace(V, contributions=sparse.csr_array(tied.some()), _cache={})
             lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
         return replace(best, lower=lower)
+
+    def over_same_rows(self, mine: Sequence[_Source], patterns: Sequence[Patterns]) -> list[_Team]:
+        """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
+
+        The lower bound is of what a unit adds to such counts together, whichever has the least error.
+        """
+        teams = self._together(mine, patterns)
+        if len(teams) == len(patterns) and all(team.error <= _NEAR * team.lower for team in teams):
+            return teams
+        # The units alone, and each by itself.
+        tried = [teams, self.gaussian(mine)]
+        if any(one.rows is not None for one in patterns):
+            tried.insert(1, self._together(mine, [one.without_rows() for one in patterns]))
+        possible = [team for team in tried if all(one.pieces for one in team)]
+        found = [(team, _shares([one.error for one in team], self.noise)) for team in possible]
+        best, (shares, total) = min(found, key=lambda one: one[1][1])
+        if best is teams:
+            return teams
+        lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
+        pieces = [piece for team, share in zip(best, shares, strict=True) for piece in _scaled(team.pieces, share)]
+        return [_Team(tuple(pieces), total, lower, None)]
+
+    def _together(self, mine: Sequence[_Source], patterns: Sequence[Patterns]) -> list[_Team]:
+        """A team for each of the patterns, then those of the other sources."""
+        held = [[mine[number] for number in one.parts] for one in patterns]
+        rest = [one for one in mine if not any(one in sources for sources in held)]
+        teams = [self._patterned(*one) for one in zip(patterns, held, strict=True)]
+        return [*teams, *(self.gaussian(rest) if rest else [])]
+
+    def _patterned(self, patterns: Patterns, mine: Sequence[_Source]) -> _Team:
+        """Counts over the same rows: by the list of what a unit adds to them, or by orbits of groups.
+
+        Without pieces, at an infinite error, where neither is possible.
+        """
+        V = replace(self._only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
+        if patterns.count <= MOST_LISTED:
+            return self._listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
+        kinds, found = kinds_of(patterns), None
+        if kinds is not None:
+            scaled = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ V.moved(V.span)
+            gram = (scaled.T @ scaled).toarray()
+            found = solve_alike_patterns(gram, kinds, 0.9 * self.tolerance, self.time.deadline)
+        if found is None:
+            few = replace(V, contributions=sparse.csr_array(patterns.some()), _cache={})
+            lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
+            return _Team((), np.inf, lower, None)
+        cells, solved, far = found
+        piece = self._placed(piece_of(V, cells, solved.metric), mine)
+        factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
+        proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
+        return _Team(_scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
         """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""

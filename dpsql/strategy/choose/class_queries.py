@@ -75,20 +75,25 @@ def planned_alike(
     if cells is None:
         return None
     found = solve_alike_cells(asked, cells, longest, tolerance, deadline)
+    return cells, found, piece_of(V, cells, found.metric)
+
+
+def piece_of(V: Workload, cells: Cells, metric: Floats) -> Piece:
+    """A piece that moves by c^T X c for the ``metric`` X over the contributions of V, which are the ``cells``."""
     basis = choose_basis(V.span, V.inner)
     gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
-    if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
+    if columns.shape[0] == columns.nnz == cells.label.size and (columns.data == 1).all():
         place = np.argsort(columns.indices)  # the rows are the cells, in some order
         if np.unique(np.diag(cells.orbit)).size == 1:
             # All cells are alike: what rounding does to each does not tell kinds of them apart.
-            root = cholesky(found.metric[cells.orbit[np.ix_(place, place)]])
+            root = cholesky(metric[cells.orbit[np.ix_(place, place)]])
         else:
-            root = cells.root(found.metric)[np.ix_(place, place)]
+            root = cells.root(metric)[np.ix_(place, place)]
     else:
         rows = columns.toarray().astype(np.float64)
         back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-        root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
-    return cells, found, Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
+        root = symmetric_root(back @ metric[cells.orbit] @ back.T, gram)
+    return Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
 
 
 def _told_apart(label: Ints, corner: Ints, told: Floats) -> Ints:

@@ -200,11 +200,17 @@ Sum: TypeAlias = "tuple[float, Ints, Ints]"
 
 
 def solve_alike_cells(
-    gram: Floats, cells: Cells, longest: Callable[[Floats], list[Sum]], tolerance: float, deadline: float
+    gram: Floats,
+    cells: Cells,
+    longest: Callable[[Floats], list[Sum]],
+    tolerance: float,
+    deadline: float,
+    *,
+    alone: bool = True,
 ) -> Found:
     """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells.
 
-    ``longest``: sums c of which c^T K c is large, the largest first.
+    ``longest``: sums c of which c^T K c is large, the largest first. ``alone``: whether a cell is one by itself.
     """
     entries = np.bincount(cells.orbit.ravel(), weights=gram.ravel()) / cells.size
     top = float(np.linalg.eigvalsh(cells.multiplied(entries)).max())
@@ -214,8 +220,8 @@ def solve_alike_cells(
         lambda s: np.where(s > _NOTHING * top, 0.0, 1.0),
     )
     single = [np.array([i]) for i in np.unique(np.diag(cells.orbit), return_index=True)[1]]
-    alike = [(chosen, times) for _, chosen, times in longest(gram)]
-    held = {cells.pairs(*one): one for one in (*((i, np.ones(1, dtype=np.int64)) for i in single), *alike)}
+    first = [(i, np.ones(1, dtype=np.int64)) for i in single] if alone else []
+    held = {cells.pairs(*one): one for one in (*first, *((at, times) for _, at, times in longest(gram)))}
     for _ in range(_ROUNDS):
         pairs, equal = np.array(list(held), dtype=np.float64), np.full(len(held), 1.0 / len(held))
         state, lam, _ = ascend(partial(_State, cells, half, apart, pairs), equal, tolerance, deadline, _STEPS)
@@ -232,8 +238,8 @@ def solve_alike_cells(
         share * np.bincount(single_orbit[chosen], times, minlength=cells.size.size)
         for share, (chosen, times) in zip(lam, before, strict=True)
     )
-    first = (chance / cells.size)[single_orbit]
-    return Found(state.metric / reached, state.upper(), state.t**2, state.second, first)
+    mean = (chance / cells.size)[single_orbit]
+    return Found(state.metric / reached, state.upper(), state.t**2, state.second, mean)
 
 
 def longest_sums(K: Floats, label: Ints, most: int) -> list[Sum]:

@@ -92,11 +92,11 @@ def regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:
 def side_by_side(axis: LineAxis, other: LineAxis) -> tuple[Ints, Ints]:
     """The regions of two axes over one column in each piece that both cut, and for NULL."""
     cuts = sorted({*axis.cuts, *other.cuts})
-    mine, theirs = (np.append(one.pieces[_before(one, cuts)], one.null_region) for one in (axis, other))
+    mine, theirs = (np.append(one.pieces[before(one, cuts)], one.null_region) for one in (axis, other))
     return mine, theirs
 
 
-def _before(axis: LineAxis, cuts: Sequence[object]) -> Ints:
+def before(axis: LineAxis, cuts: Sequence[object]) -> Ints:
     """For each piece of the finer ``cuts`` the piece of the axis that it lies in."""
     own = set(axis.cuts)
     return np.cumsum([0, *(cut in own for cut in cuts)])

@@ -23,6 +23,7 @@ from dpsql.workload.cells.boxes import Boxes, BoxWorkload
 from dpsql.workload.cells.cell_table import Block, Cells
 from dpsql.workload.cells.tell_apart import compile_cells
 from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
+from dpsql.workload.compile.same_rows import same_rows
 from dpsql.workload.compile.units import contributions_of, tied_layouts
 from dpsql.workload.expr.batch import CaseKey, Query, Table, Term
 from dpsql.workload.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
@@ -147,7 +148,8 @@ def compile_rows(
         layouts.append(replace(piece.layout, entry=entry))
         offset += piece.rows.shape[1]
     rows, divisor = _primitive(sparse.csr_array(rows))
-    return tied_layouts(layouts, rows), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
+    found = same_rows(tied_layouts(layouts, rows))
+    return found, rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
 
 
 def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:

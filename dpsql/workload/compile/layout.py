@@ -14,7 +14,7 @@ from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.expr.batch import Output, Query
 from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray
+from dpsql.workload.expr.regions import Axis, IntArray, is_total
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.values import Value
 
@@ -34,6 +34,31 @@ class Tie:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Counts of units ``layouts`` over the same rows of units, and the count of these ``rows``, if there is one.
+
+    ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each; that of
+    ``rows`` comes last.
+    """
+
+    layouts: tuple[Layout, ...]
+    cells: IntArray = field(repr=False)
+    rows: Layout | None = field(default=None, repr=False)
+
+    @property
+    def all(self) -> tuple[Layout, ...]:
+        """All of them, in the order of ``cells``."""
+        return self.layouts if self.rows is None else (*self.layouts, self.rows)
+
+    @property
+    def cut(self) -> bool:
+        """Whether scans have to agree on what they keep of a unit, on what they find for its rows, or which count."""
+        source = self.layouts[0].source
+        closed = not all(is_total(axis) for layout in self.all for axis in layout.cells.axes)
+        return closed or bool(source.joins) or self.cells.shape[1] > source.limit
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where one table's rows go in x.
 
@@ -43,7 +68,7 @@ class Layout:
     layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
     the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
     block, all of them those of one cell. ``tie``: the units that are counted of the same rows, where their count
-    decides which rows of a unit are kept.
+    decides which rows of a unit are kept. ``together``: all that count units over the same rows.
     """
 
     table: str
@@ -54,6 +79,7 @@ class Layout:
     values: Mapping[str, Value] = field(default_factory=dict, repr=False)
     every: tuple[tuple[Axis, ...], tuple[Measure, ...]] | None = None
     tie: Tie | None = field(default=None, repr=False)
+    together: Together | None = field(default=None, repr=False)
 
     @property
     def whole(self) -> Layout:

@@ -59,7 +59,15 @@ def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contribution
         found = block_norm(mixing, columns, blocks) if blocks else column_norms(mixing, columns)[order - 1]
         return int(found * units.common**order)
     # Without a list the L1 norm bounds that of any blocks.
-    return max(bounded_norm(order, mixing, basis, parts, units.tied.get(k)) for k, parts in enumerate(units.units))
+    return _bounded(order, mixing, basis, units)
+
+
+def _bounded(order: int, mixing: Matrix, basis: Csr, units: Contributions) -> int:
+    """``bounded_norm`` of every kind of unit."""
+    return max(
+        bounded_norm(order, mixing, basis, parts, units.tied.get(kind), units.patterns.get(kind, ()))
+        for kind, parts in enumerate(units.units)
+    )
 
 
 def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout], blocks: tuple[int, ...] = ()) -> float:
@@ -75,7 +83,7 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
     if units.listable:
         found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order, blocks)
         return found * float(units.common) ** order
-    bound = max(bounded_norm(order, mixing, basis, parts, units.tied.get(k)) for k, parts in enumerate(units.units))
+    bound = _bounded(order, mixing, basis, units)
     some = largest_norm(mixing, sparse.csc_array(basis.astype(np.float64) @ units.columns.astype(np.float64)), order)
     return max(float(bound), some * float(units.common) ** order)
 

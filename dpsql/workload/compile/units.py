@@ -20,6 +20,7 @@ from dpsql.workload.compile.layout import Layout, Tie
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.families.contributions import Contributions, Part, Tied
+from dpsql.workload.families.patterns import Patterns
 
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 _MOST_CORNERS = 4  # of each group, where groups are planned alike: two sums
@@ -29,6 +30,7 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     """What units can change of ``size`` entries of x that ``layouts`` fill. Raises SQLError as ``corners_of``."""
     units: list[tuple[Part, ...]] = []
     tied: dict[int, Tied] = {}
+    patterns: dict[int, tuple[Patterns, ...]] = {}
     for mates in by_unit(layouts):
         rows = next((layout for layout in mates if layout.tie is not None), None)
         if rows is not None and rows.tie is not None:
@@ -37,10 +39,23 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
             pair = rows.table, rows.tie.counted.table
             mates = sorted(mates, key=lambda one: pair.index(one.table) if one.table in pair else 2)
         parts = [_part(layout, size, joint=len(mates) > 1) for layout in mates]
-        held = tuple(part for part in parts if part.corners.shape[1])
-        if held:
-            units.append(held)
-    return Contributions(tuple(units), size, tied)
+        filled = [layout for layout, part in zip(mates, parts, strict=True) if part.corners.shape[1]]
+        if filled:
+            patterns[len(units)] = _patterns(filled, size)
+            units.append(tuple(part for part in parts if part.corners.shape[1]))
+    return Contributions(tuple(units), size, tied, {kind: found for kind, found in patterns.items() if found})
+
+
+def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
+    """What the unit adds to counts of units over the same rows, and of these, each time to all of them together."""
+    places = {layout.table: number for number, layout in enumerate(mates)}
+    found = {id(layout.together): layout.together for layout in mates if layout.together is not None}
+    patterns = []
+    for one in found.values():
+        T, parts = len(one.layouts), tuple(places[mate.table] for mate in one.all)
+        rows = None if one.rows is None else one.cells[T]
+        patterns.append(Patterns(one.cells[:T], one.layouts[0].source.limit, parts, size, rows))
+    return tuple(patterns)
 
 
 def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
@@ -160,7 +175,7 @@ def _meets(rows: Layout, other: Layout) -> Ints | None:
     cells, counted = rows.cells, other.cells
     assert isinstance(cells, Cells)  # noqa: S101 - asked before
     assert isinstance(counted, Cells)  # noqa: S101 - asked before
-    names, others = ([_axis_key(axis, one) for axis in one.cells.axes] for one in (rows, other))
+    names, others = ([axis_key(axis, one) for axis in one.cells.axes] for one in (rows, other))
     if [name for name in names if name in others] != [name for name in others if name in names]:
         return None
     states, i, j = np.zeros((2, 1), dtype=np.int64), 0, 0
@@ -182,7 +197,7 @@ def _meets(rows: Layout, other: Layout) -> Ints | None:
     return np.unique(np.stack(ends), axis=1)
 
 
-def _axis_key(axis: Axis, layout: Layout) -> object:
+def axis_key(axis: Axis, layout: Layout) -> object:
     """What tells apart by one value of a row: equal for axes over one column, or of one predicate."""
     return axis.predicate if isinstance(axis, OpaqueAxis) else (axis.column, layout.values.get(axis.column))
 
@@ -216,9 +231,10 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
     said = []
     for mates in by_unit(layouts):
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
-        apart = {
-            layout.table: layout for layout in mates if layout.table not in tied
-        }  # of several over the same rows one
+        apart: dict[object, Layout] = {}  # of several over the same rows one
+        for layout in mates:
+            if layout.table not in tied:
+                apart[layout.table if layout.together is None else id(layout.together)] = layout
         read = [table for layout in apart.values() for table in set(layout.source.tables)]
         shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
         if shared:
@@ -274,6 +290,9 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             read = (layout.entry >= 0).any(axis=0)
             tables = (*cells.transitions, cells.cell_of_state, read)
             told += [np.asarray(table, dtype=np.int64).tobytes() for table in tables]
+        if layout.together is not None and (layout.together.cut or layout.together.rows is not None):
+            others = kept_first([replace(mate, together=None) for mate in layout.together.all])
+            told += [digest.encode() for _, digest in sorted(others.items())]
         if layout.tie is not None:
             told += [digest.encode() for digest in kept_first([layout.tie.counted]).values()]
         digest = hashlib.sha256()

@@ -9,7 +9,8 @@ exact where the columns of a source are alike, such as groups that B treats alik
 source whose columns are of a few lengths counts as so many sources under one limit, and the one source of single
 corners that has most of them is looked at corner by corner.
 
-Units and the rows that they are counted by are bounded together (``reach_tied``).
+Units and the rows that they are counted by are bounded together (``reach_tied``), and so are several counts of units
+over the same rows (``dpsql.workload.families.kinds``).
 
 In L1 the sources add up, and of each its s_t longest columns: exact where no measurement has two of these. What nested
 measurements of a source move together is exact by ``dpsql.workload.compile.nested``.
@@ -33,6 +34,8 @@ from dpsql.linalg.exact import max_abs, product_chunks, products, sparse_product
 from dpsql.linalg.norms import each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Part, Tied
+from dpsql.workload.families.kinds import kinds_of
+from dpsql.workload.families.patterns import Patterns
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
 _KINDS = 4  # lengths of columns of one source that are told apart
@@ -42,16 +45,28 @@ _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
 
 
-def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part], tied: Tied | None = None) -> int:
+def bounded_norm(
+    order: int,
+    mixing: Matrix,
+    basis: Sparse,
+    parts: Sequence[Part],
+    tied: Tied | None = None,
+    patterns: Sequence[Patterns] = (),
+) -> int:
     """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
-    For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart. Cost: the
+    For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart, and of
+    some that count units over the same rows one of their ``patterns``. Cost: the
     norms of all columns, products of those of all sources but the widest of single corners, and the sizes; above a few
     thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
     """
     exact = _tied_apart(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
     if exact is not None:
         return exact
+    if order == 2 and patterns:
+        apart, units = bounded_norm(order, mixing, basis, parts, tied), [one.without_rows() for one in patterns]
+        tried = [patterns] if all(one.rows is None for one in patterns) else [patterns, units]
+        return min(apart, *(_over_same_rows(mixing, basis, parts, some) or apart for some in tried))
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1 or not held:
@@ -88,6 +103,33 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
         most_each = products(mixing, wide.columns, kind.columns).max(axis=1).astype(object)
         beside[k] = most_each * (2 * wide.part.times * kind.part.times)
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
+
+
+def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patterns: Sequence[Patterns]) -> int | None:
+    """A bound of what a unit adds to counts over the same rows and to the other sources, each time to all of them."""
+    columns, norms = list[Sparse](), list[int]()
+    for one in patterns:
+        kinds = kinds_of(one)
+        if kinds is None:
+            return None
+        own = sparse.csc_array(basis @ one.columns)
+        found = kinds.longest(products(mixing, own, own))
+        if found is None:
+            return None
+        columns.append(own)
+        norms.append(int(found))
+    together = {number for one in patterns for number in one.parts}
+    rest = [part for number, part in enumerate(parts) if number not in together]
+    if rest:
+        columns.append(sparse.csc_array(basis @ sparse.hstack([part.corners for part in rest], format="csc")))
+        norms.append(bounded_norm(2, mixing, basis, rest))
+    for i, mine in enumerate(columns):
+        for other in columns[:i]:
+            few = mine.shape[1] + other.shape[1] <= _PRODUCTS
+            met = products(mixing, mine, other) if few else sparse_products(mixing, mine, other)
+            if met is None or max_abs(met) > 0:
+                return squared_sum(norms)
+    return sum(norms)
 
 
 def _reached(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:

@@ -9,7 +9,8 @@ sums of one corner of each class decide, each as often as rows of the class coun
 
 Sources that share a unit: it adds to each what it likes, so C has the sums of one change, or none, of each source.
 Where two of them read one table, its rows decide both. A count of units beside the rows that they are counted by is
-``Tied``; of others C may hold sums that no unit makes: a superset is sound.
+``Tied``, several counts of units over the same rows are ``Patterns``; of others C may hold sums that no unit makes: a
+superset is sound.
 Sources that share none are moved by different neighbours: the union.
 """
 
@@ -25,8 +26,9 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
+from dpsql.workload.families.patterns import ENOUGH, Patterns
 
-MOST_LISTED = 5_000
+MOST_LISTED = ENOUGH
 """Vectors of C up to which they are written out, one by one."""
 
 
@@ -148,12 +150,13 @@ class Contributions:
     """C over ``size`` entries of x: for each kind of unit what it can change of each of its sources.
 
     ``tied`` has, for some kinds of unit, what it can change of its first two sources together: less than the sums of
-    one change of each.
+    one change of each. ``patterns`` has what it can change of some of its sources together.
     """
 
     units: tuple[tuple[Part, ...], ...]
     size: int
     tied: Mapping[int, Tied] = field(default_factory=dict)
+    patterns: Mapping[int, tuple[Patterns, ...]] = field(default_factory=dict)
 
     @cached_property
     def common(self) -> int:
@@ -165,10 +168,13 @@ class Contributions:
         """How many vectors C has, without the zero vector."""
         return sum(math.prod(1 + part.count for part in self._apart(kind)) - 1 for kind in range(len(self.units)))
 
-    def _apart(self, kind: int) -> tuple[Part | Tied, ...]:
+    def _apart(self, kind: int) -> tuple[Part | Tied | Patterns, ...]:
         """What a kind of unit changes, as it likes in each."""
-        parts, tied = self.units[kind], self.tied.get(kind)
-        return parts if tied is None else (tied, *parts[2:])
+        parts, tied, patterns = self.units[kind], self.tied.get(kind), self.patterns.get(kind, ())
+        held = {number for one in patterns for number in one.parts}
+        apart = parts if tied is None else parts[2:]
+        first = () if tied is None else (tied,)
+        return (*first, *patterns, *(part for number, part in enumerate(apart) if number not in held))
 
     @property
     def single(self) -> bool:
@@ -216,7 +222,7 @@ class Contributions:
             found = max(found, float(part.times) ** order * norm)
         return found
 
-    def _listed(self, parts: Sequence[Part | Tied]) -> Sparse:
+    def _listed(self, parts: Sequence[Part | Tied | Patterns]) -> Sparse:
         """All sums of one change, or none, of each source of a unit, but for none of all."""
         if len(parts) == 1 and isinstance(parts[0], Part) and parts[0].most == 1:
             return parts[0].corners * (parts[0].times // self.common)
@@ -228,13 +234,13 @@ class Contributions:
         chosen = [tuple(i for one in sums for i in one) for sums in product(*choices)][1:]
         return sparse.csc_array(sparse.hstack(listed, format="csc") @ _indicators(chosen, starts[-1]))
 
-    def _times(self, part: Part | Tied) -> int:
+    def _times(self, part: Part | Tied | Patterns) -> int:
         return part.times if isinstance(part, Part) else 1
 
-    def _some(self, parts: Sequence[Part | Tied]) -> Sparse:
+    def _some(self, parts: Sequence[Part | Tied | Patterns]) -> Sparse:
         found = []
         for part in parts:
-            if isinstance(part, Tied):
+            if not isinstance(part, Part):
                 found.append(part.some())
                 continue
             scaled = part.corners * (part.times // self.common)

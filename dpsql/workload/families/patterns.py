@@ -1,0 +1,125 @@
+"""What one unit adds to several counts of units over the same rows, such as units by month, by ward and in all.
+
+A row has its unit counted in a group of each grouping, or in none where it is in no group that is asked. A unit is
+counted once in a group however many of its rows are there: it adds the union of what its rows have it counted in. So it
+is in all whenever it is in a month, and in the quarters of just its months.
+
+Rows themselves may be counted, too. Rows that are counted alike, in every count, are told apart from all others by an
+entry of their own, of which the entries of x are sums. Of a unit with rows in s such entries one row is in each, and
+what others add is a mean of sums that have none or all others that may count in one of these: norms are largest there.
+Rows that have no unit, which no count counts, add ``most`` rows of one entry at the farthest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.arrays import Ints, Sparse
+
+ENOUGH = 5_000
+"""Vectors up to which they are counted, and written out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Unions of at most ``most`` of the columns of ``cells`` (T x J).
+
+    A column is what one row has its unit counted in: an entry of x in each of T sources, or -1 for none. ``rows`` (J,):
+    the entry of x in which such a row is counted itself, or -1; None where no rows are counted. ``parts``: the numbers
+    of all these sources, that of rows last, among all of the unit. ``size``: how many entries x has.
+    """
+
+    cells: Ints = field(repr=False)
+    most: int
+    parts: tuple[int, ...]
+    size: int
+    rows: Ints | None = field(default=None, repr=False)
+
+    def without_rows(self) -> Patterns:
+        """Of the counts of units alone."""
+        if self.rows is None:
+            return self
+        cells = np.unique(self.cells, axis=1)
+        return Patterns(cells[:, (cells >= 0).any(axis=0)], self.most, self.parts[:-1], self.size)
+
+    @property
+    def count(self) -> int:
+        """How many vectors there are, more than ``ENOUGH`` where that is not known."""
+        return len(self._vectors)
+
+    @property
+    def entries(self) -> Ints:
+        """The entries of x that count units."""
+        return np.unique(self.cells[self.cells >= 0])
+
+    @cached_property
+    def numbered(self) -> Ints:
+        """``cells`` by the numbers of their columns in ``columns``, with a row for rows (T x J, or T + 1)."""
+        units = np.where(self.cells >= 0, np.searchsorted(self.entries, self.cells), -1)
+        if self.rows is None:
+            return units
+        return np.concatenate([units, self.entries.size + np.arange(units.shape[1])[None, :]])
+
+    @property
+    def columns(self) -> Sparse:
+        """What unions are of: the entries that count units, and each kind of row (n x N)."""
+        rows = np.zeros(0, dtype=np.int64) if self.rows is None else self.rows
+        place = np.concatenate([self.entries, rows])
+        inside = np.flatnonzero(place >= 0)
+        ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
+        return sparse.csc_array(ones, shape=(self.size, place.size))
+
+    @cached_property
+    def _vectors(self) -> list[tuple[int, int, int]]:
+        """Unions as sets of bits with a column of rows and how many more of these; more than ``ENOUGH`` if they are."""
+        bits = [sum(1 << int(bit) for bit in column if bit >= 0) for column in self.numbered.T]
+        alone = [(0, column, self.most) for column in self.numbered[-1].tolist()] if self.rows is not None else []
+        found = [(one, *more) for one in dict.fromkeys(bits[: ENOUGH + 1]) for more in self._more(one)] + alone
+        newest = {one for one, *_ in found if one}
+        seen = set(newest)
+        for _ in range(self.most - 1):
+            longer: dict[int, None] = {}
+            for union in newest:
+                longer |= {union | row: None for row in bits if union | row not in seen}
+                if len(found) + len(longer) > ENOUGH:
+                    return [*found, *((one, 0, 0) for one in longer)]
+            found += [(one, *more) for one in longer for more in self._more(one)]
+            newest = set(longer)
+            seen |= newest
+            if not longer:
+                break
+        return found
+
+    def _more(self, union: int) -> list[tuple[int, int]]:
+        """The further rows of a union."""
+        if self.rows is None:
+            return [(0, 0)]
+        left, inside = union >> self.entries.size << self.entries.size, []
+        while left:
+            inside.append((left & -left).bit_length() - 1)
+            left &= left - 1
+        rest = self.most - len(inside)
+        return [(0, 0), *((column, rest) for column in inside if rest)]
+
+    def listed(self) -> Sparse:
+        """All vectors (n x count)."""
+        N = self.columns.shape[1]
+        held = np.zeros((N, self.count), dtype=np.int64)
+        for at, (union, column, more) in enumerate(self._vectors):
+            held[[bit for bit in range(N) if union >> bit & 1], at] = 1
+            held[column, at] += more
+        return sparse.csc_array(self.columns @ sparse.csc_array(held))
+
+    def some(self) -> Sparse:
+        """A few of them: of one row each, and of as many rows as there may be."""
+        J, N = self.numbered.shape[1], self.columns.shape[1]
+        source, column = np.nonzero(self.numbered >= 0)
+        each = sparse.csc_array(
+            (np.ones(column.size, dtype=np.int64), (self.numbered[source, column], column)), shape=(N, J)
+        )
+        most = (each[:, : self.most].sum(axis=1) > 0).astype(np.int64)[:, None]
+        return sparse.csc_array(self.columns @ sparse.hstack([each, sparse.csc_array(most)], format="csc"))

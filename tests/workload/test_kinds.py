@@ -1,0 +1,217 @@
+"""What one unit adds to several counts over the same rows: lists, and the bound without one, against all subsets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from dpsql.strategy.gaussian import alike_patterns
+from dpsql.workload.families import kinds as kinds_module
+from dpsql.workload.families.kinds import Kinds, kinds_of
+from dpsql.workload.families.patterns import Patterns
+
+Row = tuple[int, int]
+GROUPINGS: dict[str, Callable[[int, int], object]] = {
+    "all": lambda a, b: 0,
+    "a": lambda a, b: a if a >= 0 else None,
+    "half a": lambda a, b: a // 2 if a >= 0 else None,
+    "b": lambda a, b: b if b >= 0 else None,
+    "both": lambda a, b: (a, b) if min(a, b) >= 0 else None,
+    "a, if b": lambda a, b: a if min(a, b) >= 0 else None,
+    "of b": lambda a, b: 1 if b > 0 else None,
+}
+
+
+def patterns(by: Sequence[str], rows: str | None, wide: tuple[int, int], most: int, least: tuple[int, int]) -> Patterns:
+    """Units counted ``by`` these, and rows by ``rows``, over a row of each pair from ``least`` on."""
+    start, cells = 0, []
+    pairs = list(itertools.product(range(least[0], wide[0]), range(least[1], wide[1])))
+    for name in (*by, *((rows,) if rows else ())):
+        groups = [GROUPINGS[name](*pair) for pair in pairs]
+        known = {group: start + at for at, group in enumerate(dict.fromkeys(g for g in groups if g is not None))}
+        cells.append([-1 if group is None else known[group] for group in groups])
+        start += len(known)
+    held = np.unique(np.array(cells), axis=1)
+    held = held[:, (held >= 0).any(axis=0)]
+    units, counted = (held[:-1], held[-1]) if rows else (held, None)
+    return Patterns(units, most, tuple(range(len(held))), start, counted)
+
+
+def all_of(given: Patterns) -> np.ndarray:
+    """Every vector that at most ``most`` rows of one unit add, and those of no unit (N x columns of ``given``)."""
+    J, found = given.numbered.shape[1], set()
+    for size in range(1, given.most + 1):
+        for chosen in itertools.combinations_with_replacement(range(J), size):
+            units, counts = np.zeros((2, given.columns.shape[1]), dtype=int)
+            for one in chosen:
+                column = given.numbered[:, one]
+                units[column[column >= 0]] = 1
+                counts[column[-1]] += 1
+            if given.rows is None:
+                found.add(tuple(units))
+            else:
+                units[given.entries.size :] = counts[given.entries.size :]
+                found |= {tuple(units), tuple(np.where(np.arange(units.size) < given.entries.size, 0, units))}
+    return np.array(sorted(found))
+
+
+CASES = [
+    (("all", "a"), None, (4, 1), 3, (0, 0)),
+    (("all", "a"), None, (4, 1), 3, (-1, 0)),
+    (("a", "half a", "all"), None, (6, 1), 4, (0, 0)),
+    (("a", "b", "both"), None, (2, 3), 3, (0, 0)),
+    (("a", "b", "both"), None, (2, 3), 3, (0, -1)),
+    (("a", "a, if b", "of b"), None, (3, 2), 3, (0, -1)),
+    (("all", "a"), "a", (4, 1), 3, (0, 0)),
+    (("all", "a"), "a", (3, 1), 3, (-1, 0)),
+    (("a", "b"), "both", (2, 3), 3, (0, 0)),
+    (("a", "b", "all"), "both", (2, 2), 3, (0, -1)),
+    (("b", "both"), "a", (2, 3), 3, (0, 0)),
+    (("a", "half a"), "all", (4, 1), 4, (0, 0)),
+    (("a", "of b"), "a, if b", (2, 2), 3, (0, -1)),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.few(every=3)
+def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
+    """All that is listed is added by some rows; all that rows add is a mean of what is listed, and 0."""
+    given = patterns(*case)
+    listed = given.listed().toarray().T
+    whole = {tuple(one) for one in (all_of(given) @ given.columns.toarray().T)}
+    assert {tuple(one) for one in listed} <= whole
+    if given.rows is None:
+        assert {tuple(one) for one in listed} == whole
+        return
+    draw = np.random.default_rng(1)
+    for _ in range(20):
+        to = draw.normal(size=given.size)
+        assert max(np.array(list(whole)) @ to) <= max(0.0, *(listed @ to)) + 1e-9
+
+
+def products(kinds: Kinds, draw: np.random.Generator, alike: bool) -> np.ndarray:
+    """A Gram matrix, and one whose entries are equal within relations."""
+    N = kinds.kind.size
+    if not alike:
+        moved = draw.integers(-4, 5, size=(N + 2, N))
+        return np.asarray(moved.T @ moved)
+    values = draw.integers(-9, 10, size=kinds.relation.max() + 1)
+    K = values[kinds.relation] + values[kinds.relation].T + np.diag(draw.integers(0, 40, size=kinds.number)[kinds.kind])
+    return np.asarray(K + np.eye(N, dtype=int) * max(0, int(np.ceil(-np.linalg.eigvalsh(K).min()))))
+
+
+def shortfall(case: tuple, seed: int, times: int, alike: bool) -> tuple[int, int]:  # type: ignore[type-arg]
+    """How often the bound is below the longest vector, and how often it is reached."""
+    given, draw = patterns(*case), np.random.default_rng(seed)
+    kinds, C = kinds_of(given), all_of(given)
+    assert kinds is not None
+    below = reached = 0
+    for _ in range(times):
+        K = products(kinds, draw, alike)
+        bound, true = int(kinds.longest(K)), int(np.einsum("ci,ij,cj->c", C, K, C).max())
+        assert abs(float(kinds.longest(K.astype(np.float64))) - bound) <= 1e-9 * max(1, abs(bound))
+        below += bound < true
+        reached += bound == true
+    return below, reached
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bound_is_never_below(case: tuple) -> None:  # type: ignore[type-arg]
+    for seed in range(2):
+        assert shortfall(case, seed, 20, alike=False)[0] == 0
+        assert shortfall(case, seed, 20, alike=True)[0] == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_the_bound_is_never_below_in_two_thousand(case: tuple) -> None:  # type: ignore[type-arg]
+    for alike in (False, True):
+        assert shortfall(case, 7, 1000, alike=alike)[0] == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_bound_is_reached_where_groups_lie_in_groups(number: int) -> None:
+    assert shortfall(CASES[number], 3, 20, alike=True) == (0, 20)
+
+
+def fewer_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kinds, "_having", lambda self, w, s: s[w])
+
+
+def no_more(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kinds, "_with_more", lambda self, K, s, total: total)
+
+
+def always_full(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kinds, "fills", lambda self, finer, b: True)
+
+
+def at_least(patch: pytest.MonkeyPatch) -> None:
+    real = Kinds._meeting
+    patch.setattr(Kinds, "_meeting", lambda *given: (real(*given)[0],) * 2)
+
+
+@pytest.mark.parametrize("mutant", [fewer_rows, no_more, always_full, at_least])
+def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    assert sum(shortfall(case, 1, 40, alike=True)[0] for case in CASES) > 0
+
+
+@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9]])
+def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tuple) -> None:  # type: ignore[type-arg]
+    given = patterns(*case)
+    kinds = kinds_of(given)
+    assert kinds is not None
+    held = {tuple(one) for one in all_of(given)}
+    draw = np.random.default_rng(2)
+    K = products(kinds, draw, alike=False).astype(np.float64)
+    for value, at, times in alike_patterns.longest_unions(K, kinds):
+        c = np.zeros(kinds.kind.size, dtype=int)
+        c[at] = times
+        assert tuple(c) in held
+        assert value == pytest.approx(c @ K @ c, rel=1e-9)
+    gram = np.eye(kinds.kind.size)
+    found = alike_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60)
+    assert found is not None
+    cells, solved, far = found
+    X, C = solved.metric[cells.orbit] / far, all_of(given)
+    assert np.einsum("ci,ij,cj->c", C, X, C).max() <= 1 + 1e-9
+    assert np.trace(np.linalg.inv(X)) == pytest.approx(solved.error * far, rel=1e-6)
+    assert solved.lower <= least_over(C) * (1 + 1e-4)
+    assert solved.error * far <= least_over(C) * 1.06
+
+
+def least_over(C: np.ndarray) -> float:
+    """The least error of single numbers over listed vectors, by the dual's fixed point."""
+    lam = np.full(len(C), 1.0 / len(C))
+    for _ in range(20_000):
+        s, V = np.linalg.eigh((C.T * lam) @ C)
+        root = np.sqrt(np.maximum(s, 1e-15 * s.max()))
+        q = np.einsum("ci,ij,cj->c", C, (V / root) @ V.T, C)
+        if q.max() <= root.sum() * (1 + 1e-5):
+            break
+        lam *= (q / root.sum()) ** 2
+        lam /= lam.sum()
+    return float(root.sum() * q.max())
+
+
+def test_groups_that_only_look_alike_are_not_exchanged() -> None:
+    """Every row in two groups of six, in a ring: as many rows in each, but no two neighbours can change places."""
+    ring = np.array([[i, 6 + (i + 1) % 6] for i in range(6)] + [[i, 6 + (i + 3) % 6] for i in range(6)]).T
+    kinds = kinds_of(Patterns(ring, 3, (0, 1), 12))
+    assert kinds is not None
+    assert alike_patterns.solve_alike_patterns(np.eye(12), kinds, 1e-3, monotonic() + 60) is None
+
+
+def test_what_is_too_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = patterns(("all", "a"), None, (4, 1), 3, (0, 0))
+    monkeypatch.setattr(kinds_module, "_MOST_SIZES", 0)
+    kinds = kinds_of(given)
+    assert kinds is not None
+    assert kinds.longest(np.eye(5)) is None
+    monkeypatch.setattr(kinds_module, "_MOST_ENTRIES", 3)
+    assert kinds_of(given) is None
