@@ -11,8 +11,8 @@ corners that has most of them is looked at corner by corner.
 
 Units and the rows that they are counted by are bounded together (``reach_tied``).
 
-In L1 the sources add up, and of each its s_t longest columns: exact where no measurement has two of these. What nested
-measurements of a source move together is exact by ``dpsql.workload.compile.nested``.
+In L1, and by blocks of rows, it is ``dpsql.workload.compile.unlisted_pure``; what nested measurements of a source move
+together is exact by ``dpsql.workload.compile.nested``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs, product_chunks, products, sparse_products
 from dpsql.linalg.norms import each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
+from dpsql.workload.compile.unlisted_pure import pure_norm
 from dpsql.workload.families.contributions import Part, Tied
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
@@ -42,8 +43,15 @@ _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
 
 
-def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part], tied: Tied | None = None) -> int:
-    """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
+def bounded_norm(
+    order: int,
+    mixing: Matrix,
+    basis: Sparse,
+    parts: Sequence[Part],
+    tied: Tied | None = None,
+    blocks: Sequence[int] = (),
+) -> int:
+    """A whole number that no L1 (``order`` 1; by ``blocks``, if any) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
     For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart. Cost: the
     norms of all columns, products of those of all sources but the widest of single corners, and the sizes; above a few
@@ -53,9 +61,12 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
     if exact is not None:
         return exact
     held = [_Source.of(mixing, basis, part, order) for part in parts]
+    if order == 1:
+        known = [source.part.times * source.farthest if source.norms.size else 0 for source in held]
+        return pure_norm(mixing, basis, parts, tied, blocks, known)
     held = [source for source in held if source.norms.size]
-    if order == 1 or not held:
-        return sum(source.part.times * source.farthest for source in held)
+    if not held:
+        return 0
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
