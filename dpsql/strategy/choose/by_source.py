@@ -47,6 +47,7 @@ from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.halves import halves
+from dpsql.strategy.pure.tied_groups import plan_pure_groups
 from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
 from dpsql.workload.families.matrix import Workload
@@ -84,13 +85,19 @@ class _Team:
 
 
 def strategy_by_source(
-    W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+    W: Workload,
+    noise: str,
+    tolerance: float,
+    time: TimeLeft,
+    say: Callable[[str], None],
+    work: float,
+    in_blocks: bool = False,
 ) -> MatrixStrategy:
     """The strategy of least computed error by teams of sources, for ``W.units``, whose parts W reads one by one.
 
     Raises DataError where a query reads two sources, and as selections of the teams do.
     """
-    pieces, error, lower = plan_by_source(W, noise, tolerance, time, say, work)
+    pieces, error, lower = plan_by_source(W, noise, tolerance, time, say, work, in_blocks)
     least = lower if noise == "gaussian" else None
     return finish(W, METHOD, noise, pieces, error, tolerance, least, ((METHOD, error),), time.deadline)
 
@@ -106,8 +113,7 @@ def plan_by_source(
 ) -> tuple[tuple[Piece, ...], float, float]:
     """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise).
 
-    ``in_blocks``: with "laplace", whether rows may be in blocks; their norm is known where what a unit can change is
-    listed.
+    ``in_blocks``: with "laplace", whether rows may be in blocks.
     """
     units = W.units
     if units is None:
@@ -123,12 +129,15 @@ def plan_by_source(
         planner = _Planner(W, noise, tolerance, time, say, work, in_blocks)
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
-        tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
-        if tied is not None:
-            teams = [planner.tied(mine, tied)]
+        tied = units.tied.get(kind) if len(mine) == len(parts) == 2 else None
+        if noise == "laplace":
+            teams = [planner.laplace(one, not known) for one in mine]
         else:
-            teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
+            teams = planner.gaussian(mine) if tied is None else [planner.tied(mine, tied)]
         shares, total = _shares([team.error for team in teams], noise)
+        together = planner.tied_pure(mine, tied) if tied is not None and noise == "laplace" else None
+        if together is not None and together.error < total:
+            teams, shares, total = [together], np.ones(1), together.error
         for team, share in zip(teams, shares, strict=True):
             found.extend(_scaled(team.pieces, float(share)))
         error += total
@@ -372,6 +381,17 @@ class _Planner:
             few = replace(V, contributions=sparse.csr_array(tied.some()), _cache={})
             lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
         return replace(best, lower=lower)
+
+    def tied_pure(self, mine: Sequence[_Source], tied: Tied) -> _Team | None:
+        """Rows and the units that they count, each group by itself; None where groups are not alike."""
+        V = replace(self._only(mine, single=True), contributions=sparse.csr_array(tied.columns), _cache={})
+        try:
+            problems = reduce_workload(V, self.time.deadline)
+        except DataError:  # a group by itself is too large
+            return None
+        limits = self.time.deadline, self.work
+        found = plan_pure_groups(problems[0], tied, *limits, in_blocks=self.in_blocks) if len(problems) == 1 else None
+        return None if found is None else _Team((found[0],), found[1], 0.0, None)
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
         """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""
