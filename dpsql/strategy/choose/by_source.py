@@ -26,6 +26,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategy.choose import team_bounds
+from dpsql.strategy.choose.by_grouping import by_grouping
 from dpsql.strategy.choose.class_queries import (
     across_classes,
     alike_sums,
@@ -209,7 +210,19 @@ class _Planner:
             found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
             halved = self._halved(source)
             found += [halved] if halved is not None else []
+            grouped = by_grouping(self._only([source], single=True), source.part, self._grouping)
+            found += [_Team((grouped[0],), grouped[1], 0.0, None)] if grouped is not None else []
         return min(found, key=lambda team: team.error)
+
+    def _grouping(self, V: Workload, share: float) -> tuple[tuple[Piece, ...], float]:
+        """The best for one grouping of a source, as it is seen there."""
+        assert V.units is not None  # noqa: S101 - given
+        limits = self.tolerance, self.time, self.say, share * self.work
+        planner = _Planner(V, "laplace", *limits, self.in_blocks)
+        ((part,),) = V.units.units
+        team = planner.laplace(_Source(part, np.arange(V.span.shape[0])))
+        by = planner.common / self.common
+        return _scaled(team.pieces, 1.0 / by), team.error * by**2
 
     def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
         """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 from scipy import sparse
@@ -129,7 +130,8 @@ def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part]
         mine = label == one
         held = [sparse.csc_array(of_source[mine]) for of_source in rows]
         exact = _alone(held, parts, owner[mine])
-        if exact is None:
+        # The longest columns of rows that are not listed apart are sought together, which is no more.
+        if exact is None or exact >= sum(map(_farthest, held, parts, repeat(owner[mine]))):
             rest |= mine
         else:
             total += exact
@@ -159,7 +161,7 @@ def _row_parts(mixing: Matrix, owner: Ints) -> Ints:
 
 def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
     """The largest norm of some rows, exactly: ``held`` is what corners of each source move there; else None."""
-    seen = [_told_apart(of_source, part) for of_source, part in zip(held, parts, strict=True)]
+    seen = [told_apart(of_source, part, of_source) for of_source, part in zip(held, parts, strict=True)]
     seen = [part for part in seen if part.corners.shape[1]]
     if not seen:
         return 0
@@ -177,18 +179,18 @@ def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | 
     return listed.common * int(_norms(listed.columns, owner).max(initial=0))
 
 
-def _told_apart(held: Sparse, part: Part) -> Part:
+def told_apart(held: Sparse, part: Part, corners: Sparse) -> Part:
     """``part`` as rows see it that its corners move by ``held``: the different columns of each class, but for zeros.
 
-    Where all classes have the same ones, as many times one of them are the longest.
+    Where all classes have the same ones, as many times one of them are the longest. ``corners``: in whose columns it is
+    given, one for each that are alike.
     """
     found = distinct_columns(held)
     told = found.label >= 0
     pairs = np.unique(np.stack([part.labels[told], found.label[told]]), axis=1)
     classes, sizes = np.unique(pairs[0], return_counts=True)
-    corners = sparse.csc_array(held[:, found.keep])
     most = min(part.most, classes.size)
     if classes.size and np.array_equal(pairs[1], np.tile(pairs[1][: sizes[0]], classes.size)):
-        return Part(corners, part.times * most, 1)
+        return Part(sparse.csc_array(corners[:, found.keep]), part.times * most, 1)
     label = None if (sizes == 1).all() else pairs[0]
-    return replace(part, corners=sparse.csc_array(corners[:, pairs[1]]), most=most, label=label)
+    return replace(part, corners=sparse.csc_array(corners[:, found.keep[pairs[1]]]), most=most, label=label)
