@@ -26,6 +26,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategy.choose import team_bounds
+from dpsql.strategy.choose.by_grouping import by_grouping
 from dpsql.strategy.choose.class_queries import (
     across_classes,
     alike_sums,
@@ -49,6 +50,7 @@ from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.gaussian.alike_patterns import solve_alike_patterns
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.halves import halves
+from dpsql.strategy.pure.tied_groups import plan_pure_groups
 from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
 from dpsql.workload.families.kinds import kinds_of
@@ -88,13 +90,19 @@ class _Team:
 
 
 def strategy_by_source(
-    W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+    W: Workload,
+    noise: str,
+    tolerance: float,
+    time: TimeLeft,
+    say: Callable[[str], None],
+    work: float,
+    in_blocks: bool = False,
 ) -> MatrixStrategy:
     """The strategy of least computed error by teams of sources, for ``W.units``, whose parts W reads one by one.
 
     Raises DataError where a query reads two sources, and as selections of the teams do.
     """
-    pieces, error, lower = plan_by_source(W, noise, tolerance, time, say, work)
+    pieces, error, lower = plan_by_source(W, noise, tolerance, time, say, work, in_blocks)
     least = lower if noise == "gaussian" else None
     return finish(W, METHOD, noise, pieces, error, tolerance, least, ((METHOD, error),), time.deadline)
 
@@ -110,8 +118,7 @@ def plan_by_source(
 ) -> tuple[tuple[Piece, ...], float, float]:
     """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise).
 
-    ``in_blocks``: with "laplace", whether rows may be in blocks; their norm is known where what a unit can change is
-    listed.
+    ``in_blocks``: with "laplace", whether rows may be in blocks.
     """
     units = W.units
     if units is None:
@@ -127,15 +134,20 @@ def plan_by_source(
         planner = _Planner(W, noise, tolerance, time, say, work, in_blocks)
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
-        tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
-        patterns = units.patterns.get(kind, ()) if noise == "gaussian" else ()
-        if tied is not None:
+        tied = units.tied.get(kind) if len(mine) == len(parts) == 2 else None
+        patterns = units.patterns.get(kind, ()) if len(mine) == len(parts) else ()
+        if noise == "laplace":
+            teams = [planner.laplace(one, not known) for one in mine]
+        elif tied is not None:
             teams = [planner.tied(mine, tied)]
-        elif patterns and len(mine) == len(parts):
+        elif patterns:
             teams = planner.over_same_rows(mine, patterns)
         else:
-            teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
+            teams = planner.gaussian(mine)
         shares, total = _shares([team.error for team in teams], noise)
+        together = planner.tied_pure(mine, tied) if tied is not None and noise == "laplace" else None
+        if together is not None and together.error < total:
+            teams, shares, total = [together], np.ones(1), together.error
         for team, share in zip(teams, shares, strict=True):
             found.extend(_scaled(team.pieces, float(share)))
         error += total
@@ -207,7 +219,19 @@ class _Planner:
             found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
             halved = self._halved(source)
             found += [halved] if halved is not None else []
+            grouped = by_grouping(self._only([source], single=True), source.part, self._grouping)
+            found += [_Team((grouped[0],), grouped[1], 0.0, None)] if grouped is not None else []
         return min(found, key=lambda team: team.error)
+
+    def _grouping(self, V: Workload, share: float) -> tuple[tuple[Piece, ...], float]:
+        """The best for one grouping of a source, as it is seen there."""
+        assert V.units is not None  # noqa: S101 - given
+        limits = self.tolerance, self.time, self.say, share * self.work
+        planner = _Planner(V, "laplace", *limits, self.in_blocks)
+        ((part,),) = V.units.units
+        team = planner.laplace(_Source(part, np.arange(V.span.shape[0])))
+        by = planner.common / self.common
+        return _scaled(team.pieces, 1.0 / by), team.error * by**2
 
     def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
         """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""
@@ -430,6 +454,17 @@ class _Planner:
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
         proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
         return _Team(_scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
+
+    def tied_pure(self, mine: Sequence[_Source], tied: Tied) -> _Team | None:
+        """Rows and the units that they count, each group by itself; None where groups are not alike."""
+        V = replace(self._only(mine, single=True), contributions=sparse.csr_array(tied.columns), _cache={})
+        try:
+            problems = reduce_workload(V, self.time.deadline)
+        except DataError:  # a group by itself is too large
+            return None
+        limits = self.time.deadline, self.work
+        found = plan_pure_groups(problems[0], tied, *limits, in_blocks=self.in_blocks) if len(problems) == 1 else None
+        return None if found is None else _Team((found[0],), found[1], 0.0, None)
 
     def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> _Team | None:
         """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""

@@ -9,7 +9,7 @@ of the consistent least squares over the union, which uses all parts for every q
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy
@@ -75,6 +75,16 @@ def union_piece(
         merged, classes = merge_cells(part)
         planned.append(plan(merged))
         lifted.extend(sparse.csr_array(p.rows @ classes) for p in planned[-1][0])
+    return joined_piece(W, planned, lifted, noise)
+
+
+def joined_piece(
+    W: Workload, planned: Sequence[tuple[tuple[Piece, ...], float]], lifted: Sequence[Csr], noise: str
+) -> tuple[Piece, float]:
+    """One piece for all of W of the ``planned`` parts, whose pieces measure the rows ``lifted``, with its error.
+
+    As ``union_piece``.
+    """
     rows = sparse.csr_array(sparse.vstack(lifted, format="csr"))
     owner = np.concatenate([np.full(len(pieces), g) for g, (pieces, _) in enumerate(planned)])
     pieces = [p for pieces, _ in planned for p in pieces]

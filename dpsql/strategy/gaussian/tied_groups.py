@@ -82,7 +82,7 @@ def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float
     """
     g, d = block.count, block.rank
     whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
-    corners = _corners(whole, tied, g, d) if g > 1 and not block.solo else None
+    corners = corners_of_group(whole, tied, g, d) if g > 1 and not block.solo else None
     if corners is None or 2 * min(tied.limit, g, _SIZES) * len(corners[0]) ** 4 > _KINDS:
         return None
     second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
@@ -96,7 +96,7 @@ def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float
     return TiedGroups(piece, piece.trace(root), state.t**2, g, contrasts, total)
 
 
-def _corners(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, Floats] | None:
+def corners_of_group(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, Floats] | None:
     """(f, r): what a first and a further row of each corner move of a group's ``piece`` (n x d), the same in all.
 
     None where a row moves two groups, where a group has no or several classes, or where groups differ.

@@ -6,7 +6,7 @@ source then gains or loses at most ``limit`` rows that count and keeps the other
 c whose norm is at most the largest over ``dpsql.workload.families.contributions``.
 
 Noise in blocks has a norm of its own: the sum over blocks of measurements of the largest change of one. It is
-taken over listed contributions, exactly.
+taken over listed contributions, exactly, and of many bounded (``dpsql.workload.compile.unlisted_pure``).
 
 Where B is a matrix and the contributions are few, or multiples of single corners, that is the largest norm of a column
 of B C: exact. Of many contributions it is a bound (``dpsql.workload.compile.unlisted``), exact where B treats groups
@@ -58,16 +58,7 @@ def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contribution
         columns = sparse.csc_array(basis @ units.columns)
         found = block_norm(mixing, columns, blocks) if blocks else column_norms(mixing, columns)[order - 1]
         return int(found * units.common**order)
-    # Without a list the L1 norm bounds that of any blocks.
-    return _bounded(order, mixing, basis, units)
-
-
-def _bounded(order: int, mixing: Matrix, basis: Csr, units: Contributions) -> int:
-    """``bounded_norm`` of every kind of unit."""
-    return max(
-        bounded_norm(order, mixing, basis, parts, units.tied.get(kind), units.patterns.get(kind, ()))
-        for kind, parts in enumerate(units.units)
-    )
+    return _bounded(order, mixing, basis, units, blocks)
 
 
 def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout], blocks: tuple[int, ...] = ()) -> float:
@@ -83,9 +74,18 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
     if units.listable:
         found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order, blocks)
         return found * float(units.common) ** order
-    bound = _bounded(order, mixing, basis, units)
-    some = largest_norm(mixing, sparse.csc_array(basis.astype(np.float64) @ units.columns.astype(np.float64)), order)
+    bound = _bounded(order, mixing, basis, units, blocks)
+    columns = sparse.csc_array(basis.astype(np.float64) @ units.columns.astype(np.float64))
+    some = largest_norm(mixing, columns, order, blocks)
     return max(float(bound), some * float(units.common) ** order)
+
+
+def _bounded(order: int, mixing: Matrix, basis: Csr, units: Contributions, blocks: tuple[int, ...]) -> int:
+    """What no contribution of ``units`` exceeds where they are not listed."""
+    return max(
+        bounded_norm(order, mixing, basis, parts, units.tied.get(kind), units.patterns.get(kind, ()), blocks)
+        for kind, parts in enumerate(units.units)
+    )
 
 
 def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:

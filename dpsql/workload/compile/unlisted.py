@@ -12,8 +12,8 @@ corners that has most of them is looked at corner by corner.
 Units and the rows that they are counted by are bounded together (``reach_tied``), and so are several counts of units
 over the same rows (``dpsql.workload.families.kinds``).
 
-In L1 the sources add up, and of each its s_t longest columns: exact where no measurement has two of these. What nested
-measurements of a source move together is exact by ``dpsql.workload.compile.nested``.
+In L1, and by blocks of rows, it is ``dpsql.workload.compile.unlisted_pure``; what nested measurements of a source move
+together is exact by ``dpsql.workload.compile.nested``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs, product_chunks, products, sparse_products
 from dpsql.linalg.norms import each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
+from dpsql.workload.compile.unlisted_pure import pure_norm
 from dpsql.workload.families.contributions import Part, Tied
 from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.patterns import Patterns
@@ -52,8 +53,9 @@ def bounded_norm(
     parts: Sequence[Part],
     tied: Tied | None = None,
     patterns: Sequence[Patterns] = (),
+    blocks: Sequence[int] = (),
 ) -> int:
-    """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
+    """A whole number that no L1 (``order`` 1; by ``blocks``, if any) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
     For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart, and of
     some that count units over the same rows one of their ``patterns``. Cost: the
@@ -68,9 +70,12 @@ def bounded_norm(
         tried = [patterns] if all(one.rows is None for one in patterns) else [patterns, units]
         return min(apart, *(_over_same_rows(mixing, basis, parts, some) or apart for some in tried))
     held = [_Source.of(mixing, basis, part, order) for part in parts]
+    if order == 1:
+        known = [source.part.times * source.farthest if source.norms.size else 0 for source in held]
+        return pure_norm(mixing, basis, parts, tied, blocks, known)
     held = [source for source in held if source.norms.size]
-    if order == 1 or not held:
-        return sum(source.part.times * source.farthest for source in held)
+    if not held:
+        return 0
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])

@@ -1,0 +1,53 @@
+"""Pure noise over one source of which a unit has a corner in each of many classes: grouping by grouping.
+
+What a unit changes of the counts by month is one of few patterns, and of those by ward twelve times one of them,
+though together they are too many to be listed. Norms of measurements add up, so that each grouping is planned over what
+a unit changes of it alone, at a share of the sensitivity, and all are joined (``dpsql.strategy.core.parts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.arrays import Csr, Ints
+from dpsql.linalg import inner as algebra
+from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.core.parts import joined_piece
+from dpsql.strategy.core.reduce import merge_cells
+from dpsql.workload.compile.unlisted_pure import told_apart
+from dpsql.workload.families.contributions import Contributions, Part
+from dpsql.workload.families.matrix import Workload
+
+_GROUPINGS = 12
+
+Planned = tuple[tuple[Piece, ...], float]
+
+
+def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Planned | None]) -> tuple[Piece, float] | None:
+    """(one piece for all queries of V, its error) of sensitivity 1 to what a unit changes by ``part``; else None.
+
+    ``plan``: of a workload over what a unit changes of it, its units, and a share of the work.
+    """
+    diagonal = V.inner.diagonal()
+    labels: Ints = np.zeros(0, dtype=np.int64) if V.groups is None else np.unique(V.groups)
+    if diagonal is None or not 1 < labels.size <= _GROUPINGS:
+        return None
+    planned: list[Planned] = []
+    lifted: list[Csr] = []
+    for label in labels:
+        mine = np.flatnonzero((V.groups == label) & (diagonal > 0))
+        if not mine.size:
+            continue
+        own = Workload(sparse.csr_array(V.span[mine]), algebra.Diagonal(np.sqrt(diagonal[mine])), None, None, V.name)
+        merged, classes = merge_cells(own)
+        moved = sparse.csc_array(classes @ part.corners)
+        units = Contributions(((told_apart(moved, part, moved),),), merged.span.shape[1])
+        found = plan(Workload(merged.span, merged.inner, units.columns, None, V.name, units=units), 1.0 / labels.size)
+        if found is None:
+            return None
+        planned.append(found)
+        lifted += [sparse.csr_array(piece.rows @ classes) for piece in found[0]]
+    return joined_piece(V, planned, lifted, "laplace")
