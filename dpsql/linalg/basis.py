@@ -21,8 +21,10 @@ from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
 
 _TOLERANCE = 1e-10
+_ROUNDING = 1e-12
 _SEED = 20_141
 _DENSE_CAP = 2**25
+_RESIDUALS = 2**22  # entries of a residual at a time
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
 _DIRECTIONS = 16
@@ -325,6 +327,9 @@ def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int],
             known[key] = _solved(compress(both, buckets(rows.size)), rows.size)
         found.append((np.repeat(touched, rows.size), np.tile(rows, touched.size), known[key].ravel()))
     line, place, values = (np.concatenate(each) for each in zip(*found, strict=True))
+    # Most are whole numbers, 0 above all, which rounding has moved by less than the check could see.
+    near, asked, measured = np.rint(values), *(abs(matrix).max(axis=1).toarray() for matrix in (S, B))
+    values = np.where(np.abs(values - near) * measured[place] <= _ROUNDING * asked[line], near, values)
     coords = sparse.csr_array(sparse.coo_array((values, (line, place)), shape=(q, v)))
     coords.eliminate_zeros()
     return coords
@@ -383,9 +388,20 @@ def check(S: Sparse, coords: Matrix, B: Sparse) -> None:
         if not worst <= 1e-9 * scale:  # also where it is no number
             raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
         return
-    S, B = sparse.csc_array(S), sparse.csc_array(B)  # whose columns are cheap to slice
-    for at in range(0, S.shape[1], 4096):
-        rest = S[:, at : at + 4096] - coords @ B[:, at : at + 4096]
-        worst = np.abs(rest.data if is_sparse(rest) else rest).max(initial=0.0)
+    for rest in _residuals(S, coords, B):
+        worst = np.abs(rest).max(initial=0.0)
         if not worst <= 1e-9 * scale:  # also where it is no number
             raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
+
+
+def _residuals(S: Sparse, coords: Matrix, B: Sparse) -> Iterator[Floats]:
+    """The entries of S - coords @ B, those of some rows, or columns where coords are dense, after the other."""
+    if is_sparse(coords):
+        left, held, rows = sparse.csr_array(coords), sparse.csr_array(S), sparse.csr_array(B)
+        step = max(1, _RESIDUALS // max(1, S.shape[1]))
+        for at in range(0, S.shape[0], step):
+            yield (held[at : at + step] - left[at : at + step] @ rows).data
+        return
+    S, B = sparse.csc_array(S), sparse.csc_array(B)  # whose columns are cheap to slice
+    for at in range(0, S.shape[1], 4096):
+        yield np.asarray(S[:, at : at + 4096] - coords @ B[:, at : at + 4096])
