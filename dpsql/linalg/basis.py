@@ -328,8 +328,8 @@ def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int],
         found.append((np.repeat(touched, rows.size), np.tile(rows, touched.size), known[key].ravel()))
     line, place, values = (np.concatenate(each) for each in zip(*found, strict=True))
     # Most are whole numbers, 0 above all, which rounding has moved by less than the check could see.
-    near, asked, measured = np.rint(values), *(abs(matrix).max(axis=1).toarray() for matrix in (S, B))
-    values = np.where(np.abs(values - near) * measured[place] <= _ROUNDING * asked[line], near, values)
+    near, (of_asked, of_rows) = np.rint(values), (abs(matrix).max(axis=1).toarray() for matrix in (S, B))
+    values = np.where(np.abs(values - near) * of_rows[place] <= _ROUNDING * of_asked[line], near, values)
     coords = sparse.csr_array(sparse.coo_array((values, (line, place)), shape=(q, v)))
     coords.eliminate_zeros()
     return coords
