@@ -28,7 +28,9 @@ b = { lower = 0, upper = 99, nulls = false }
 c = { lower = 0, upper = 99, nulls = false }
 """
 BATCH = "; ".join(
-    f"SELECT count(*) AS n FROM t WHERE {c} BETWEEN {i} AND {i + 41}" for c in "abc" for i in range(1, 56, 5)
+    [f"SELECT count(*) AS n FROM t WHERE b <= {i}" for i in range(10)]
+    + [f"SELECT count(*) AS n FROM t WHERE c <= {i}" for i in range(10)]
+    + ["SELECT a, count(*) AS n FROM t GROUP BY a"]
 )
 
 
