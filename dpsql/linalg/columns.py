@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
 
 _SOME = 2048  # values that show whether many differ, and columns of which no fewer are looked at
+_LOOKED_UP = 64
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
 
@@ -162,16 +163,19 @@ def disjoint_blocks(matrix: Sparse, coupling: Ints) -> tuple[int, Ints]:
 
 
 def _all_linked(csr: Csr) -> bool:
-    """Do all rows share columns with the longest one, or with one that does?"""
-    starts, ends = csr.indptr[:-1], csr.indptr[1:]
-    if not csr.shape[0] or (starts == ends).any():
+    """Do all rows share columns with the longest, or with rows that do? Of each row up to 64 entries are looked up."""
+    starts, lengths = csr.indptr[:-1], np.diff(csr.indptr)
+    if not lengths.all():
         return False
-    longest = int(np.argmax(ends - starts))
-    reached = np.zeros(csr.shape[1], dtype=bool)
-    reached[csr.indices[starts[longest] : ends[longest]]] = True
-    rows = np.logical_or.reduceat(reached[csr.indices], starts)
-    reached[csr.indices[np.repeat(rows, ends - starts)]] = True
-    return bool(np.logical_or.reduceat(reached[csr.indices], starts).all())
+    shares = np.random.default_rng(_SEED).random((starts.size, _LOOKED_UP))
+    some = csr.indices[starts[:, None] + (shares * lengths[:, None]).astype(csr.indptr.dtype)]
+    reached, left, new = np.zeros(csr.shape[1], dtype=bool), np.arange(starts.size), np.array([np.argmax(lengths)])
+    while new.size:
+        for row in new.tolist():
+            reached[csr.indices[csr.indptr[row] : csr.indptr[row + 1]]] = True
+        hit = reached[some[left]].any(axis=1)
+        left, new = left[~hit], left[hit]
+    return not left.size
 
 
 def _linked(csc: Sparse, coupling: Ints) -> tuple[int, Ints]:
