@@ -18,14 +18,15 @@ from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
-from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.exact import max_abs
+from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
 
 _TOLERANCE = 1e-10
 _ROUNDING = 1e-12
+_NEARLY = 1e-6
 _SEED = 20_141
 _DENSE_CAP = 2**25
-_ENTRIES = 64
 _RESIDUALS = 2**22  # entries of a residual at a time
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
@@ -128,8 +129,11 @@ def choose_basis(
         # All rows are independent: nothing to choose.
         return _place(part, modular.identity_csr(used.size), used, span.shape[0], np.arange(used.size))
     for picked, coords in _choices(D, rank, order, R):
-        if not exact or modular.spans(D, sparse.csr_array(D[picked])):
-            return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0], picked)
+        some = sparse.csr_array(D[picked])
+        whole = _whole_coordinates(D, some, picked, coords)
+        if whole is not None or not exact or modular.spans(D, some):
+            held = coords if whole is None else whole
+            return _place(sparse.csr_array(part[picked]), held, used, span.shape[0], picked)
     raise InternalError("strategy: no independent rows were found that span the workload")
 
 
@@ -184,6 +188,23 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
     work = np.ascontiguousarray(modular.residues(D.toarray(), p).T)
     picked = np.asarray(modular.eliminate(work, D.shape[0], p), dtype=np.int64)
     yield picked, coordinates(D, sparse.csr_array(D[picked]))
+
+
+def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Floats | None:
+    """``coords`` in whole numbers where these are proven: D = coords @ rows exactly, and rows of D are independent.
+
+    None where they are no whole numbers, or may not fit, or where a few columns do not show that rows are independent.
+    """
+    near = np.rint(dense(coords))
+    rest = np.setdiff1d(np.arange(D.shape[0]), picked)
+    if np.abs(coords - near).max(initial=0.0) > _NEARLY or max_abs(near) * max_abs(rows) * rows.shape[0] >= 2**62:
+        return None
+    left = sparse.csr_array(near[rest].astype(np.int64)) @ rows
+    if (sparse.csr_array(D[rest]) - left).count_nonzero():
+        return None
+    residues = modular.residues(columns_at(rows, _some_columns(rows, 8)).toarray(), modular.PRIMES[0])
+    independent = len(modular.eliminate(residues, residues.shape[1], modular.PRIMES[0])) == rows.shape[0]
+    return near if independent else None
 
 
 def _place(rows: Csr, coords: Matrix, used: Ints, q: int, picked: Ints | None = None) -> Basis:
@@ -296,12 +317,12 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
     return coords
 
 
-def _some_columns(rows: Sparse) -> Ints:
-    """Columns of up to 64 entries of each row, drawn from a fixed seed, in ascending order."""
+def _some_columns(rows: Sparse, most: int = 64) -> Ints:
+    """Columns of up to so many entries of each row, drawn from a fixed seed, in ascending order."""
     csr = sparse.csr_array(rows)
     lengths = np.diff(csr.indptr)
     at = csr.indptr[:-1, None] + np.random.default_rng(_SEED).integers(
-        np.maximum(lengths, 1)[:, None], size=(lengths.size, _ENTRIES)
+        np.maximum(lengths, 1)[:, None], size=(lengths.size, most)
     )
     return np.unique(csr.indices[at[lengths > 0]]).astype(np.int64)
 
