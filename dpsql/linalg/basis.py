@@ -202,7 +202,7 @@ def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Float
     left = sparse.csr_array(near[rest].astype(np.int64)) @ rows
     if (sparse.csr_array(D[rest]) - left).count_nonzero():
         return None
-    residues = modular.residues(columns_at(rows, _some_columns(rows, 8)).toarray(), modular.PRIMES[0])
+    residues = modular.residues(columns_at(rows, _some_columns(rows, 32)).toarray(), modular.PRIMES[0])
     independent = len(modular.eliminate(residues, residues.shape[1], modular.PRIMES[0])) == rows.shape[0]
     return near if independent else None
 
@@ -318,13 +318,14 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
 
 
 def _some_columns(rows: Sparse, most: int = 64) -> Ints:
-    """Columns of up to so many entries of each row, drawn from a fixed seed, in ascending order."""
+    """Columns of up to so many entries of each row, drawn from a fixed seed, and those of a rare number of entries."""
     csr = sparse.csr_array(rows)
-    lengths = np.diff(csr.indptr)
-    at = csr.indptr[:-1, None] + np.random.default_rng(_SEED).integers(
-        np.maximum(lengths, 1)[:, None], size=(lengths.size, most)
-    )
-    return np.unique(csr.indices[at[lengths > 0]]).astype(np.int64)
+    lengths, counts = np.diff(csr.indptr), np.bincount(csr.indices, minlength=csr.shape[1])
+    shares = np.random.default_rng(_SEED).random((lengths.size, most))
+    drawn = csr.indices[(csr.indptr[:-1, None] + (shares * lengths[:, None]).astype(np.int64))[lengths > 0]]
+    there = (np.bincount(counts) <= most)[counts] & (counts > 0)
+    there[drawn] = True
+    return np.flatnonzero(there)
 
 
 def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int], int]) -> Csr:
