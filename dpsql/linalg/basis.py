@@ -27,6 +27,7 @@ _ROUNDING = 1e-12
 _NEARLY = 1e-6
 _SEED = 20_141
 _DENSE_CAP = 2**25
+_ENTRIES = 64
 _RESIDUALS = 2**22  # entries of a residual at a time
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
@@ -193,7 +194,7 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
 def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Floats | None:
     """``coords`` in whole numbers where these are proven: D = coords @ rows exactly, and rows of D are independent.
 
-    None where they are no whole numbers, or may not fit, or where a few columns do not show that rows are independent.
+    None where they are no whole numbers, or may not fit, or where it is not seen that the rows are independent.
     """
     near = np.rint(dense(coords))
     rest = np.setdiff1d(np.arange(D.shape[0]), picked)
@@ -202,9 +203,7 @@ def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Float
     left = sparse.csr_array(near[rest].astype(np.int64)) @ rows
     if (sparse.csr_array(D[rest]) - left).count_nonzero():
         return None
-    residues = modular.residues(columns_at(rows, _some_columns(rows, 32)).toarray(), modular.PRIMES[0])
-    independent = len(modular.eliminate(residues, residues.shape[1], modular.PRIMES[0])) == rows.shape[0]
-    return near if independent else None
+    return near if modular.independent(rows) else None
 
 
 def _place(rows: Csr, coords: Matrix, used: Ints, q: int, picked: Ints | None = None) -> Basis:
@@ -317,15 +316,13 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
     return coords
 
 
-def _some_columns(rows: Sparse, most: int = 64) -> Ints:
-    """Columns of up to so many entries of each row, drawn from a fixed seed, and those of a rare number of entries."""
+def _some_columns(rows: Sparse) -> Ints:
+    """Columns of up to 64 entries of each row, drawn from a fixed seed, in ascending order."""
     csr = sparse.csr_array(rows)
-    lengths, counts = np.diff(csr.indptr), np.bincount(csr.indices, minlength=csr.shape[1])
-    shares = np.random.default_rng(_SEED).random((lengths.size, most))
-    drawn = csr.indices[(csr.indptr[:-1, None] + (shares * lengths[:, None]).astype(np.int64))[lengths > 0]]
-    there = (np.bincount(counts) <= most)[counts] & (counts > 0)
-    there[drawn] = True
-    return np.flatnonzero(there)
+    lengths = np.diff(csr.indptr)
+    shares = np.random.default_rng(_SEED).random((lengths.size, _ENTRIES))
+    at = csr.indptr[:-1, None] + (shares * lengths[:, None]).astype(np.int64)
+    return np.unique(csr.indices[at[lengths > 0]]).astype(np.int64)
 
 
 def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int], int]) -> Csr:
