@@ -82,7 +82,9 @@ def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
 
 
 def _first_of_each(values: NDArray[np.uint64]) -> tuple[Ints, Ints]:
-    """(where each distinct value stands first, which of them each is), by sorting these alone where they are few."""
+    """(where each distinct value stands first, which of them each is); distinct values in any order."""
+    if not values.size:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     if values.size > _SOME and 8 * np.unique(values[:: values.size // _SOME]).size < _SOME:
         each = np.unique(values)
         if 8 * each.size < values.size:
@@ -90,8 +92,14 @@ def _first_of_each(values: NDArray[np.uint64]) -> tuple[Ints, Ints]:
             first = np.empty(each.size, dtype=np.int64)
             first[inverse[::-1]] = np.arange(values.size - 1, -1, -1)
             return first, inverse
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    return first, inverse
+    order = np.argsort(values)
+    rising = values[order]
+    new = np.append(True, rising[1:] != rising[:-1])
+    if new.all():
+        return (every := np.arange(values.size)), every
+    inverse = np.empty(values.size, dtype=np.int64)
+    inverse[order] = np.cumsum(new) - 1
+    return np.minimum.reduceat(order, np.flatnonzero(new)), inverse
 
 
 def _alike(csr: Csr, data: Ints, keep: Ints, label: Ints, sign: Ints | None) -> bool:
