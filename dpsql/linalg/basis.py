@@ -284,10 +284,10 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
     Raises InternalError where the residual exceeds 1e-9 of the largest entry: ``span`` is not in
     the row space. Cost O((v + q) v^2 + nnz), v and q of one part.
     """
-    some = _some_columns(rows)
-    if 4 * some.size < rows.shape[1]:
+    if 4 * _ENTRIES * rows.shape[0] < rows.shape[1]:
         # Independent rows mostly are so on a few columns each, and what is solved there is checked on all.
         with suppress(InternalError):
+            some = _some_columns(rows)
             coords = coordinates(columns_at(span, some), columns_at(rows, some))
             check(span, coords, rows)
             return coords
@@ -359,9 +359,10 @@ def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int],
         shape = (rows.size + touched.size, int(column_end[c] - start))
         line = np.concatenate([at_row[i] - (row_end[c] - tall[c]), rows.size + k])
         place = np.concatenate([at_column[j], at_column[n]]) - start
-        both = sparse.csr_array(sparse.coo_array((np.concatenate([x, y]), (line, place)), shape=shape))
-        key = shape, both.indptr.tobytes() + both.indices.tobytes() + both.data.tobytes()
+        entries = np.concatenate([x, y])
+        key = shape, line.tobytes() + place.tobytes() + entries.tobytes()
         if key not in known:
+            both = sparse.csr_array(sparse.coo_array((entries, (line, place)), shape=shape))
             known[key] = _solved(compress(both, buckets(rows.size)), rows.size)
         found.append((np.repeat(touched, rows.size), np.tile(rows, touched.size), known[key].ravel()))
     line, place, values = (np.concatenate(each) for each in zip(*found, strict=True))

@@ -165,8 +165,9 @@ def disjoint_blocks(matrix: Sparse, coupling: Ints) -> tuple[int, Ints]:
 
     ``matrix`` is q x N, ``coupling`` (q,) as in ``inner.Inner.coupling``. Cost O(nnz).
     """
-    if matrix.shape[1] > 2 * _SOME and _all_linked(sparse.csr_array(matrix)):
-        return 1, np.zeros(matrix.shape[0], dtype=np.int64)
+    q, N = matrix.shape
+    if N > 2 * _SOME and 8 * _LOOKED_UP * q < matrix.nnz and _all_linked(sparse.csr_array(matrix)):
+        return 1, np.zeros(q, dtype=np.int64)
     return _linked(sparse.csc_array(matrix), coupling)
 
 
