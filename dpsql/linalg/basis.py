@@ -8,6 +8,7 @@ non-singular mixing keeps the space.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +18,17 @@ from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
-from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.exact import max_abs
+from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
 
 _TOLERANCE = 1e-10
+_ROUNDING = 1e-12
+_NEARLY = 1e-6
 _SEED = 20_141
 _DENSE_CAP = 2**25
+_ENTRIES = 64
+_RESIDUALS = 2**22  # entries of a residual at a time
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
 _DIRECTIONS = 16
@@ -124,8 +130,11 @@ def choose_basis(
         # All rows are independent: nothing to choose.
         return _place(part, modular.identity_csr(used.size), used, span.shape[0], np.arange(used.size))
     for picked, coords in _choices(D, rank, order, R):
-        if not exact or modular.spans(D, sparse.csr_array(D[picked])):
-            return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0], picked)
+        some = sparse.csr_array(D[picked])
+        whole = _whole_coordinates(D, some, picked, coords)
+        if whole is not None or not exact or modular.spans(D, some):
+            held = coords if whole is None else whole
+            return _place(sparse.csr_array(part[picked]), held, used, span.shape[0], picked)
     raise InternalError("strategy: no independent rows were found that span the workload")
 
 
@@ -180,6 +189,21 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
     work = np.ascontiguousarray(modular.residues(D.toarray(), p).T)
     picked = np.asarray(modular.eliminate(work, D.shape[0], p), dtype=np.int64)
     yield picked, coordinates(D, sparse.csr_array(D[picked]))
+
+
+def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Floats | None:
+    """``coords`` in whole numbers where these are proven: D = coords @ rows exactly, and rows of D are independent.
+
+    None where they are no whole numbers, or may not fit, or where it is not seen that the rows are independent.
+    """
+    near = np.rint(dense(coords))
+    rest = np.setdiff1d(np.arange(D.shape[0]), picked)
+    if np.abs(coords - near).max(initial=0.0) > _NEARLY or max_abs(near) * max_abs(rows) * rows.shape[0] >= 2**62:
+        return None
+    left = sparse.csr_array(near[rest].astype(np.int64)) @ rows
+    if (sparse.csr_array(D[rest]) - left).count_nonzero():
+        return None
+    return near if modular.independent(rows) else None
 
 
 def _place(rows: Csr, coords: Matrix, used: Ints, q: int, picked: Ints | None = None) -> Basis:
@@ -260,6 +284,13 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
     Raises InternalError where the residual exceeds 1e-9 of the largest entry: ``span`` is not in
     the row space. Cost O((v + q) v^2 + nnz), v and q of one part.
     """
+    if 4 * _ENTRIES * rows.shape[0] < rows.shape[1]:
+        # Independent rows mostly are so on a few columns each, and what is solved there is checked on all.
+        with suppress(InternalError):
+            some = _some_columns(rows)
+            coords = coordinates(columns_at(span, some), columns_at(rows, some))
+            check(span, coords, rows)
+            return coords
     # Columns that no row of the basis tells apart are alike in all that it spans.
     keep = distinct_columns(rows).keep
     S, B = columns_at(span, keep), columns_at(rows, keep)
@@ -283,6 +314,15 @@ def coordinates(span: Sparse, rows: Sparse) -> Matrix:
         coords = solved(64, 4096)
         check(span, coords, rows)
     return coords
+
+
+def _some_columns(rows: Sparse) -> Ints:
+    """Columns of up to 64 entries of each row, drawn from a fixed seed, in ascending order."""
+    csr = sparse.csr_array(rows)
+    lengths = np.diff(csr.indptr)
+    shares = np.random.default_rng(_SEED).random((lengths.size, _ENTRIES))
+    at = csr.indptr[:-1, None] + (shares * lengths[:, None]).astype(np.int64)
+    return np.unique(csr.indices[at[lengths > 0]]).astype(np.int64)
 
 
 def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int], int]) -> Csr:
@@ -319,12 +359,16 @@ def _by_parts(S: Csr, B: Csr, number: int, label: Ints, buckets: Callable[[int],
         shape = (rows.size + touched.size, int(column_end[c] - start))
         line = np.concatenate([at_row[i] - (row_end[c] - tall[c]), rows.size + k])
         place = np.concatenate([at_column[j], at_column[n]]) - start
-        both = sparse.csr_array(sparse.coo_array((np.concatenate([x, y]), (line, place)), shape=shape))
-        key = shape, both.indptr.tobytes() + both.indices.tobytes() + both.data.tobytes()
+        entries = np.concatenate([x, y])
+        key = shape, line.tobytes() + place.tobytes() + entries.tobytes()
         if key not in known:
+            both = sparse.csr_array(sparse.coo_array((entries, (line, place)), shape=shape))
             known[key] = _solved(compress(both, buckets(rows.size)), rows.size)
         found.append((np.repeat(touched, rows.size), np.tile(rows, touched.size), known[key].ravel()))
     line, place, values = (np.concatenate(each) for each in zip(*found, strict=True))
+    # Most are whole numbers, 0 above all, which rounding has moved by less than the check could see.
+    near, (of_asked, of_rows) = np.rint(values), (abs(matrix).max(axis=1).toarray() for matrix in (S, B))
+    values = np.where(np.abs(values - near) * of_rows[place] <= _ROUNDING * of_asked[line], near, values)
     coords = sparse.csr_array(sparse.coo_array((values, (line, place)), shape=(q, v)))
     coords.eliminate_zeros()
     return coords
@@ -383,9 +427,42 @@ def check(S: Sparse, coords: Matrix, B: Sparse) -> None:
         if not worst <= 1e-9 * scale:  # also where it is no number
             raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
         return
-    S, B = sparse.csc_array(S), sparse.csc_array(B)  # whose columns are cheap to slice
-    for at in range(0, S.shape[1], 4096):
-        rest = S[:, at : at + 4096] - coords @ B[:, at : at + 4096]
-        worst = np.abs(rest.data if is_sparse(rest) else rest).max(initial=0.0)
+    if is_sparse(coords):
+        left, held = sparse.csr_array(coords), sparse.csr_array(S)
+        open_rows = ~_whole_products(held, left, B)
+        if not open_rows.any():
+            return
+        S, coords = held[open_rows], left[open_rows]
+    for rest in _residuals(S, coords, B):
+        worst = np.abs(rest).max(initial=0.0)
         if not worst <= 1e-9 * scale:  # also where it is no number
             raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
+
+
+def _whole_products(S: Csr, coords: Csr, B: Sparse) -> Flags:
+    """Which rows of coords @ B are those of S, for coordinates in whole numbers; no row of others.
+
+    Along two random directions modulo 2^64: a row that differs by less than 2^32 passes with a probability of 2^-64.
+    """
+    whole = np.ones(coords.nnz + 1, dtype=bool)
+    whole[:-1] = (coords.data == np.rint(coords.data)) & (np.abs(coords.data) < 2.0**53)
+    rows = np.logical_and.reduceat(whole, coords.indptr[:-1]) | (np.diff(coords.indptr) == 0)
+    directions = np.random.default_rng(_SEED).integers(-(2**63), 2**63, size=(S.shape[1], 2))
+    integer = sparse.csr_array(
+        (np.where(whole[:-1], coords.data, 0).astype(np.int64), coords.indices, coords.indptr), coords.shape
+    )
+    rest = S @ directions - integer @ (B @ directions)
+    return np.asarray(rows & ~rest.any(axis=1))
+
+
+def _residuals(S: Sparse, coords: Matrix, B: Sparse) -> Iterator[Floats]:
+    """The entries of S - coords @ B, those of some rows, or columns where coords are dense, after the other."""
+    if is_sparse(coords):
+        left, held, rows = sparse.csr_array(coords), sparse.csr_array(S), sparse.csr_array(B)
+        step = max(1, _RESIDUALS // max(1, S.shape[1]))
+        for at in range(0, S.shape[0], step):
+            yield (held[at : at + step] - left[at : at + step] @ rows).data
+        return
+    S, B = sparse.csc_array(S), sparse.csc_array(B)  # whose columns are cheap to slice
+    for at in range(0, S.shape[1], 4096):
+        yield np.asarray(S[:, at : at + 4096] - coords @ B[:, at : at + 4096])

@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
 
-_SOME = 2048  # columns that mostly link all rows already
+_SOME = 2048  # values that show whether many differ, and columns of which no fewer are looked at
+_LOOKED_UP = 64
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
 
@@ -50,7 +52,7 @@ def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
     hashes = (sparse.csr_array((data, csr.indices, csr.indptr), shape=csr.shape).T @ code)[used].view(np.uint64)
     signed = up_to_sign and used.size > 0 and bool(data.min() < 0)
     grouped = np.minimum(hashes, np.negative(hashes)) if signed else hashes
-    _, first, inverse = np.unique(grouped, return_index=True, return_inverse=True)
+    first, inverse = _first_of_each(grouped)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
@@ -79,8 +81,39 @@ def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
     return _distinct_slowly(csc.indptr, csc.indices, held)
 
 
+def _first_of_each(values: NDArray[np.uint64]) -> tuple[Ints, Ints]:
+    """(where each distinct value stands first, which of them each is); distinct values in any order."""
+    if not values.size:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if values.size > _SOME and 8 * np.unique(values[:: values.size // _SOME]).size < _SOME:
+        each = np.unique(values)
+        if 8 * each.size < values.size:
+            inverse = np.searchsorted(each, values)
+            first = np.empty(each.size, dtype=np.int64)
+            first[inverse[::-1]] = np.arange(values.size - 1, -1, -1)
+            return first, inverse
+    order = np.argsort(values)
+    rising = values[order]
+    new = np.append(True, rising[1:] != rising[:-1])
+    if new.all():
+        return (every := np.arange(values.size)), every
+    inverse = np.empty(values.size, dtype=np.int64)
+    inverse[order] = np.cumsum(new) - 1
+    return np.minimum.reduceat(order, np.flatnonzero(new)), inverse
+
+
 def _alike(csr: Csr, data: Ints, keep: Ints, label: Ints, sign: Ints | None) -> bool:
     """Is every column the one kept for its class, times its sign? All have as many entries as that one."""
+    q, N = csr.shape[0], keep.size
+    if q * N <= csr.nnz:  # few: each entry is looked up in those that are kept
+        values = data if sign is None else data * sign[csr.indices]
+        at = np.repeat(np.arange(0, q * N, N), np.diff(csr.indptr)) + label[csr.indices]
+        kept = np.zeros(q * N, dtype=np.int64)
+        mine = np.zeros(label.size, dtype=bool)
+        mine[keep] = True
+        first = mine[csr.indices]
+        kept[at[first]] = values[first]
+        return bool((kept[at] == values).all())
     several = np.flatnonzero((np.bincount(label[label >= 0], minlength=keep.size) > 1)[label] & (label >= 0))
     whole = sparse.csr_array((data, csr.indices, csr.indptr), shape=csr.shape)
     csc = sparse.csc_array(whole if 2 * several.size > label.size else whole[:, several])
@@ -132,13 +165,26 @@ def disjoint_blocks(matrix: Sparse, coupling: Ints) -> tuple[int, Ints]:
 
     ``matrix`` is q x N, ``coupling`` (q,) as in ``inner.Inner.coupling``. Cost O(nnz).
     """
-    N = matrix.shape[1]
-    if N > 2 * _SOME:
-        # More columns only link more: where a few of them link all rows, so do all.
-        found = _linked(sparse.csc_array(columns_at(matrix, np.arange(0, N, N // _SOME))), coupling)
-        if found[0] == 1:
-            return found
+    q, N = matrix.shape
+    if N > 2 * _SOME and 8 * _LOOKED_UP * q < matrix.nnz and _all_linked(sparse.csr_array(matrix)):
+        return 1, np.zeros(q, dtype=np.int64)
     return _linked(sparse.csc_array(matrix), coupling)
+
+
+def _all_linked(csr: Csr) -> bool:
+    """Do all rows share columns with the longest, or with rows that do? Of each row up to 64 entries are looked up."""
+    starts, lengths = csr.indptr[:-1], np.diff(csr.indptr)
+    if not lengths.all():
+        return False
+    shares = np.random.default_rng(_SEED).random((starts.size, _LOOKED_UP))
+    some = csr.indices[starts[:, None] + (shares * lengths[:, None]).astype(csr.indptr.dtype)]
+    reached, left, new = np.zeros(csr.shape[1], dtype=bool), np.arange(starts.size), np.array([np.argmax(lengths)])
+    while new.size:
+        for row in new.tolist():
+            reached[csr.indices[csr.indptr[row] : csr.indptr[row + 1]]] = True
+        hit = reached[some[left]].any(axis=1)
+        left, new = left[~hit], left[hit]
+    return not left.size
 
 
 def _linked(csc: Sparse, coupling: Ints) -> tuple[int, Ints]:

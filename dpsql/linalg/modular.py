@@ -92,7 +92,7 @@ def spans(rows: Csr, basis: Sparse) -> bool:
     rng = np.random.default_rng(_SEED)
     for p in PRIMES:
         target = _combine(rng.integers(1, p, size=(3, rows.shape[0])), rows, p)
-        sketch = _sketch(n, 4 * v + 64, p, rng) if n > 8 * v + 128 else identity_csr(n)
+        sketch = _sketched(v, n, p, rng)
         left = _combine_columns(basis, sketch, p)
         right = np.mod(_exact_product(target.astype(np.int64), sketch, p), p).astype(np.float64)
         # Solve left^T c = right^T by eliminating [left^T | right^T].
@@ -105,6 +105,21 @@ def spans(rows: Csr, basis: Sparse) -> bool:
             c[i] = _mod(rest * pow(int(work[i, i]), -1, p), p)
         return bool(np.array_equal(_combine(c.T.astype(np.int64), basis, p), target))
     return False
+
+
+def independent(rows: Sparse) -> bool:
+    """Are ``rows`` (v x n, csr) independent? A "yes" is a proof. Cost O(v^3 + nnz)."""
+    v, n = rows.shape
+    rng = np.random.default_rng(_SEED)
+    return any(
+        len(eliminate(_combine_columns(rows, sketch, p), sketch.shape[1], p)) == v
+        for p, sketch in ((p, _sketched(v, n, p, rng)) for p in PRIMES)
+    )
+
+
+def _sketched(v: int, n: int, p: int, rng: np.random.Generator) -> Csr:
+    """What few combinations of n columns tell v rows apart by; all columns where these are no more."""
+    return _sketch(n, 4 * v + 64, p, rng) if n > 8 * v + 128 else identity_csr(n)
 
 
 def identity_csr(n: int) -> Csr:

@@ -125,7 +125,7 @@ def make_plan(
 ) -> Plan:
     """Plan a batch. Free: reads no row and spends nothing.
 
-    Where several accounts could pay (``charge_for``), every way is planned and the one of least
+    Where several accounts could pay (``charge_for``), every way is planned, as far as it may win, and the one of least
     total squared error (or least largest error, with ``objective="max"``) that the accounts still hold is taken.
     OPTIONS clauses of the batch (``dpsql.sql.parse.options``) are held against the policy; their budget is the
     request's (``request_of``). ``options.time_limit`` counts from now: what understanding and compiling leave of it is
@@ -211,22 +211,29 @@ def _value(plan: Plan, alone: Floats | None) -> float:
 def _planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
     """The best way to pay for a batch, by the accounts of what it reads; ``began``: when its time limit did."""
     time_limit, objective = options.time_limit, options.objective or "balanced"
-    batches = {noise: prepared.weighed(noise, objective) for noise in ("gaussian", "laplace")}
-    ways = []
+    ways: list[tuple[float, Charge, Strategy]] = []
+    beaten: list[Alternative] = []
     charges = tuple(charge_for(request, state.budget))
+    batches = {charge.noise: prepared.weighed(charge.noise, objective) for charge in charges}
     weighs = charges[0].noise  # whose weights compare ways of different noise
-    for number, charge in enumerate(charges):
+    # Gaussian noise last: what it can do at best is known before it is searched for.
+    for number, charge in enumerate(sorted(charges, key=lambda charge: charge.noise == "gaussian")):
+        batch = batches[charge.noise]
+        least = charge.unit_variance * batch.chooser.gaussian_bound(objective) if ways else 0.0
+        if any(error < least and state.affords(c) >= state.affords(charge) for error, c, _ in ways):
+            beaten.append(Alternative(charge, "optimal", least, state.affords(charge), at_least=True))
+            continue
         share = time_limit
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
-        strategy = batches[charge.noise].chooser.strategy(charge.noise, mine)
-        strategy = finest(batches[charge.noise], charge, strategy, mine)
-        error = true_error(strategy, batches[charge.noise].compiled, batches[weighs].compiled)
+        strategy = batch.chooser.strategy(charge.noise, mine)
+        strategy = finest(batch, charge, strategy, mine)
+        error = true_error(strategy, batch.compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
-    alternatives = tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:])
+    alternatives = (*(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]), *beaten)
     made = plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
     if objective != "balanced" or not made.worse_than_alone:
         return made

@@ -41,13 +41,15 @@ _HUGE = 20.0  # half of an epsilon from which integers have next to no noise
 class Alternative:
     """Another way to pay for the same request, and what it would have given.
 
-    ``error``: what the strategy minimises, total squared error of the batch or the largest, in its units.
+    ``error``: what the strategy minimises, total squared error of the batch or the largest, in its units; ``at_least``:
+    no less than that, by a bound that ended the search.
     """
 
     charge: Charge
     method: str
     error: float
     affordable: bool = True
+    at_least: bool = False
 
 
 @dataclass(frozen=True, eq=False)

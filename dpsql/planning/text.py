@@ -386,6 +386,7 @@ def _alternatives(plan: PlannedBatch, *, details: bool) -> list[str]:
     return [
         f"{other.charge.guarantee} from the {other.charge.account} budget account"
         + (f" ({other.method}): " if details else ": ")
+        + ("at least " if other.at_least else "")
         + ("the same wanted error" if plan.wanted else f"{(other.error / chosen) ** 0.5:.2f} times the {what}")
         + ("" if other.affordable else ", but more than is left of that account or than one release may cost")
         for other in plan.alternatives

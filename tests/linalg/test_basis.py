@@ -127,3 +127,31 @@ def test_coordinates_that_are_no_numbers_are_refused():
     for coords in (np.full((2, 3), np.nan), sparse.csr_array(np.full((2, 3), np.nan))):
         with pytest.raises(InternalError, match="row space"):
             basis_module.check(sparse.csr_array(np.ones((2, 3), dtype=np.int64)), coords, rows)
+
+
+def test_whole_coordinates_are_proven_or_not_given():
+    D = sparse.csr_array(np.vstack([np.eye(3, 9, dtype=np.int64), [[1, 1, 1, 0, 0, 0, 0, 0, 0]]]))
+    rows, picked = sparse.csr_array(D[:3]), np.arange(3)
+    right = np.vstack([np.eye(3), np.ones(3)])
+    near = basis_module._whole_coordinates(D, rows, picked, right + 1e-9)
+    assert near is not None
+    assert (near == right).all()
+    for wrong in (right - 0.5, np.vstack([np.eye(3), [1, 1, 2]])):
+        assert basis_module._whole_coordinates(D, rows, picked, wrong) is None
+    twice = sparse.csr_array(D[[0, 0, 2]])  # coordinates that fit, in rows that depend on each other
+    assert basis_module._whole_coordinates(twice, twice, picked, np.eye(3)) is None
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.0, 0.5, 2.0**31, 1e-6])
+def test_sparse_coordinates_are_held_against_every_row(wrong):
+    rows = sparse.csr_array(np.random.default_rng(7).integers(0, 3, size=(6, 40)))
+    coords = np.random.default_rng(8).integers(-2, 3, size=(9, 6)).astype(float)
+    coords[4] /= 4.0  # no whole numbers
+    span = sparse.csr_array((coords * np.array([[1]] * 4 + [[4]] + [[1]] * 4)).astype(np.int64) @ rows.toarray())
+    coords[4] *= 4.0 if wrong != 0.5 else 1.0
+    coords[7, 2] += wrong
+    if wrong:
+        with pytest.raises(InternalError, match="row space"):
+            basis_module.check(span, sparse.csr_array(coords), rows)
+    else:
+        basis_module.check(span, sparse.csr_array(coords), rows)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from scipy import sparse
 
 from dpsql.linalg import columns
@@ -49,3 +50,13 @@ def test_equal_columns_are_those_that_a_dictionary_finds():
             found = columns.distinct_columns(sparse.csr_array(M), up_to_sign=up_to_sign)
             assert found.label.tolist() == label
             assert found.keep.tolist() == [label.index(one) for one in range(len(seen))]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_many_columns_link_rows_as_few_do(apart):
+    rng = np.random.default_rng(5)
+    M = np.zeros((12, 5000), dtype=np.int64)
+    for row in range(12):  # a chain: each row reaches a third of the next one's columns
+        M[row, 300 * row : 300 * row + 400] = rng.integers(1, 9, size=400)
+    M[6:, :1900] = 0 if apart else M[6:, :1900]
+    assert columns.disjoint_blocks(sparse.csr_array(M), np.arange(12))[0] == 1 + apart

@@ -28,3 +28,11 @@ def test_spans_is_exact():
     assert not modular.spans(sparse.csr_array(off), basis)
     dependent = sparse.csr_array(sparse.vstack([basis, basis[:1] + basis[1:2]]))
     assert not modular.spans(inside, dependent)
+
+
+@pytest.mark.parametrize("wide", [5, 4000])
+def test_rows_are_independent_exactly_where_none_is_a_combination_of_others(wide):
+    rng = np.random.default_rng(2)
+    rows = rng.integers(-4, 5, size=(4, wide))
+    assert modular.independent(sparse.csr_array(rows))
+    assert not modular.independent(sparse.csr_array(np.vstack([rows, 3 * rows[0] - 2 * rows[2]])))

@@ -37,3 +37,11 @@ def test_a_well_conditioned_symmetric_root_is_proved_without_elimination(monkeyp
     unlike = root.copy()
     unlike[0, 2] = 9
     assert not integer._positive(unlike)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tall_roots_are_of_full_rank_only_where_elimination_says_so(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, lost = int(rng.integers(2, 12)), seed % 2
+    tall = rng.integers(-99, 100, size=(n + 5, n - lost)) @ rng.integers(-9, 10, size=(n - lost, n))
+    assert integer.full_rank(tall) == (modular.rank(tall) == n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -13,6 +14,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import distinct_columns
+from dpsql.strategy.choose.very_wide import least_sizes
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
@@ -29,6 +31,7 @@ from dpsql.workload.families.matrix import Workload
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
+_ROOM = 2e7  # rank squared times cells up to which mixings are searched
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_CHANGES = 2**14  # rows times changes of a unit from which less is tried of what was planned source by source
 _APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
@@ -94,11 +97,13 @@ class Task:
 
     @property
     def finish(self) -> float:
-        """Seconds that rounding and reconstruction will take."""
-        return finish_seconds(self.blocks(), self.W)
+        """Seconds that rounding and reconstruction will take; 0 where time is not limited."""
+        return 0.0 if self.time.last == np.inf else finish_seconds(self.blocks(), self.W)
 
     def seconds(self, name: str) -> float:
-        """What the methods that take long over large matrices need besides their steps; 0 for others."""
+        """What the methods that take long over large matrices need besides their steps; 0 for others, and untimed."""
+        if self.time.last == np.inf:
+            return 0.0
         if name == "workload":
             return self.finish + asked_seconds(self.blocks(), self.W)
         return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
@@ -126,6 +131,8 @@ class Task:
             return False
         if name == "union-of-parts":
             return len(self.parts()) > 1
+        if self.very_wide:
+            return name == "identity" and self._cell_by_cell() < min((error for error, _, _ in drafts), default=np.inf)
         if name == NORM_BLOCKS:
             wide = max((b.rank * b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
             return self.in_blocks and 0 < wide <= _IN_BLOCKS
@@ -144,8 +151,17 @@ class Task:
         if name in ("optimal", "low-rank", "low-rank-mechanism"):
             # At nearly full rank the mixing has no room that p-identity does not have.
             room = rank * rank * cells
-            return bool(room <= 1e5 or (2 * rank <= cells and room <= 2e7))
+            return bool(room <= 1e5 or (2 * rank <= cells and room <= _ROOM))
         return True
+
+    @functools.cached_property
+    def very_wide(self) -> bool:
+        """Is W, by a sample, so wide that ``worthwhile`` says no of all but its parts and its cells?"""
+        if self.deadline < np.inf or self.apart or self.work > WORK or self.W.units is not None:
+            return False
+        rank, cells = least_sizes(self.W)
+        wide = cells > _CELLS_ASKED and rank * cells > _IN_BLOCKS and rank * rank * cells > _ROOM
+        return wide and len(self.parts()) > 1
 
     @property
     def cells(self) -> int:
@@ -402,7 +418,7 @@ def _in_turn(task: Task) -> tuple[str, ...]:
 
     Not where time is limited: they are what takes no search.
     """
-    if task.noise == "gaussian" or task.deadline < np.inf or task.cells <= _CELLS_ASKED:
+    if task.noise == "gaussian" or task.deadline < np.inf or not (task.very_wide or task.cells > _CELLS_ASKED):
         return CATALOGUE
     return (*(name for name in CATALOGUE if name != "identity"), "identity")
 

@@ -144,6 +144,9 @@ def full_rank(root: Ints) -> bool:
     head = root[:u]
     if not np.tril(head, -1).any() and np.all(np.diag(head)):
         return True  # triangular on top
+    values = root.astype(np.float64)
+    if float(np.abs(values).max()) ** 2 * p < 2.0**53 and _positive((values.T @ values).astype(np.int64)):
+        return True
     return bool(modular.rank(root) == u)
 
 

@@ -124,7 +124,7 @@ def search(
         hopeless = steps == _FEWEST and draft.error > _HOPEFUL * goal
         if hopeless or least * min(factor(m) / m for m in draft.blocks) >= goal:
             continue
-        turned = _turned(gram, Y, draft, steps, deadline)
+        turned = _turned(gram, Y, draft, steps, deadline, goal)
         best = turned if turned.error < best.error else best
     return best
 
@@ -143,7 +143,7 @@ def turned_on(gram: Floats, Y: Floats, C: Floats, blocks: tuple[int, ...], deadl
         joined = _joined(gram, C / np.repeat(reach, blocks)[:, None], Y, blocks)
         draft = min(draft, joined, key=lambda one: one.error)
     reach = norms(draft.C @ Y, draft.blocks)
-    return _turned(gram, Y, draft, _MOST_STEPS, deadline, Y[:, reach >= _SHORT * reach.max()])
+    return _turned(gram, Y, draft, _MOST_STEPS, deadline, np.inf, Y[:, reach >= _SHORT * reach.max()])
 
 
 def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draft:
@@ -198,7 +198,9 @@ class _Objective:
         self._gram, self._Y = gram, Y
         self._starts: Ints = np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int64)
         self._sizes = np.array(blocks)
+        self._owner: Ints = np.repeat(np.arange(self._sizes.size), blocks)
         self._single = np.repeat(self._sizes == 1, blocks)
+        self._any_single = bool(self._single.any())
         self._precision = 1.0 / deviations(blocks) ** 2
         self._inner, self._soft, self._outer = inner, soft, outer
 
@@ -214,26 +216,34 @@ class _Objective:
             return 1e300, np.zeros_like(flat)
         grad = -2.0 * (self._precision[:, None] * C) @ (left @ P) / trace
         Z = C @ self._Y
-        size, sign = np.abs(Z), np.sign(Z)
-        mu = self._soft * float(size.mean())
+        size = np.abs(Z)
         top = np.maximum(np.maximum.reduceat(size, self._starts, axis=0), 1e-300)
-        ratio = size / np.repeat(top, self._sizes, axis=0)
+        ratio = size / self._spread(top)
         powers = _power(ratio, self._inner - 1)
-        mean = np.maximum(np.add.reduceat(powers * ratio, self._starts, axis=0), 1e-300)  # a column may be 0 here
+        ratio *= powers
+        mean = np.maximum(np.add.reduceat(ratio, self._starts, axis=0), 1e-300)  # a column may be 0 here
         held = top * mean ** (1.0 / self._inner)
-        slope = powers * np.repeat(mean ** (1.0 / self._inner - 1.0), self._sizes, axis=0) * sign
-        alone = np.sqrt(Z[self._single] ** 2 + mu * mu)
-        held[self._sizes == 1] = alone
-        slope[self._single] = Z[self._single] / alone
+        slope = np.copysign(powers * self._spread(mean ** (1.0 / self._inner - 1.0)), Z)
+        if self._any_single:
+            mu = self._soft * float(size.mean())
+            alone = np.sqrt(Z[self._single] ** 2 + mu * mu)
+            held[self._sizes == 1] = alone
+            slope[self._single] = Z[self._single] / alone
         sums = np.maximum(held.sum(axis=0), 1e-200)
         most = float(sums.max())
         weight = (sums / most) ** self._outer
         total = float(weight.sum())
         value = np.log(trace) + 2.0 * (np.log(most) + np.log(total) / self._outer)
         share = weight / (total * sums)
-        by_mu = self._soft / Z.size * float(((mu / alone) * share).sum())
-        grad = grad + 2.0 * (slope * share + by_mu * sign) @ self._Y.T
+        slope *= share
+        if self._any_single:
+            slope += self._soft / Z.size * float(((mu / alone) * share).sum()) * np.sign(Z)
+        grad += 2.0 * slope @ self._Y.T
         return float(value), grad.ravel()
+
+    def _spread(self, values: Floats) -> Floats:
+        """The values of each block for each of its rows."""
+        return values if len(values) == 1 else values[self._owner]
 
 
 def _power(base: Floats, exponent: int) -> Floats:
@@ -247,16 +257,22 @@ def _power(base: Floats, exponent: int) -> Floats:
     return found
 
 
-def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float, seen: Floats | None = None) -> Draft:
-    """``draft`` after descent in stages of growing sharpness over ``seen`` of the columns, the best of all stages."""
+def _turned(
+    gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float, goal: float, seen: Floats | None = None
+) -> Draft:
+    """``draft`` after descent in stages of growing sharpness over ``seen`` of the columns, the best of all stages.
+
+    Stages gain less and less: where those that are left and one more, each gaining as much as the last, would not come
+    below ``goal``, it ends.
+    """
     held = Y if seen is None else seen
 
     def watch(xk: Floats) -> None:
         if monotonic() > deadline:
             raise StopIteration
 
-    best, C = draft, draft.C
-    for inner, soft, outer in _STAGES:
+    best, C, before = draft, draft.C, draft.error
+    for left, (inner, soft, outer) in zip(range(len(_STAGES) - 1, -1, -1), _STAGES, strict=True):
         if monotonic() > deadline:
             break
         found = scipy.optimize.minimize(
@@ -273,5 +289,8 @@ def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float, 
         error = error_of(gram, C, Y, draft.blocks)
         if error < best.error:
             best = Draft(C, draft.blocks, error)
-        C = best.C
+        smoothed = C is not best.C and left == len(_STAGES) - 1  # the first may lose what sharper ones gain
+        if not smoothed and error * min(error / before, 1.0) ** (left + 1) > goal:
+            break
+        C, before = best.C, error
     return best

@@ -211,11 +211,11 @@ def _work_in_parts(batch: Compiled, rank: int | None = None) -> float:
 
     Parts of one size are nearly always alike, and are then planned once.
     """
-    held = sparse.csc_array(batch.rows)
-    number, label = disjoint_blocks(held, np.arange(held.shape[0]))
+    number, label = disjoint_blocks(batch.rows, np.arange(batch.rows.shape[0]))
     if number == 1:
-        most = min(batch.answered.size, held.shape[1])
-        return _work(most if rank is None else min(most, rank), held.shape[1])
+        most, cells = min(batch.answered.size, batch.rows.shape[1]), batch.rows.shape[1]
+        return _work(most if rank is None else min(most, rank), cells)
+    held = sparse.csc_array(batch.rows)
     reached = np.flatnonzero(np.diff(held.indptr))
     tall, wide = np.bincount(label), np.bincount(label[held.indices[held.indptr[reached]]], minlength=number)
     kinds = np.unique(np.stack([np.minimum(tall, wide), wide]), axis=1)

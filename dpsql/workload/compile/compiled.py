@@ -68,7 +68,8 @@ class Compiled:
         if isinstance(self.layouts[0].cells, Boxes):
             return self.layouts[0].cells.pairs
         # Merged cells share all their entries of x, so the largest entry tells cells apart.
-        return sum(len(np.unique(layout.entry[:, _used(layout)].max(axis=0))) for layout in self.layouts)
+        largest = (layout.entry[:, _used(layout)].max(axis=0) for layout in self.layouts)
+        return sum(int(np.count_nonzero(np.bincount(entries))) for entries in largest)
 
     @property
     def common_steps(self) -> int:
