@@ -17,6 +17,7 @@ import dpsql
 from dpsql import bounds
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
+from dpsql.planning.prepare import Prepared
 from dpsql.strategy import selection
 from dpsql.strategy.choose import by_source
 from dpsql.strategy.pure import norm_blocks
@@ -31,6 +32,12 @@ from dpsql.workload.families import contributions, patterns
 
 NOISES = ("gaussian", "laplace")
 NOTHING = "no number of the batch depends on the data"
+
+
+@pytest.fixture(autouse=True)
+def one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are planned as one matrix; ``test_units_in_blocks`` has blocks."""
+    monkeypatch.setattr(Prepared, "with_units_apart", lambda prepared: None)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def bounded_norm(
     patterns: Sequence[Patterns] = (),
     blocks: Sequence[int] = (),
 ) -> int:
-    """A whole number that no L1 (``order`` 1; by ``blocks``, if any) or squared L2 norm (2) of mixing @ basis @ c exceeds.
+    """What no L1 (``order`` 1; by ``blocks``, if any) or squared L2 norm (2) of mixing @ basis @ c exceeds, in integers.
 
     For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart, and of
     some that count units over the same rows one of their ``patterns``. Cost: the
