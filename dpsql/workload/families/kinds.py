@@ -216,9 +216,8 @@ class Kinds:
         """How many pairs meet in w, at least and at most."""
         if w in (a, b):
             return (s[b], s[b]) if w == a else (s[a], s[a])
-        ends = [self._squares(kind, w, s) for kind in (a, b)]
-        if a == b:
-            return ends[0]
+        if self.refines[a, b] and self.refines[b, a]:  # the same groups
+            return self._squares(a, w, s)
         # A group has no more rows than there are beside one in each other; of kinds that no row is both of, one less.
         apart = not any(row >> a & row >> b & 1 for row in self.together.tolist())
         over = self._having(w, s) - s[w] + (0 if apart else 1)
