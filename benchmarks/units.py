@@ -294,6 +294,52 @@ def days(report: Report) -> None:
     report.table("Visits by day and by ward, zCDP, rho 0.5", head, rows)
 
 
+SEVERAL = """\
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = 12
+[tables.visits.columns]
+ward = {{ values = [1, 2, 3, 4, 5, 6], nulls = false }}
+state = {{ values = [{states}], nulls = false }}
+month = {{ values = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], nulls = false }}
+"""
+PERSONS_BY = {
+    "persons by month, in all": (("month", ""), False),
+    "persons by month, by quarter, in all": (("month", "(month - 1) // 3", ""), False),
+    "persons by ward, by month, in all": (("ward", "month", ""), False),
+    "persons by ward, by month, by both, in all": (("ward", "month", "ward, month", ""), False),
+    "persons by state, by month, by both": (("state", "month", "state, month"), False),
+    "visits and persons by month, in all": (("month", ""), True),
+    "visits and persons by ward, by month, in all": (("ward", "month", ""), True),
+    "visits and persons by ward, by month, by both, in all": (("ward", "month", "ward, month", ""), True),
+    "visits and persons by state, by month, by both": (("state", "month", "state, month"), True),
+}
+
+
+def over_the_same_rows(report: Report) -> None:
+    """Several counts of persons over the same visits, and these visits, at most twelve a person, with zCDP."""
+    rows = []
+    tables = SEVERAL.format(states=", ".join(f'"{state}"' for state in STATES))
+    table = "CREATE TABLE visits (patient_id INTEGER, ward INTEGER, state VARCHAR, month INTEGER)"
+    for title, (keys, both) in PERSONS_BY.items():
+        statements = []
+        for key in keys:
+            shown = "".join(f"{column} AS k{at}, " for at, column in enumerate(key.split(", ") if key else []))
+            wanted = "COUNT(DISTINCT patient_id) AS p" + (", COUNT(*) AS v" if both else "")
+            statements.append(f"SELECT {shown}{wanted} FROM visits" + (f" GROUP BY {key}" if key else ""))
+        with connected(tables, {"rho": 0.5}, table) as con:
+            con.schemas()
+            began = time.process_time()
+            plan = con.plan("; ".join(statements), rho=0.5)
+            took = time.process_time() - began
+        errors = [np.asarray(error) for error in plan.stderr.values()]
+        persons, visits = ([float(error.reshape(-1, 1 + both)[0, at]) for error in errors] for at in (0, int(both)))
+        shown = [", ".join(f"{error:.2f}" for error in one) for one in (persons, visits if both else [])]
+        rows.append([title, *shown, f"{100 * (plan.gap or 0):.2f} %", f"{took:.2f}"])
+    head = ["asked", "errors of persons", "of visits", "gap", "CPU seconds"]
+    report.table("Several counts of persons over the same visits, zCDP, rho 0.5", head, rows)
+
+
 PAIRS = """\
 [tables.visits]
 unit = "patient_id"
@@ -699,6 +745,7 @@ def main() -> None:
     os.environ["DPSQL_CACHE"] = "off"  # every plan is made anew
     report = Report()
     contributions_table(report)
+    over_the_same_rows(report)
     pairs_of_columns(report)
     peers_table(report, given)
     costs_table(report, given.pairs)

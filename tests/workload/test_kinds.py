@@ -126,6 +126,16 @@ def test_the_bound_is_never_below(case: tuple) -> None:  # type: ignore[type-arg
         assert shortfall(case, seed, 20, alike=True)[0] == 0
 
 
+@pytest.mark.parametrize("scale", [2**40, 2**57, 2**90])
+def test_long_integers_are_added_up_exactly(scale: int) -> None:
+    for case in (CASES[2], CASES[6], CASES[9]):
+        kinds = kinds_of(patterns(*case))
+        assert kinds is not None
+        K = products(kinds, np.random.default_rng(4), alike=False)
+        long = K.astype(object) * scale
+        assert int(kinds.longest(long.astype(np.int64) if scale < 2**50 else long)) == int(kinds.longest(K)) * scale
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_the_bound_is_never_below_in_two_thousand(case: tuple) -> None:  # type: ignore[type-arg]

@@ -63,6 +63,7 @@ _WRITTEN = 1500  # groups up to which the contrasts between them are written out
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
 _NEAR = 1.02  # error over the lower bound up to which nothing else is tried
+_NEAR_ROWS = 1.06  # the same where rows are planned together with units
 _FAR = 1.5  # error over the lower bound from which on sums of corners that are alike are planned
 _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
@@ -410,7 +411,9 @@ class _Planner:
         The lower bound is of what a unit adds to such counts together, whichever has the least error.
         """
         teams = self._together(mine, patterns)
-        if len(teams) == len(patterns) and all(team.error <= _NEAR * team.lower for team in teams):
+        # Rows and units apart lose more than a tenth.
+        near = _NEAR if all(one.rows is None for one in patterns) else _NEAR_ROWS
+        if len(teams) == len(patterns) and all(team.error <= near * team.lower for team in teams):
             return teams
         # The units alone, and each by itself.
         tried = [teams, self.gaussian(mine)]

@@ -76,9 +76,14 @@ def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
         if ((here < 0) != (there < 0)).any():
             return None
         to[here[here >= 0]] = there[here >= 0]
-    moved = np.where(cells >= 0, to[cells], -1)
-    same = np.unique(to).size == to.size and np.array_equal(np.unique(moved, axis=1), np.unique(cells, axis=1))
-    return to if same and to[one] == other else None
+    same = np.array_equal(np.sort(to), np.arange(to.size))
+    return to if same and to[one] == other and _sorted(np.where(cells >= 0, to[cells], -1)) == _sorted(cells) else None
+
+
+def _sorted(cells: Ints) -> bytes:
+    """The columns in an order that does not depend on theirs."""
+    columns = np.ascontiguousarray(cells.T)
+    return np.sort(columns.view([("", columns.dtype)] * columns.shape[1]), axis=0).tobytes()
 
 
 def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:

@@ -15,7 +15,7 @@ together, as for groups in groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations, product
@@ -25,6 +25,7 @@ import numpy as np
 
 from dpsql.arrays import Array, Flags, Ints
 from dpsql.errors import InternalError
+from dpsql.linalg.exact import max_abs
 from dpsql.workload.families.patterns import Patterns
 
 _MOST_SIZES = 100_000  # numbers of entries of each kind that are tried
@@ -148,18 +149,22 @@ class Kinds:
         s = self.sizes
         if s is None:
             raise InternalError("the sizes of unions are not listed")
-        reached = int(s.sum(axis=0).max()) + self.most
-        top = int(abs(K).max(initial=0) + 1) * 16 * reached**2 if K.dtype != np.float64 else 0
-        s = s.astype(K.dtype) if top < 2**62 else s.astype(object)
-        total = s[0] * (K[0, 0] * 0)
+        worth: dict[tuple[int, int, int], Any] = {}
         for a, b in product(range(self.number), repeat=2):
             if b < a:
                 continue
-            held = K[np.ix_(self.groups[a], self.groups[b])]
-            met = self.met[np.ix_(self.groups[a], self.groups[b])]
-            value = {int(one): held[met == one].max() for one in np.unique(met)}
-            value = {one: value[one] if K.dtype == np.float64 else int(value[one]) for one in value}
-            total = total + (1 if a == b else 2) * self._pairs(a, b, value, s)
+            for met, share in self._shares(K, a, b):
+                key = self._same_pairs(a, b, met)
+                worth[key] = worth.get(key, 0) + (1 if a == b else 2) * share
+        reached = int(s.sum(axis=0).max()) + self.most
+        if K.dtype == np.float64:
+            s = s.astype(np.float64)
+        elif (sum(map(abs, worth.values())) + 4 * max_abs(K)) * reached * max(reached, len(K)) >= 2**62:
+            s = s.astype(object)
+        total = s[0] * 0
+        for key, share in worth.items():
+            low, high = self._meeting(*key, s)
+            total = total + share * (high if share > 0 else low)
         return np.asarray(self._with_more(K, s, total) if self.rows else total)
 
     def _with_more(self, K: Array, s: Array, total: Array) -> Array:
@@ -167,7 +172,8 @@ class Kinds:
         best = total
         rest = self.most - sum(s[a] for a in self.rows)
         for a in self.rows:
-            alone = K[self.groups[a], self.groups[a]].max()
+            alone = np.diag(K)[self.groups[a]].max()
+            alone = alone if K.dtype == np.float64 else int(alone)
             beside = sum(self._beside(a, b, K, s) for b in range(self.number))
             longer = total + 2 * rest * beside + rest * rest * alone
             best = np.where(s[a] > 0, np.maximum(best, longer), best)
@@ -176,10 +182,7 @@ class Kinds:
 
     def _beside(self, a: int, b: int, K: Array, s: Array) -> Array:
         """The most that the products of an entry of kind a with all of kind b come to, of a union that has it."""
-        held = K[np.ix_(self.groups[a], self.groups[b])]
-        met = self.met[np.ix_(self.groups[a], self.groups[b])]
-        value = {int(one): held[met == one].max() for one in np.unique(met)}
-        value = {one: value[one] if K.dtype == np.float64 else int(value[one]) for one in value}
+        value = self._values(K, a, b)
         own = self.refines[a, b]  # then one of b is the group that the entry is in
         mine = [value.pop(one) for one in list(value) if one >> b & 1 and own]
         total, left = (max(mine), s[b] - 1) if mine else (0, s[b])
@@ -191,15 +194,28 @@ class Kinds:
             total, left = total + here * value[one], left - here
         return np.asarray(total + left * max(value.values(), default=0))
 
-    def _pairs(self, a: int, b: int, value: dict[int, Any], s: Array) -> Array:
-        """The most that all pairs of entries of kinds a and b come to, each worth the ``value`` of its relation."""
+    def _shares(self, K: Array, a: int, b: int) -> Iterator[tuple[int, Any]]:
+        """The most that pairs of entries of kinds a and b are worth, as a sum over what they meet in at least."""
         share: dict[int, Any] = {}
-        total = s[0] * (s[0, 0] * 0)
+        value = self._values(K, a, b)
         for met in sorted(value, key=int.bit_count):
             share[met] = value[met] - sum(share[less] for less in share if less & met == less)
-            low, high = self._meeting(a, b, met, s)
-            total = total + share[met] * (high if share[met] > 0 else low)
-        return np.asarray(total)
+        yield from share.items()
+
+    def _values(self, K: Array, a: int, b: int) -> dict[int, Any]:
+        """The largest entry of K for each of what entries of kinds a and b meet in."""
+        held = K[np.ix_(self.groups[a], self.groups[b])]
+        met = self.met[np.ix_(self.groups[a], self.groups[b])]
+        found = {int(one): held[met == one].max() for one in np.unique(met)}
+        return found if K.dtype == np.float64 else {one: int(value) for one, value in found.items()}
+
+    def _same_pairs(self, a: int, b: int, met: int) -> tuple[int, int, int]:
+        """Kinds, and what they meet in, of which there are as many pairs: kinds of the same groups are one."""
+        first = [int(np.argmax(self.refines[one] & self.refines[:, one])) for one in range(self.number)]
+        within = [w for w in range(self.number) if met >> w & 1]
+        finest = [w for w in within if all(self.refines[w, other] for other in within)]
+        one, other = sorted((first[a], first[b]))
+        return one, other, 1 << first[finest[0]] if finest else met
 
     def _meeting(self, a: int, b: int, met: int, s: Array) -> tuple[Array, Array]:
         """How many pairs of entries of kinds a and b meet in all kinds of ``met``, at least and at most."""
@@ -216,9 +232,8 @@ class Kinds:
         """How many pairs meet in w, at least and at most."""
         if w in (a, b):
             return (s[b], s[b]) if w == a else (s[a], s[a])
-        ends = [self._squares(kind, w, s) for kind in (a, b)]
-        if a == b:
-            return ends[0]
+        if self.refines[a, b] and self.refines[b, a]:  # the same groups
+            return self._squares(a, w, s)
         # A group has no more rows than there are beside one in each other; of kinds that no row is both of, one less.
         apart = not any(row >> a & row >> b & 1 for row in self.together.tolist())
         over = self._having(w, s) - s[w] + (0 if apart else 1)
