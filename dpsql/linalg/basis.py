@@ -154,7 +154,9 @@ def _chosen_by_parts(
         local = columns_at(some, columns)
         key = tuple(each.tobytes() for each in (local.indptr, local.indices, local.data))
         if key not in known:
-            known[key] = choose_basis(local, Diagonal(np.ones(local.shape[0])), exact=exact, before=before)
+            every = np.arange(columns.size)  # no other rows told them apart
+            ones = Diagonal(np.ones(local.shape[0]))
+            known[key] = choose_basis(local, ones, exact=exact, found=Distinct(every, every), before=before)
         found.append((order[own], columns, known[key]))
     rows = sparse.csr_array(sparse.vstack([_widened(basis.rows, at, D.shape[1]) for _, at, basis in found]))
     back = [sparse.csr_array(basis.coords) for _, _, basis in found]

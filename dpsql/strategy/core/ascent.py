@@ -165,15 +165,19 @@ def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
     """Anderson mixing: the affine combination of past steps whose weighted residual is least."""
     f, g = past_f[-1], past_g[-1]
     root = np.exp(0.5 * f)
-    dG = g - np.array(past_g[:-1])
     # Rows of unit length and a small ridge keep the few coefficients tame.
-    A = dG * root
-    length = np.sqrt(np.einsum("ij,ij->i", A, A)) + 1e-300
-    A /= length[:, None]
-    coef = np.linalg.solve(A @ A.T + 1e-10 * np.eye(length.size), A @ (g * root)) / length
-    dG += f
-    dG -= np.array(past_f[:-1])
-    return np.asarray(f + np.clip(g - coef @ dG, -_CLIP, _CLIP))
+    A = np.empty((len(past_g) - 1, g.size))
+    for row, before in zip(A, past_g[:-1], strict=True):
+        np.multiply(np.subtract(g, before, out=row), root, out=row)
+    A_A = A @ A.T
+    length = np.sqrt(np.diag(A_A)) + 1e-300
+    coef = (
+        np.linalg.solve(A_A / np.outer(length, length) + 1e-10 * np.eye(length.size), A @ (g * root) / length) / length
+    )
+    step = (1.0 - float(coef.sum())) * g - float(coef.sum()) * f
+    for share, before_f, before_g in zip(coef.tolist(), past_f[:-1], past_g[:-1], strict=True):
+        step += share * (before_f + before_g)
+    return np.asarray(f + np.clip(step, -_CLIP, _CLIP))
 
 
 class Full:

@@ -262,8 +262,8 @@ def _turned(
 ) -> Draft:
     """``draft`` after descent in stages of growing sharpness over ``seen`` of the columns, the best of all stages.
 
-    Stages gain less and less: where those that are left and one more, each gaining as much as the last, would not come
-    below ``goal``, it ends.
+    Stages that take all their steps gain less and less: where those that are left and one more, each gaining as much as
+    the last, would not come below ``goal``, it ends.
     """
     held = Y if seen is None else seen
 
@@ -289,8 +289,9 @@ def _turned(
         error = error_of(gram, C, Y, draft.blocks)
         if error < best.error:
             best = Draft(C, draft.blocks, error)
-        smoothed = C is not best.C and left == len(_STAGES) - 1  # the first may lose what sharper ones gain
-        if not smoothed and error * min(error / before, 1.0) ** (left + 1) > goal:
+        # The first may lose what sharper ones gain, and what ended early says nothing of those to come.
+        told = found.nit >= steps and (C is best.C or left < len(_STAGES) - 1)
+        if told and error * min(error / before, 1.0) ** (left + 1) > goal:
             break
         C, before = best.C, error
     return best
