@@ -31,12 +31,12 @@ from scipy import sparse
 from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs, product_chunks, products, sparse_products
-from dpsql.linalg.norms import each_norm, squared_sum
+from dpsql.linalg.norms import column_norms, each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.compile.unlisted_pure import pure_norm
 from dpsql.workload.families.contributions import Part, Tied
 from dpsql.workload.families.kinds import kinds_of
-from dpsql.workload.families.patterns import Patterns
+from dpsql.workload.families.patterns import ENOUGH, Patterns
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
 _KINDS = 4  # lengths of columns of one source that are told apart
@@ -114,10 +114,14 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
     """A bound of what a unit adds to counts over the same rows and to the other sources, each time to all of them."""
     columns, norms = list[Sparse](), list[int]()
     for one in patterns:
+        own = sparse.csc_array(basis @ (one.listed() if one.count <= ENOUGH else one.columns))
+        if one.count <= ENOUGH:
+            columns.append(own)
+            norms.append(int(column_norms(mixing, own)[1]))
+            continue
         kinds = kinds_of(one)
         if kinds is None:
             return None
-        own = sparse.csc_array(basis @ one.columns)
         found = kinds.longest(products(mixing, own, own))
         if found is None:
             return None
