@@ -64,9 +64,9 @@ def column_norms(mixing: Matrix, columns: Sparse, parted: Sequence[Part] | None 
     if sparse_norms is not None:
         return int(sparse_norms[0]), int(sparse_norms[1])
     if is_sparse(mixing):
-        thin = _sparse_norms(mixing, columns)
-        if thin is not None:
-            return thin
+        thin = [_sparse_norms(mixing, columns, order) for order in (1, 2)]
+        if thin[0] is not None and thin[1] is not None:
+            return int(thin[0].max(initial=0)), int(thin[1].max(initial=0))
     l1 = l2 = 0
     for chunk in product_chunks(mixing, columns):
         a, b = _norms_of(chunk)
@@ -173,8 +173,12 @@ def _largest_sum(parts: Sequence[tuple[list[int], Ints]]) -> int:
 def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:
     """The L1 (``order`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
 
-    Cost and shapes as ``product_chunks``; Python integers where sums leave 2^53.
+    Cost and shapes as ``product_chunks``, of a sparse ``mixing`` the entries of the product; Python integers where sums
+    leave 2^53.
     """
+    thin = _sparse_norms(mixing, columns, order) if is_sparse(mixing) else None
+    if thin is not None:
+        return [int(value) for value in thin.tolist()]
     out: list[int] = []
     for chunk in product_chunks(mixing, columns):
         size = np.abs(chunk)
@@ -186,15 +190,21 @@ def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:
     return out
 
 
-def _sparse_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int] | None:
-    """Both norms of a sparse product in int64, or None where a sum might not fit."""
+def _sparse_norms(mixing: Matrix, columns: Sparse, order: int) -> Array | None:
+    """``each_norm`` of a sparse product (N,), in int64 where that holds it; None where the product might leave that."""
     tallest = int(np.diff(sparse.csc_array(columns).indptr).max(initial=0))
     widest = int(np.diff(sparse.csc_array(mixing).indptr).max(initial=0))
     top = max_abs(mixing) * max_abs(columns) * tallest
-    if top * top * max(1, tallest * widest) >= 2**62:
+    if top >= 2**62:
         return None
-    B = abs(sparse.csc_array(mixing @ columns))
-    return int(B.sum(axis=0).max()), int(B.multiply(B).sum(axis=0).max())
+    B = sparse.csc_array(mixing.astype(np.int64) @ sparse.csc_array(columns).astype(np.int64))
+    size = np.abs(B.data)
+    size = size if top**order * max(1, tallest * widest) < 2**62 else whole(size)
+    found = np.zeros(B.shape[1], dtype=size.dtype)
+    held = np.flatnonzero(np.diff(B.indptr))
+    if held.size:
+        found[held] = np.add.reduceat(size**order, B.indptr[held])
+    return found
 
 
 def few_entries(mixing: Matrix, columns: Sparse) -> tuple[float, float] | None:

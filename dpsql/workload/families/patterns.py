@@ -115,11 +115,15 @@ class Patterns:
         return sparse.csc_array(self.columns @ sparse.csc_array(held))
 
     def some(self) -> Sparse:
-        """A few of them: of one row each, and of as many rows as there may be."""
+        """A few of them: of one row each, of as many alike, and of as many different ones, as there may be."""
         J, N = self.numbered.shape[1], self.columns.shape[1]
         source, column = np.nonzero(self.numbered >= 0)
         each = sparse.csc_array(
             (np.ones(column.size, dtype=np.int64), (self.numbered[source, column], column)), shape=(N, J)
         )
         most = (each[:, : self.most].sum(axis=1) > 0).astype(np.int64)[:, None]
-        return sparse.csc_array(self.columns @ sparse.hstack([each, sparse.csc_array(most)], format="csc"))
+        found = [each, sparse.csc_array(most)]
+        if self.rows is not None:
+            further = np.full(J, self.most - 1), (self.numbered[-1], np.arange(J))
+            found.append(each + sparse.csc_array(further, shape=(N, J)))
+        return sparse.csc_array(self.columns @ sparse.hstack(found, format="csc"))
