@@ -357,7 +357,8 @@ def _by_few_products(mixing: Matrix, held: Sequence[_Source]) -> float:
     columns = sparse.csc_array(sparse.hstack([source.columns for source in held]))
     times, sizes = [source.part.times for source in held], [source.norms.size for source in held]
     found, limits = sparse_products(mixing, columns, columns), sum(source.limit for source in held)
-    if found is None or max_abs(found) * max(times) ** 2 * columns.shape[1] * (1 + limits) >= 2**62:
+    widest = 0 if found is None else int(np.diff(found.indptr).max(initial=0))
+    if found is None or max_abs(found) * max(times) ** 2 * (1 + widest) * (1 + limits) >= 2**62:
         return inf
     each, K = np.repeat(np.array(times, dtype=np.int64), sizes), sparse.coo_array(found)
     data = K.data * each[K.row] * each[K.col]
