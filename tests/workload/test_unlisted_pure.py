@@ -68,7 +68,9 @@ def of_sources(seed: int) -> Found:
     elif kind == 1:  # rows that tell classes apart, and rows that tell corners apart in all of them
         own = np.concatenate([label + 10 * k for k, (_, _, label, *_) in enumerate(parts)])
         other = rng.integers(0, 3, size=n)
-        basis = np.concatenate([(own == one)[None, :] for one in np.unique(own)] + [other[None, :] == k for k in range(3)])
+        basis = np.concatenate(
+            [(own == one)[None, :] for one in np.unique(own)] + [other[None, :] == k for k in range(3)]
+        )
         first = np.unique(own).size
         mixing = linalg.block_diag(rng.integers(-3, 4, size=(3, first)), np.eye(3, dtype=int)).astype(np.int64)
         blocks = (*drawn_blocks(rng, 3), 1, 1, 1)

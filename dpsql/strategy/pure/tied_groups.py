@@ -17,6 +17,7 @@ l f_j + (k - l) m_j, whose norms are never more than that, and are judged by the
 from __future__ import annotations
 
 import numpy as np
+from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.strategy.core.copies import spread
@@ -45,11 +46,10 @@ def plan_pure_groups(
     most, limit = tied.most, min(tied.limit, g)
     ends = most * more, first + (most - 1) * more, limit * first, limit * first + (most - limit) * more
     Y = np.unique(np.concatenate(ends), axis=0).T
-    scale = float(np.abs(Y).max())
-    metric = np.linalg.inv(Y @ Y.T / scale**2)
+    metric = np.asarray(linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
     starts = [np.eye(d), low_rank.symmetric_root(metric, block.gram), cholesky(metric)]
     drafts: list[tuple[Floats, tuple[int, ...]]] = [(start, ()) for start in starts]
-    drafts += [(low_rank.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[:2]]
+    drafts += [(low_rank.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[1:2]]
     if in_blocks:
         found = norm_blocks.search(block.gram, Y, starts[:1], deadline, work)
         drafts.append((found.C, found.blocks if max(found.blocks) > 1 else ()))

@@ -1,7 +1,7 @@
 """How far one unit can move B x in L1, or by blocks of rows, where its contributions are too many to be listed.
 
-The norm of B c, the sum over blocks of rows of the largest entry (of all entries, where rows are single), is convex, and
-c is a sum of corners. So it is at most
+The norm of B c, the sum over blocks of rows of the largest entry (of all entries, where rows are single), is convex,
+and c is a sum of corners. So it is at most
 
 - of each source, its ``most`` longest columns of different classes: exact where no block has rows of two classes;
 - of units tied to the rows that they are counted by (``Tied``), at each number s of classes, the s longest columns of
