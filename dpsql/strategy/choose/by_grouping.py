@@ -46,7 +46,9 @@ def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Plann
         merged, classes = merge_cells(own)
         moved = sparse.csc_array(classes @ part.corners)
         units = Contributions(((told_apart(moved, part, moved),),), merged.span.shape[1])
-        found = plan(Workload(merged.span, merged.inner, units.columns, None, V.name, units=units), _SHARE / labels.size)
+        found = plan(
+            Workload(merged.span, merged.inner, units.columns, None, V.name, units=units), _SHARE / labels.size
+        )
         planned.append(found)
         lifted += [sparse.csr_array(piece.rows @ classes) for piece in found[0]]
     return joined_piece(V, planned, lifted, "laplace")

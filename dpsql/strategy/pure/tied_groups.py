@@ -7,8 +7,8 @@ s - 1 of them in one group. If every group is measured by itself by rows A, norm
     max of  k |A m_j|,  l |A f_j|,  (s - 1) max_i |A f_i| + |A (f_j + (k - s) m_j)|,
 
 which is convex in s, so that s = 1 and s = l decide. With counts n and d of rows and units, f = (1, 1), m = (1, 0), the
-rows a n and b (n - 2 d) move by (a + b) s + (a + b)(k - s) = (a + b) k at most, as much as n would alone: at
-a^3 : b^3 = 5 : 1 that is 0.62 of the least error of n and d side by side.
+units d and the further rows n - d are moved by s and by k - s at most: by k together, as far as the rows alone. For
+l = k groups that is an error of 3 k^2 a group in units of 2 / epsilon^2, where n and d side by side have 8 k^2.
 
 Rows are sought as elsewhere (``low_rank``, ``norm_blocks``) over the columns k m_j, f_j + (k - 1) m_j, l f_j and
 l f_j + (k - l) m_j, whose norms are never more than that, and are judged by the maximum.
