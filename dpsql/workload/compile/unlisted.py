@@ -54,8 +54,9 @@ def bounded_norm(
     """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
     In place of L1 by ``blocks`` of rows, if any. For c what one unit can change of the sources ``parts``, of two that
-    are ``tied`` less than of both apart. Cost: the norms of all columns, products of those of all sources but the widest of single corners, and the sizes; above a few
-    thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
+    are ``tied`` less than of both apart. Cost: the norms of all columns, products of those of all sources but the
+    widest of single corners, and the sizes; above a few thousand columns or 100,000 sizes the squared sum of the norms
+    that count, of each source the longest.
     """
     exact = _tied_apart(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
     if exact is not None:

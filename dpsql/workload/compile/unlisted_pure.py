@@ -92,8 +92,8 @@ def _norms(held: Sparse, owner: Ints) -> Ints:
 
 def _farthest(held: Sparse, part: Part, owner: Ints) -> int:
     """What no sum of columns of ``held`` exceeds, each of another class."""
-    longest = np.sort(part.longest(_norms(held, owner)))[::-1][: part.most]
-    return part.times * sum(longest.tolist())
+    longest: list[int] = np.sort(part.longest(_norms(held, owner)))[::-1][: part.most].tolist()
+    return part.times * sum(longest)
 
 
 def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
