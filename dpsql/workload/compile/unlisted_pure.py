@@ -30,7 +30,7 @@ from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 
 _ENTRIES = 2**25  # of what all corners move, up to which it is written out
-_ROW_PARTS = 16  # of the rows that are looked at one by one
+_ROW_PARTS = 8  # of the rows that are looked at one by one
 _COLUMNS = 1_500  # of what a part of the rows tells apart, up to which it is looked at
 
 
@@ -124,7 +124,8 @@ def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
 
 def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
     """The sum over parts of the rows that share no entry of ``mixing``; None where none is better by itself."""
-    label, rows = _row_parts(mixing, owner), [sparse.csr_array(of_source) for of_source in moved]
+    rows = [sparse.csr_array(of_source) for of_source in moved]
+    label = _row_parts(mixing, owner, sum(np.diff(of_source.indptr) for of_source in rows))
     rest, total = np.zeros(label.size, dtype=bool), 0
     for one in range(int(label.max(initial=-1)) + 1):
         mine = label == one
@@ -141,19 +142,19 @@ def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part]
     return total + sum(_farthest(held, part, owner[rest]) for held, part in zip(left, parts, strict=True))
 
 
-def _row_parts(mixing: Matrix, owner: Ints) -> Ints:
-    """Numbers of the parts (p,): rows of one block, or with an entry in one column, are together; the last are others.
+def _row_parts(mixing: Matrix, owner: Ints, entries: Ints) -> Ints:
+    """Numbers of the parts (p,): rows of one block, or with an entry in one column, are together.
 
-    Of many the largest are told apart.
+    Of many those are told apart that most corners move, by the ``entries`` of each row: others are the last.
     """
-    entries = sparse.coo_array(mixing)
+    held = sparse.coo_array(mixing)
     p, count = mixing.shape[0], int(owner.max(initial=-1)) + 1
     size = count + mixing.shape[1]
     graph = sparse.coo_array(
-        (np.ones(entries.row.size, dtype=np.int8), (owner[entries.row], count + entries.col)), shape=(size, size)
+        (np.ones(held.row.size, dtype=np.int8), (owner[held.row], count + held.col)), shape=(size, size)
     )
     label = np.unique(connected_components(graph, directed=False)[1][owner], return_inverse=True)[1].reshape(p)
-    largest = np.argsort(-np.bincount(label), kind="stable")
+    largest = np.argsort(-np.bincount(label, weights=entries), kind="stable")
     rank = np.empty(largest.size, dtype=np.int64)
     rank[largest] = np.arange(largest.size)
     return np.minimum(rank[label], _ROW_PARTS - 1)
