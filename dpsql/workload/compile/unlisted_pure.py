@@ -125,7 +125,8 @@ def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
 def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
     """The sum over parts of the rows that share no entry of ``mixing``; None where none is better by itself."""
     rows = [sparse.csr_array(of_source) for of_source in moved]
-    label = _row_parts(mixing, owner, sum(np.diff(of_source.indptr) for of_source in rows))
+    entries = np.stack([np.diff(of_source.indptr) for of_source in rows])
+    label = _row_parts(mixing, owner, np.asarray(entries.sum(axis=0)))
     rest, total = np.zeros(label.size, dtype=bool), 0
     for one in range(int(label.max(initial=-1)) + 1):
         mine = label == one
