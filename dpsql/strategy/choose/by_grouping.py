@@ -21,7 +21,7 @@ from dpsql.workload.compile.unlisted_pure import told_apart
 from dpsql.workload.families.contributions import Contributions, Part
 from dpsql.workload.families.matrix import Workload
 
-_GROUPINGS = 12
+_GROUPINGS, _QUERIES = 12, 1500  # that are planned so: a joint reconstruction takes long
 _SHARE = 0.3  # of the work, which groupings have together: they are smaller than the whole
 
 Planned = tuple[tuple[Piece, ...], float]
@@ -34,7 +34,7 @@ def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Plann
     """
     diagonal = V.inner.diagonal()
     labels: Ints = np.zeros(0, dtype=np.int64) if V.groups is None else np.unique(V.groups)
-    if diagonal is None or not 1 < labels.size <= _GROUPINGS:
+    if diagonal is None or not 1 < labels.size <= _GROUPINGS or diagonal.size > _QUERIES:
         return None
     planned: list[Planned] = []
     lifted: list[Csr] = []

@@ -11,6 +11,7 @@ bounds the teams together from below. Different kinds of unit are problems of th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -211,8 +212,9 @@ class _Planner:
             found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
             halved = self._halved(source)
             found += [halved] if halved is not None else []
-            grouped = by_grouping(self._only([source], single=True), source.part, self._grouping)
-            found += [self._held(*grouped, source.part)] if grouped is not None else []
+            with contextlib.suppress(DataError):  # a grouping may be too large
+                grouped = by_grouping(self._only([source], single=True), source.part, self._grouping)
+                found += [self._held(*grouped, source.part)] if grouped is not None else []
         return min(found, key=lambda team: team.error)
 
     def _held(self, piece: Piece, error: float, part: Part) -> _Team:

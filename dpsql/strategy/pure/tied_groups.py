@@ -46,6 +46,8 @@ def plan_pure_groups(
     most, limit = tied.most, min(tied.limit, g)
     ends = most * more, first + (most - 1) * more, limit * first, limit * first + (most - limit) * more
     Y = np.unique(np.concatenate(ends), axis=0).T
+    if np.linalg.matrix_rank(Y) < d:
+        return None
     metric = np.asarray(linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
     starts = [np.eye(d), low_rank.symmetric_root(metric, block.gram), cholesky(metric)]
     drafts: list[tuple[Floats, tuple[int, ...]]] = [(start, ()) for start in starts]
