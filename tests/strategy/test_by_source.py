@@ -12,7 +12,7 @@ from dpsql import strategy
 from dpsql.strategy.choose import by_source, task
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.workload.families import contributions
-from dpsql.workload.families.contributions import Contributions, Part
+from dpsql.workload.families.contributions import Contributions, Part, Tied
 from dpsql.workload.families.matrix import Workload
 
 
@@ -268,3 +268,54 @@ def test_of_pure_noise_the_other_norm_is_bounded(monkeypatch: pytest.MonkeyPatch
     moved = found.matrix() @ every / W.units.common
     assert np.abs(moved).sum(axis=0).max() <= found.l1
     assert (moved**2).sum(axis=0).max() <= found.l2_squared == found.l1**2
+
+
+def groups_of_rows(groups: int, rows: int) -> Workload:
+    """COUNT(*) and COUNT(DISTINCT unit) by groups, the unit tied to its rows."""
+    eye = np.eye(groups, dtype=np.int64)
+    more, once = np.concatenate([eye, eye * 0]), np.concatenate([eye * 0, eye])
+    tied = Tied(sparse.csc_array(more + once), sparse.csc_array(more), np.arange(groups), rows)
+    parts = Part(sparse.csc_array(more), rows, 1), Part(sparse.csc_array(once), 1, min(rows, groups))
+    units = Contributions((parts,), 2 * groups, {0: tied})
+    n = 2 * groups
+    return Workload.from_rows(np.eye(n, dtype=np.int64), [1.0] * n, contributions=units.columns, units=units)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "pure"])
+def test_rows_and_units_of_groups_have_the_closed_form(noise: str) -> None:
+    """Measured are units and further rows of each of 12 groups: see ``dpsql.strategy.pure.tied_groups``."""
+    W = groups_of_rows(12, 12)
+    found = strategy.select(W, noise)
+    expected = 3 * 12 * 12**2
+    assert found.method == by_source.METHOD
+    assert 0.999 * expected <= found.expected <= 1.005 * expected
+    assert found.l1 == sensitivity_of_integers(found, W)
+
+
+def sensitivity_of_integers(found: strategy.MatrixStrategy, W: Workload) -> int:
+    """The largest change by a unit with one row in each group but one, by hand."""
+    assert W.units is not None
+    tied = W.units.tied[0]
+    B, sizes = found.matrix().astype(np.int64), found.blocks or (1,) * found.matrix().shape[0]
+    first, more = tied.first.toarray(), tied.more.toarray()
+    every = [more * tied.most]
+    for s in range(1, tied.limit + 1):
+        one = first[:, :s].sum(axis=1, keepdims=True)
+        every += [one, one + (tied.most - s) * more[:, :1]]
+    moved = abs(B @ np.concatenate(every, axis=1))
+    return int(np.maximum.reduceat(moved, np.cumsum([0, *sizes[:-1]]), axis=0).sum(axis=0).max())
+
+
+def test_groupings_are_planned_apart_where_rows_are() -> None:
+    """Twelve rows in twelve months and any of six wards: by month in one block, by ward twelve times one of them."""
+    months, wards = np.eye(12, dtype=np.int64), np.eye(6, dtype=np.int64)
+    rows = np.concatenate([np.kron(months, np.ones((1, 6))), np.kron(np.ones((1, 12)), wards)]).astype(np.int64)
+    held = Part(sparse.csc_array(np.eye(72, dtype=np.int64)), 1, 12, np.repeat(np.arange(12), 6))
+    units = Contributions(((held,),), 72)
+    groups = np.repeat([0, 1], [12, 6])
+    W = Workload.from_rows(rows, [1.0] * 18, groups=groups, contributions=units.columns, units=units)
+    found = strategy.select(W, "pure")
+    single = strategy.select(W, "laplace")
+    # Of the months alone 303.5 in blocks, of the wards 6 x 12^2; at first all were counted twelve times: 9,550.
+    assert found.expected <= 1.005 * (303.5 ** (1 / 3) + 864 ** (1 / 3)) ** 3
+    assert found.expected < single.expected < 0.5 * 9_550

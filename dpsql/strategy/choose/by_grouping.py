@@ -21,19 +21,20 @@ from dpsql.workload.compile.unlisted_pure import told_apart
 from dpsql.workload.families.contributions import Contributions, Part
 from dpsql.workload.families.matrix import Workload
 
-_GROUPINGS = 12
+_GROUPINGS, _QUERIES = 12, 1500  # that are planned so: a joint reconstruction takes long
+_SHARE = 0.3  # of the work, which groupings have together: they are smaller than the whole
 
 Planned = tuple[tuple[Piece, ...], float]
 
 
-def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Planned | None]) -> tuple[Piece, float] | None:
+def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Planned]) -> tuple[Piece, float] | None:
     """(one piece for all queries of V, its error) of sensitivity 1 to what a unit changes by ``part``; else None.
 
     ``plan``: of a workload over what a unit changes of it, its units, and a share of the work.
     """
     diagonal = V.inner.diagonal()
     labels: Ints = np.zeros(0, dtype=np.int64) if V.groups is None else np.unique(V.groups)
-    if diagonal is None or not 1 < labels.size <= _GROUPINGS:
+    if diagonal is None or not 1 < labels.size <= _GROUPINGS or diagonal.size > _QUERIES:
         return None
     planned: list[Planned] = []
     lifted: list[Csr] = []
@@ -45,9 +46,9 @@ def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Plann
         merged, classes = merge_cells(own)
         moved = sparse.csc_array(classes @ part.corners)
         units = Contributions(((told_apart(moved, part, moved),),), merged.span.shape[1])
-        found = plan(Workload(merged.span, merged.inner, units.columns, None, V.name, units=units), 1.0 / labels.size)
-        if found is None:
-            return None
+        found = plan(
+            Workload(merged.span, merged.inner, units.columns, None, V.name, units=units), _SHARE / labels.size
+        )
         planned.append(found)
         lifted += [sparse.csr_array(piece.rows @ classes) for piece in found[0]]
     return joined_piece(V, planned, lifted, "laplace")

@@ -11,6 +11,7 @@ bounds the teams together from below. Different kinds of unit are problems of th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +52,7 @@ from dpsql.strategy.gaussian.alike_patterns import solve_alike_patterns
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.halves import halves
 from dpsql.strategy.pure.tied_groups import plan_pure_groups
-from dpsql.workload.compile.unlisted import longest_by_products, longest_sum, reach_tied
+from dpsql.workload.compile.unlisted import bounded_norm, longest_by_products, longest_sum, reach_tied
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
 from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.matrix import Workload
@@ -69,6 +70,7 @@ _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
 _WRITTEN_OUT = 2**25  # entries of what all corners move of a strategy
 _SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
+_ROUNDED = 2**30  # of the largest entry, where integers say how far a unit moves them
 _LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
 
 
@@ -220,9 +222,17 @@ class _Planner:
             found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
             halved = self._halved(source)
             found += [halved] if halved is not None else []
-            grouped = by_grouping(self._only([source], single=True), source.part, self._grouping)
-            found += [_Team((grouped[0],), grouped[1], 0.0, None)] if grouped is not None else []
+            with contextlib.suppress(DataError):  # a grouping may be too large
+                grouped = by_grouping(self._only([source], single=True), source.part, self._grouping)
+                found += [self._held(*grouped, source.part)] if grouped is not None else []
         return min(found, key=lambda team: team.error)
+
+    def _held(self, piece: Piece, error: float, part: Part) -> _Team:
+        """A piece, and its ``error`` at sensitivity 1, at the sensitivity that it is known to have."""
+        scale = float(np.abs(piece.root).max()) / _ROUNDED
+        mixing = np.rint(piece.root / scale).astype(np.int64)
+        far = bounded_norm(1, mixing, piece.rows, [part], None, piece.blocks) * scale / self.common
+        return _Team(_scaled((piece,), 1.0 / far), error * far**2, 0.0, None)
 
     def _grouping(self, V: Workload, share: float) -> tuple[tuple[Piece, ...], float]:
         """The best for one grouping of a source, as it is seen there."""

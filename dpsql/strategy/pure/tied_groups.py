@@ -7,8 +7,8 @@ s - 1 of them in one group. If every group is measured by itself by rows A, norm
     max of  k |A m_j|,  l |A f_j|,  (s - 1) max_i |A f_i| + |A (f_j + (k - s) m_j)|,
 
 which is convex in s, so that s = 1 and s = l decide. With counts n and d of rows and units, f = (1, 1), m = (1, 0), the
-rows a n and b (n - 2 d) move by (a + b) s + (a + b)(k - s) = (a + b) k at most, as much as n would alone: at
-a^3 : b^3 = 5 : 1 that is 0.62 of the least error of n and d side by side.
+units d and the further rows n - d are moved by s and by k - s at most: by k together, as far as the rows alone. For
+l = k groups that is an error of 3 k^2 a group in units of 2 / epsilon^2, where n and d side by side have 8 k^2.
 
 Rows are sought as elsewhere (``low_rank``, ``norm_blocks``) over the columns k m_j, f_j + (k - 1) m_j, l f_j and
 l f_j + (k - l) m_j, whose norms are never more than that, and are judged by the maximum.
@@ -17,6 +17,7 @@ l f_j + (k - l) m_j, whose norms are never more than that, and are judged by the
 from __future__ import annotations
 
 import numpy as np
+from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.strategy.core.copies import spread
@@ -45,11 +46,12 @@ def plan_pure_groups(
     most, limit = tied.most, min(tied.limit, g)
     ends = most * more, first + (most - 1) * more, limit * first, limit * first + (most - limit) * more
     Y = np.unique(np.concatenate(ends), axis=0).T
-    scale = float(np.abs(Y).max())
-    metric = np.linalg.inv(Y @ Y.T / scale**2)
+    if np.linalg.matrix_rank(Y) < d:
+        return None
+    metric = np.asarray(linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
     starts = [np.eye(d), low_rank.symmetric_root(metric, block.gram), cholesky(metric)]
     drafts: list[tuple[Floats, tuple[int, ...]]] = [(start, ()) for start in starts]
-    drafts += [(low_rank.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[:2]]
+    drafts += [(low_rank.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[1:2]]
     if in_blocks:
         found = norm_blocks.search(block.gram, Y, starts[:1], deadline, work)
         drafts.append((found.C, found.blocks if max(found.blocks) > 1 else ()))

@@ -55,12 +55,12 @@ def bounded_norm(
     patterns: Sequence[Patterns] = (),
     blocks: Sequence[int] = (),
 ) -> int:
-    """What no L1 (``order`` 1; by ``blocks``, if any) or squared L2 norm (2) of mixing @ basis @ c exceeds, in integers.
+    """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
-    For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart, and of
-    some that count units over the same rows one of their ``patterns``. Cost: the
-    norms of all columns, products of those of all sources but the widest of single corners, and the sizes; above a few
-    thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
+    In place of L1 by ``blocks`` of rows, if any. For c what one unit can change of the sources ``parts``, of two that
+    are ``tied`` less than of both apart, and of some that count units over the same rows one of their ``patterns``.
+    Cost: the norms of all columns, products of those of all sources but the widest of single corners, and the sizes;
+    above a few thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
     """
     exact = _tied_apart(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
     if exact is not None:
@@ -369,7 +369,9 @@ def _by_few_products(mixing: Matrix, held: Sequence[_Source]) -> float:
     own = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes, strict=True)]
     for source, mine in zip(held, own, strict=True):
         largest = others[:, mine].max(axis=1).toarray().ravel()
-        row += np.minimum(others[:, mine].sum(axis=1), source.limit * largest)
+        more = np.full(row.size, source.limit)
+        more[mine] -= 1  # beside the column itself
+        row += np.minimum(others[:, mine].sum(axis=1), more * largest)
     total = 0
     for source, mine in zip(held, own, strict=True):
         ranked = source.part.longest(row[mine]) if source.labelled else row[mine]

@@ -1,7 +1,7 @@
 """How far one unit can move B x in L1, or by blocks of rows, where its contributions are too many to be listed.
 
-The norm of B c, the sum over blocks of rows of the largest entry (of all entries, where rows are single), is convex, and
-c is a sum of corners. So it is at most
+The norm of B c, the sum over blocks of rows of the largest entry (of all entries, where rows are single), is convex,
+and c is a sum of corners. So it is at most
 
 - of each source, its ``most`` longest columns of different classes: exact where no block has rows of two classes;
 - of units tied to the rows that they are counted by (``Tied``), at each number s of classes, the s longest columns of
@@ -30,7 +30,7 @@ from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 
 _ENTRIES = 2**25  # of what all corners move, up to which it is written out
-_ROW_PARTS = 16  # of the rows that are looked at one by one
+_ROW_PARTS = 8  # of the rows that are looked at one by one
 _COLUMNS = 1_500  # of what a part of the rows tells apart, up to which it is looked at
 
 
@@ -92,8 +92,8 @@ def _norms(held: Sparse, owner: Ints) -> Ints:
 
 def _farthest(held: Sparse, part: Part, owner: Ints) -> int:
     """What no sum of columns of ``held`` exceeds, each of another class."""
-    longest = np.sort(part.longest(_norms(held, owner)))[::-1][: part.most]
-    return part.times * sum(longest.tolist())
+    longest: list[int] = np.sort(part.longest(_norms(held, owner)))[::-1][: part.most].tolist()
+    return part.times * sum(longest)
 
 
 def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
@@ -124,7 +124,9 @@ def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
 
 def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
     """The sum over parts of the rows that share no entry of ``mixing``; None where none is better by itself."""
-    label, rows = _row_parts(mixing, owner), [sparse.csr_array(of_source) for of_source in moved]
+    rows = [sparse.csr_array(of_source) for of_source in moved]
+    entries = np.stack([np.diff(of_source.indptr) for of_source in rows])
+    label = _row_parts(mixing, owner, np.asarray(entries.sum(axis=0)))
     rest, total = np.zeros(label.size, dtype=bool), 0
     for one in range(int(label.max(initial=-1)) + 1):
         mine = label == one
@@ -141,19 +143,19 @@ def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part]
     return total + sum(_farthest(held, part, owner[rest]) for held, part in zip(left, parts, strict=True))
 
 
-def _row_parts(mixing: Matrix, owner: Ints) -> Ints:
-    """Numbers of the parts (p,): rows of one block, or with an entry in one column, are together; the last are others.
+def _row_parts(mixing: Matrix, owner: Ints, entries: Ints) -> Ints:
+    """Numbers of the parts (p,): rows of one block, or with an entry in one column, are together.
 
-    Of many the largest are told apart.
+    Of many those are told apart that most corners move, by the ``entries`` of each row: others are the last.
     """
-    entries = sparse.coo_array(mixing)
+    held = sparse.coo_array(mixing)
     p, count = mixing.shape[0], int(owner.max(initial=-1)) + 1
     size = count + mixing.shape[1]
     graph = sparse.coo_array(
-        (np.ones(entries.row.size, dtype=np.int8), (owner[entries.row], count + entries.col)), shape=(size, size)
+        (np.ones(held.row.size, dtype=np.int8), (owner[held.row], count + held.col)), shape=(size, size)
     )
     label = np.unique(connected_components(graph, directed=False)[1][owner], return_inverse=True)[1].reshape(p)
-    largest = np.argsort(-np.bincount(label), kind="stable")
+    largest = np.argsort(-np.bincount(label, weights=entries), kind="stable")
     rank = np.empty(largest.size, dtype=np.int64)
     rank[largest] = np.arange(largest.size)
     return np.minimum(rank[label], _ROW_PARTS - 1)
