@@ -43,6 +43,8 @@ BATCHES = {
     "rows alike": "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY ward; "
     "SELECT COUNT(DISTINCT patient), COUNT(*) FILTER (WHERE day > 1) FROM visits",
     "closed": counts("", "ward", "day") + "; SELECT COUNT(*) FROM visits",
+    "one, and joined rows": "SELECT sex, age > 4, COUNT(*) FROM visits JOIN patients USING (patient) GROUP BY 1, 2; "
+    + counts("age > 4", rows="visits JOIN patients USING (patient)"),
     "rows in groups": counts("ward, day", "day") + "; SELECT ward, COUNT(*) FROM visits WHERE cost > 0 GROUP BY ward",
 }
 
@@ -95,7 +97,7 @@ def keeps_within(world: World, batch: Compiled, tables: int) -> bool:
 
 
 @pytest.mark.parametrize(("name", "most"), list(itertools.product(BATCHES, (1, 2, 3))))
-@pytest.mark.few("crossed-2", "joined-2", "rows alike-2", "rows in groups-3")
+@pytest.mark.few("crossed-2", "joined-2", "rows alike-2", "rows in groups-3", "one, and joined rows-2")
 def test_a_unit_adds_a_union_of_what_so_many_rows_add(world: World, tmp_path: Path, name: str, most: int) -> None:
     assert keeps_within(world, compiled(world, tmp_path, name, most), 4)
 

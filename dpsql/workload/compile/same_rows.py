@@ -42,7 +42,7 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
             for one in rest[1:]:
                 same += [one] if all(_alike(one, other) for other in same) else []
             beside = [one for one in mates if _are_rows(one) and all(_alike(one, other) for other in same)]
-            together = _together(same, beside) if len(same) > 1 else None
+            together = _together(same, beside) if len(same) > 1 or any(one.tie is None for one in beside) else None
             if together is not None:
                 held = [id(one) for one in together.all]
                 found = [replace(one, together=together) if id(one) in held else one for one in found]
@@ -55,7 +55,7 @@ def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None
     cells = _columns([*same, rows[0]], rows=True) if rows else None
     if cells is not None and cells.shape[1] <= _MOST_ROWS:
         return Together(tuple(same), cells, rows[0])
-    cells = _columns(same)
+    cells = _columns(same) if len(same) > 1 else None
     return None if cells is None else Together(tuple(same), cells)
 
 
