@@ -70,7 +70,7 @@ def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> N
 
 
 def any_row_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first, of: (rows, list(first)))
+    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first: (rows, list(first)))
 
 
 def other_cells_first(patch: pytest.MonkeyPatch) -> None:

@@ -145,20 +145,13 @@ def ordered_by_its_own(patch: pytest.MonkeyPatch) -> None:
     real = from_sql._truncated
 
     def changed(rows, names, first, limit, *beside):  # type: ignore[no-untyped-def]
-        return real(rows, names, [*first, from_sql.tree.Name(own[-1])], limit, *beside)
-
-    rows_of, own = reading.rows_of, [""]
-
-    def noted(*given, **named):  # type: ignore[no-untyped-def]
-        own.append(named["own"])
-        return rows_of(*given, **named)
+        return real(rows, names, [*first, *map(from_sql.tree.Name, beside[1:])], limit, *beside)
 
     patch.setattr(from_sql, "_truncated", changed)
-    patch.setattr(reading, "rows_of", noted)
 
 
 def any_row_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first, of: (rows, list(first)))
+    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first: (rows, list(first)))
 
 
 def other_columns_first(patch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ either no row is joined, or every scan reads the same columns of the rows that a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -116,7 +117,9 @@ def _columns(layouts: Sequence[Layout], rows: bool = False) -> Ints | None:
         ends.append(np.where(cell >= 0, layout.entry[0, cell], -1))
     found = np.unique(np.stack(ends), axis=1)
     found = found[:, (found >= 0).any(axis=0)]
-    return found if found.shape[1] <= _MOST_COLUMNS else None
+    # A column has one number, by the place of each of its entries.
+    numbers = math.prod(np.unique(layout.entry[0]).size + 1 for layout in layouts)
+    return found if found.shape[1] <= _MOST_COLUMNS and numbers < 2**62 else None
 
 
 def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | None:
