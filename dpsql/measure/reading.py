@@ -141,7 +141,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         if layout.together is not None and _mates(layout):
             number, own = counted_together(layout)
             held = (("a0", own),) if source.distinct else held
-            if layout.together.cut or not source.distinct:
+            if layout.together.cuts(layout.table) or not source.distinct:
                 found, cells = number, layout.together.cells.shape[1]
         rows = rows_of(
             *(source, used, held),
@@ -233,7 +233,7 @@ def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
 def _mates(layout: Layout) -> tuple[Layout, ...]:
     """All that count units over the same rows where what a scan keeps, finds or counts has to be the same in each."""
     together = layout.together
-    if together is None or (layout.source.distinct and not together.cut and not together.closed):
+    if together is None or (layout.source.distinct and not together.cuts(layout.table) and not together.closed):
         return ()
     return together.all
 

@@ -127,7 +127,7 @@ def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> N
 
 
 def each_keeps_its_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layouts.Together, "cut", False)
+    patch.setattr(layouts.Together, "cuts", lambda together, table: False)
 
 
 def by_its_own_columns(patch: pytest.MonkeyPatch) -> None:

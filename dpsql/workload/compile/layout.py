@@ -56,6 +56,11 @@ class Together:
         source = self.layouts[0].source
         return bool(source.joins) or self.cells.shape[1] > source.limit
 
+    def cuts(self, table: str) -> bool:
+        """``cut``, for a count to which it makes a difference what is kept: not one of all columns in one group."""
+        place = [layout.table for layout in self.all].index(table)
+        return self.cut and (bool(self.layouts[0].source.joins) or np.unique(self.cells[place]).size > 1)
+
     @property
     def closed(self) -> bool:
         """Whether a row may have no region on an axis of one of them, so that no other counts its unit."""
