@@ -117,9 +117,11 @@ def _columns(layouts: Sequence[Layout], rows: bool = False) -> Ints | None:
         ends.append(np.where(cell >= 0, layout.entry[0, cell], -1))
     found = np.unique(np.stack(ends), axis=1)
     found = found[:, (found >= 0).any(axis=0)]
-    # A column has one number, by the place of each of its entries.
-    numbers = math.prod(np.unique(layout.entry[0]).size + 1 for layout in layouts)
-    return found if found.shape[1] <= _MOST_COLUMNS and numbers < 2**62 else None
+    # A column has one number, by the place of each of its entries; and each entry is to be in some column.
+    used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts]
+    whole = all(np.isin(*both).all() for both in zip(used, found, strict=True))
+    few = found.shape[1] <= _MOST_COLUMNS and math.prod(one.size + 2 for one in used) < 2**62
+    return found if whole and few else None
 
 
 def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | None:
