@@ -77,8 +77,6 @@ def rows_of(
     counted: tree.Test | None = None,
     cell: tree.Value | None = None,
     few: bool = False,
-    own: str = "",
-    together: Sequence[Column] = (),
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -90,9 +88,8 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts. ``own``: of a source that counts
-    units which of the columns, cells of several such sources, is its own; there are ``cells`` of such rows.
-    ``together``: of a source of rows the columns of these sources, where the unit's first row in each is kept first.
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts. With
+    ``cell`` a source that counts units keeps ``limit`` of these cells of a unit, and counts it in its own of each.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -103,7 +100,7 @@ def rows_of(
     if once:
         kept = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
         base, owner = values_of(once, base, owner, *kept), (UNIT, unit)
-    tied = tuple(together) if cell is None else ((CELL, cell),)
+    tied = () if cell is None else ((CELL, cell),)
     rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps), *tied), base)
     held = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
     first: list[tree.Node] = []
@@ -117,23 +114,22 @@ def rows_of(
         rows = _capped(rows, held, first, cap)
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
-        owned = [
-            (name, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")) for name in names
-        ]
-        rows = Select(((UNIT, unit), *owned), rows, group_by=1 + len(names))
+        (name,) = names
+        of = [CELL, name] if tied else [name]
+        alone = [(one, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(one), "BIGINT")) for one in of]
+        rows = Select(((UNIT, unit), *alone), rows, group_by=1 + len(of))
         if cells is None or cells > source.limit:
-            nowhere = [tree.Compared(tree.Name(name), "<", tree.whole(0)) for name in names]
-            last = nowhere if len(names) == 1 else [tree.Every(tuple(nowhere))]
-            rows = _truncated(rows, names, last, source.limit, *([UNIT] if own else []))
-        return Select(((UNIT, unit), ("a0", tree.Name(own))), rows, group_by=2) if own else rows
+            first = [tree.Compared(tree.Name(of[0]), "<", tree.whole(0))]
+            rows = _truncated(rows, of[:1], first, source.limit, *([UNIT, name] if tied else []))
+        return Select(same(UNIT, name), rows, group_by=2) if tied else rows
     if public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
         return rows  # one for each unit
     elif cell is not None and cells == 1:
         first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
-    elif tied:
-        rows, first = _first_of_cells(rows, held, names, first, [name for name, _ in tied])
+    elif cell is not None:
+        rows, first = _first_of_cells(rows, held, names, first)
     if not few:
         rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
@@ -189,19 +185,15 @@ def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], l
 
 
 def _first_of_cells(
-    rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node], of: Sequence[str] = (CELL,)
+    rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node]
 ) -> tuple[Select, list[tree.Node]]:
     """The rows with what orders each unit's: 0 for the first in a cell of units, in the order in which the truncation
-    of a distinct source takes cells; else 1, or 2 for a row that no query counts. ``of``: the columns of the cell.
+    of a distinct source takes cells; else 1, or 2 for a row that no query counts.
     """
-    cells, unit = [tree.Name(name) for name in of], tree.Name(UNIT)
+    cell, unit = tree.Name(CELL), tree.Name(UNIT)
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, *cells), order))), rows)
-    inside: list[tree.Test] = [tree.Compared(cell, ">=", tree.whole(0)) for cell in cells]
-    known = (
-        tree.Compared(tree.Name(PLACE), "=", tree.whole(1)),
-        inside[0] if len(of) == 1 else tree.Some(tuple(inside)),
-    )
+    placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
+    known = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
     owned = tree.Every((*known, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
     later = (
         tree.whole(1)
@@ -210,7 +202,7 @@ def _first_of_cells(
     )
     ranked = Select((*same(UNIT, *held), (BEST, tree.CaseValue(((owned, tree.whole(0)),), later, "INTEGER"))), placed)
     leads = tree.Compared(tree.Name(BEST), "=", tree.whole(0))
-    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (_hash(UNIT, *of), *cells)]
+    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (_hash(UNIT, CELL), cell)]
     return ranked, [tree.Name(BEST), *by_cell]
 
 

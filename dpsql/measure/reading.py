@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
-from dpsql.measure.scan_sql import KEPT, columns_together, counted, each_value, region, row_columns, select_list, tells
+from dpsql.measure.scan_sql import KEPT, counted, counted_together, each_value, region, row_columns, select_list, tells
 from dpsql.policy.values import fold
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.caps import leave_few
@@ -137,15 +137,15 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
-        held, own, together = row_columns(whole), "", columns_together(layout) if _mates(layout) else ()
-        if layout.together is not None and together and source.distinct:
-            own = together[[mate.table for mate in layout.together.all].index(layout.table)][0]
-            held, together, cells = together, (), layout.together.cells.shape[1]
+        held = row_columns(whole)
+        if layout.together is not None and _mates(layout):
+            number, own = counted_together(layout)
+            held = (("a0", own),) if source.distinct else held
+            if layout.together.cuts(layout.table) or not source.distinct:
+                found, cells = number, layout.together.cells.shape[1]
         rows = rows_of(
             *(source, used, held),
             once=every,
-            own=own,
-            together=together,
             cells=cells,
             caps=caps,
             counted=matters,
@@ -231,9 +231,9 @@ def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
 
 
 def _mates(layout: Layout) -> tuple[Layout, ...]:
-    """All that count units over the same rows where what a scan keeps, or finds, has to be the same in each."""
+    """All that count units over the same rows where what a scan keeps, finds or counts has to be the same in each."""
     together = layout.together
-    if together is None or (layout.source.distinct and not together.cut):
+    if together is None or (layout.source.distinct and not together.cuts(layout.table) and not together.closed):
         return ()
     return together.all
 

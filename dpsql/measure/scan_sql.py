@@ -105,18 +105,29 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
 
 
-def columns_together(layout: Layout) -> tuple[Column, ...]:
-    """The entries of x in which a row is counted by each of ``layout.together``, as BIGINT.
+def counted_together(layout: Layout) -> tuple[tree.Value, tree.Value]:
+    """The column of ``layout.together`` that a row is in, a number from 0 on or -1, and its entry of x in ``layout``.
 
-    A row without a region on some axis of these has its unit counted in none.
+    Both BIGINT. A row without a region on some axis of these has its unit counted in none.
     """
     assert layout.together is not None  # noqa: S101 - asked before
     mates, T = layout.together.all, len(layout.together.layouts)
-    cells = [cell(mate, [region(axis, mate.values) for axis in mate.cells.axes]) for mate in mates]
     closed = {is_inside(axis, mate.values): None for mate in mates for axis in mate.cells.axes if not is_total(axis)}
     inside = tree.Every(tuple(closed))
-    held = [_when(inside, value, _long(-1)) if closed and at < T else value for at, value in enumerate(cells)]
-    return tuple((f"j{number}", value) for number, value in enumerate(held))
+    number: tree.Value = _long(-1)
+    radix = 1
+    for place, mate in enumerate(mates):
+        assert isinstance(mate.cells, Cells)  # noqa: S101 - as it was found
+        used = np.unique(mate.entry[0][mate.entry[0] >= 0])
+        digit = np.where(mate.entry[0] >= 0, (np.searchsorted(used, mate.entry[0]) + 1) * radix, -1)
+        term = _walk(mate.cells, digit, [region(axis, mate.values) for axis in mate.cells.axes])
+        term = tree.bare("greatest", term, _long(0))
+        number = tree.bare("+", number, _when(inside, term, _long(0)) if closed and place < T else term)
+        radix *= used.size + 1
+    own = (
+        cell(layout, [region(axis, layout.values) for axis in layout.cells.axes]) if layout.source.distinct else number
+    )
+    return number, _when(inside, own, _long(-1)) if closed else own
 
 
 def each_value(each: Each) -> tree.Stored:

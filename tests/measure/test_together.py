@@ -43,6 +43,8 @@ BATCHES = {
     "rows alike": "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY ward; "
     "SELECT COUNT(DISTINCT patient), COUNT(*) FILTER (WHERE day > 1) FROM visits",
     "closed": counts("", "ward", "day") + "; SELECT COUNT(*) FROM visits",
+    "one, and joined rows": "SELECT sex, age > 4, COUNT(*) FROM visits JOIN patients USING (patient) GROUP BY 1, 2; "
+    + counts("age > 4", rows="visits JOIN patients USING (patient)"),
     "rows in groups": counts("ward, day", "day") + "; SELECT ward, COUNT(*) FROM visits WHERE cost > 0 GROUP BY ward",
 }
 
@@ -95,7 +97,7 @@ def keeps_within(world: World, batch: Compiled, tables: int) -> bool:
 
 
 @pytest.mark.parametrize(("name", "most"), list(itertools.product(BATCHES, (1, 2, 3))))
-@pytest.mark.few("crossed-2", "joined-2", "rows alike-2", "rows in groups-3")
+@pytest.mark.few("crossed-2", "joined-2", "rows alike-2", "rows in groups-3", "one, and joined rows-2")
 def test_a_unit_adds_a_union_of_what_so_many_rows_add(world: World, tmp_path: Path, name: str, most: int) -> None:
     assert keeps_within(world, compiled(world, tmp_path, name, most), 4)
 
@@ -125,7 +127,7 @@ def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> N
 
 
 def each_keeps_its_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layouts.Together, "cut", False)
+    patch.setattr(layouts.Together, "cuts", lambda together, table: False)
 
 
 def by_its_own_columns(patch: pytest.MonkeyPatch) -> None:
@@ -143,20 +145,13 @@ def ordered_by_its_own(patch: pytest.MonkeyPatch) -> None:
     real = from_sql._truncated
 
     def changed(rows, names, first, limit, *beside):  # type: ignore[no-untyped-def]
-        return real(rows, names, [*first, from_sql.tree.Name(own[-1])], limit, *beside)
-
-    rows_of, own = reading.rows_of, [""]
-
-    def noted(*given, **named):  # type: ignore[no-untyped-def]
-        own.append(named["own"])
-        return rows_of(*given, **named)
+        return real(rows, names, [*first, *map(from_sql.tree.Name, beside[1:])], limit, *beside)
 
     patch.setattr(from_sql, "_truncated", changed)
-    patch.setattr(reading, "rows_of", noted)
 
 
 def any_row_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first, of: (rows, list(first)))
+    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first: (rows, list(first)))
 
 
 def other_columns_first(patch: pytest.MonkeyPatch) -> None:

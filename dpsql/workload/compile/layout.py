@@ -52,10 +52,19 @@ class Together:
 
     @property
     def cut(self) -> bool:
-        """Whether scans have to agree on what they keep of a unit, on what they find for its rows, or which count."""
+        """Whether scans have to agree on what they keep of a unit, or on what they find for its rows."""
         source = self.layouts[0].source
-        closed = not all(is_total(axis) for layout in self.all for axis in layout.cells.axes)
-        return closed or bool(source.joins) or self.cells.shape[1] > source.limit
+        return bool(source.joins) or self.cells.shape[1] > source.limit
+
+    def cuts(self, table: str) -> bool:
+        """``cut``, for a count to which it makes a difference what is kept: not one of all columns in one group."""
+        place = [layout.table for layout in self.all].index(table)
+        return self.cut and (bool(self.layouts[0].source.joins) or np.unique(self.cells[place]).size > 1)
+
+    @property
+    def closed(self) -> bool:
+        """Whether a row may have no region on an axis of one of them, so that no other counts its unit."""
+        return not all(is_total(axis) for layout in self.all for axis in layout.cells.axes)
 
 
 @dataclass(frozen=True)

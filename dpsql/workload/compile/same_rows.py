@@ -15,6 +15,7 @@ either no row is joined, or every scan reads the same columns of the rows that a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -42,7 +43,7 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
             for one in rest[1:]:
                 same += [one] if all(_alike(one, other) for other in same) else []
             beside = [one for one in mates if _are_rows(one) and all(_alike(one, other) for other in same)]
-            together = _together(same, beside) if len(same) > 1 else None
+            together = _together(same, beside) if len(same) > 1 or any(one.tie is None for one in beside) else None
             if together is not None:
                 held = [id(one) for one in together.all]
                 found = [replace(one, together=together) if id(one) in held else one for one in found]
@@ -55,7 +56,7 @@ def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None
     cells = _columns([*same, rows[0]], rows=True) if rows else None
     if cells is not None and cells.shape[1] <= _MOST_ROWS:
         return Together(tuple(same), cells, rows[0])
-    cells = _columns(same)
+    cells = _columns(same) if len(same) > 1 else None
     return None if cells is None else Together(tuple(same), cells)
 
 
@@ -116,7 +117,11 @@ def _columns(layouts: Sequence[Layout], rows: bool = False) -> Ints | None:
         ends.append(np.where(cell >= 0, layout.entry[0, cell], -1))
     found = np.unique(np.stack(ends), axis=1)
     found = found[:, (found >= 0).any(axis=0)]
-    return found if found.shape[1] <= _MOST_COLUMNS else None
+    # A column has one number, by the place of each of its entries; and each entry is to be in some column.
+    used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts]
+    whole = all(np.isin(*both).all() for both in zip(used, found, strict=True))
+    few = found.shape[1] <= _MOST_COLUMNS and math.prod(one.size + 2 for one in used) < 2**62
+    return found if whole and few else None
 
 
 def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | None:
