@@ -203,6 +203,38 @@ def test_groups_that_are_alike_are_planned_without_a_list(
     assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
 
 
+APART = {
+    **{name: (batch, {"visits": most}) for name, (batch, most, _) in ALIKE.items()},
+    "day and ward": (
+        "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(*) FROM visits GROUP BY 1",
+        {"visits": 3},
+    ),
+    "two counts of units": (
+        "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
+        {"visits": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.few("sums", "day and ward")
+def test_pure_plans_without_a_list_hold_what_persons_move(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    batch, most = APART[name]
+    caps = ((1, None, "day"),) if name == "day and ward" else ()
+    ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), **most}, caps)
+    for module in (contributions, by_source):
+        monkeypatch.setattr(module, "MOST_LISTED", 10)
+    plan = planned(world, ask, "laplace", tmp_path)
+    assert plan is not None
+    assert isinstance(plan.compiled, Compiled)
+    assert not plan.compiled.units.listable
+    found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
+    assert ratio(plan, found) == 1.0
+    assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
+
+
 # Units counted in several ways over the same rows, and such rows.
 TOGETHER = {
     "all": (
@@ -228,22 +260,10 @@ TOGETHER = {
         "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
         "SELECT COUNT(DISTINCT patient) FROM visits",
         2,
-
-
-APART = {
-    **{name: (batch, {"visits": most}) for name, (batch, most, _) in ALIKE.items()},
-    "day and ward": (
-        "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(*) FROM visits GROUP BY 1",
-        {"visits": 3},
-    ),
-    "two counts of units": (
-        "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
-        {"visits": 3},
     ),
 }
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", TOGETHER)
 @pytest.mark.few("rows-True", "rows-False", "nested-False")
@@ -271,24 +291,6 @@ def test_counts_over_the_same_rows_move_as_claimed(
     assert plan.strategy.lower_bound is not None
     assert plan.strategy.lower_bound <= true.upper * (1 + 1e-9)
     assert true.lower * (1 - 1e-9) <= plan.strategy.expected <= true.upper * max(far, 1.005)
-=======
-@pytest.mark.parametrize("name", APART)
-@pytest.mark.few("sums", "day and ward")
-def test_pure_plans_without_a_list_hold_what_persons_move(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    batch, most = APART[name]
-    caps = ((1, None, "day"),) if name == "day and ward" else ()
-    ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), **most}, caps)
-    for module in (contributions, by_source):
-        monkeypatch.setattr(module, "MOST_LISTED", 10)
-    plan = planned(world, ask, "laplace", tmp_path)
-    assert plan is not None
-    assert isinstance(plan.compiled, Compiled)
-    assert not plan.compiled.units.listable
-    found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
-    assert ratio(plan, found) == 1.0
->>>>>>> h-pure
     assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
 
 

@@ -231,7 +231,7 @@ class _Planner:
         """A piece, and its ``error`` at sensitivity 1, at the sensitivity that it is known to have."""
         scale = float(np.abs(piece.root).max()) / _ROUNDED
         mixing = np.rint(piece.root / scale).astype(np.int64)
-        far = bounded_norm(1, mixing, piece.rows, [part], None, piece.blocks) * scale / self.common
+        far = bounded_norm(1, mixing, piece.rows, [part], blocks=piece.blocks) * scale / self.common
         return _Team(_scaled((piece,), 1.0 / far), error * far**2, 0.0, None)
 
     def _grouping(self, V: Workload, share: float) -> tuple[tuple[Piece, ...], float]:
