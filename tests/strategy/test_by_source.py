@@ -11,6 +11,7 @@ from scipy import linalg, sparse
 from dpsql import strategy
 from dpsql.strategy.choose import by_source, task
 from dpsql.strategy.core.time_left import TimeLeft
+from dpsql.workload.compile import unlisted_pure
 from dpsql.workload.families import contributions
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 from dpsql.workload.families.matrix import Workload
@@ -319,3 +320,19 @@ def test_groupings_are_planned_apart_where_rows_are() -> None:
     # Of the months alone 303.5 in blocks, of the wards 6 x 12^2; at first all were counted twelve times: 9,550.
     assert found.expected <= 1.005 * (303.5 ** (1 / 3) + 864 ** (1 / 3)) ** 3
     assert found.expected < single.expected < 0.5 * 9_550
+
+
+def test_groupings_of_more_parts_than_are_looked_at() -> None:
+    """The rows by month are one part of eleven; those by ward, and by ward and month, are one a ward."""
+    months, wards = np.eye(12, dtype=np.int64), np.eye(10, dtype=np.int64)
+    by_ward = np.kron(np.ones((1, 12), dtype=np.int64), wards)
+    rows = np.concatenate([np.kron(months, np.ones((1, 10), dtype=np.int64)), by_ward, np.eye(120, dtype=np.int64)])
+    held = Part(sparse.csc_array(np.eye(120, dtype=np.int64)), 1, 12, np.repeat(np.arange(12), 10))
+    units = Contributions(((held,),), 120)
+    groups = np.repeat([0, 1, 1], [12, 10, 120])
+    W = Workload.from_rows(
+        rows, [30.0] * 12 + [15.0] * 10 + [1.0] * 120, groups=groups, contributions=units.columns, units=units
+    )
+    assert unlisted_pure._ROW_PARTS < 11
+    # Counted twelve times in one cell they have 8.71e6.
+    assert strategy.select(W, "pure").expected <= 3.75e6
