@@ -36,7 +36,7 @@ from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.compile.unlisted_pure import pure_norm
 from dpsql.workload.families.contributions import Part, Tied
 from dpsql.workload.families.kinds import kinds_of
-from dpsql.workload.families.patterns import ENOUGH, Patterns
+from dpsql.workload.families.patterns import Patterns
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
 _KINDS = 4  # lengths of columns of one source that are told apart
@@ -114,8 +114,8 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
     """A bound of what a unit adds to counts over the same rows and to the other sources, each time to all of them."""
     columns, norms = list[Sparse](), list[int]()
     for one in patterns:
-        own = sparse.csc_array(basis @ (one.listed() if one.count <= ENOUGH else one.columns))
-        if one.count <= ENOUGH:
+        own = sparse.csc_array(basis @ (one.listed() if one.listable else one.columns))
+        if one.listable:
             columns.append(own)
             norms.append(int(column_norms(mixing, own)[1]))
             continue

@@ -52,6 +52,11 @@ class Patterns:
         return len(self._vectors)
 
     @property
+    def listable(self) -> bool:
+        """Whether they are written out."""
+        return self.count <= ENOUGH
+
+    @property
     def entries(self) -> Ints:
         """The entries of x that count units."""
         return np.unique(self.cells[self.cells >= 0])
