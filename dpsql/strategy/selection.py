@@ -206,7 +206,7 @@ def select(
     if W.units is not None and not W.units.listable:
         if method == "workload":
             return _as_asked(Task(W, noise, tolerance, left_of_all, say))
-        return strategy_by_source(W, noise, tolerance, left_of_all, say, effort * WORK, in_blocks)
+        return strategy_by_source(Task(W, noise, tolerance, left_of_all, say, effort * WORK, in_blocks=in_blocks))
     key = None if cache is None else kept.key_of(W, asked, method, tolerance, effort)
     if cache is not None and key is not None:
         found = kept.load(Path(cache), key, W, noise, method, tolerance, (*CATALOGUE, BY_SOURCE))

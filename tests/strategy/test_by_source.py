@@ -180,7 +180,7 @@ def test_groups_too_many_to_be_planned_alike_are_bounded_by_units_in_some_at_ran
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Thousands of groups are measured one by one: with few of them a unit's, that is nearly the least error."""
-    monkeypatch.setattr(by_source, "_WRITTEN", 5)
+    monkeypatch.setattr(by_source, "WRITTEN", 5)
     for groups, most in ((40, 4), (200, 3)):
         S = strategy.select(counts((groups, 1, most)))
         assert S.lower_bound is not None
@@ -235,7 +235,7 @@ def test_rows_in_blocks_are_turned_from_what_was_found_source_by_source(monkeypa
     names = dict(found.considered)
     assert not {"p-identity", "union-of-parts"} & set(names)
     limits = 1e-3, TimeLeft.within(None), lambda _: None, task.WORK
-    pieces, apart, _ = by_source.plan_by_source(again, "laplace", *limits, True)
+    pieces, apart, _ = by_source.plan_by_source(task.Task(again, "laplace", *limits, in_blocks=True))
     assert len(pieces) == 2
     assert names["norm-blocks"] < apart * (1 - 1e-3)
     assert found.expected <= whole.expected * 1.01

@@ -19,7 +19,7 @@ from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.planning.prepare import Prepared
 from dpsql.strategy import selection
-from dpsql.strategy.choose import by_source
+from dpsql.strategy.choose import by_source, over_same_rows
 from dpsql.strategy.pure import norm_blocks
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import caps, units, unlisted
@@ -224,7 +224,7 @@ def test_pure_plans_without_a_list_hold_what_persons_move(
     batch, most = APART[name]
     caps = ((1, None, "day"),) if name == "day and ward" else ()
     ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), **most}, caps)
-    for module in (contributions, by_source):
+    for module in (contributions, by_source, over_same_rows):
         monkeypatch.setattr(module, "MOST_LISTED", 10)
     plan = planned(world, ask, "laplace", tmp_path)
     assert plan is not None
@@ -272,7 +272,7 @@ def test_counts_over_the_same_rows_move_as_claimed(
 ) -> None:
     batch, most = TOGETHER[name]
     if not listed:
-        for module in (contributions, by_source):
+        for module in (contributions, by_source, over_same_rows):
             monkeypatch.setattr(module, "MOST_LISTED", 1)
         monkeypatch.setattr(patterns, "ENOUGH", 1)
     ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), "visits": most})

@@ -29,7 +29,7 @@ def best_of(task: Task, method: str) -> MatrixStrategy:
     lower = task.optimum().lower if noise == "gaussian" else None
     apart: tuple[float, str, tuple[Piece, ...]] | None = None
     if noise == "laplace" and W.units is not None and method == "auto":
-        pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work, task.in_blocks)
+        pieces, error, _ = plan_by_source(task)
         apart = error, BY_SOURCE, pieces
         task.apart, task.known = pieces, error
     found = drafts(task, method)

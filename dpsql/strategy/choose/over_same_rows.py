@@ -1,0 +1,217 @@
+"""Teams of counts of units and the rows that they are counted by, over all that one unit adds to them together.
+
+What a unit adds to a source of rows and one count of units is ``Tied``, to several counts of units ``Patterns``. A team
+is planned by its list, by groups or orbits that are alike, or, where it has less error, as if each source were by
+itself. Its lower bound is over what a unit adds to all of them, whichever way it is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.arrays import Floats, Sparse
+from dpsql.errors import DataError
+from dpsql.linalg.basis import choose_basis
+from dpsql.linalg.columns import disjoint_blocks
+from dpsql.strategy.choose import team_bounds
+from dpsql.strategy.choose.class_queries import moved_by, piece_of, planned_alike
+from dpsql.strategy.choose.sources import NEAR, WRITTEN, Source, Sources, Team, scaled, shares_of
+from dpsql.strategy.choose.task import Task
+from dpsql.strategy.choose.team_bounds import Proof
+from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
+from dpsql.strategy.gaussian.alike_cells import Sum, longest_tied
+from dpsql.strategy.gaussian.alike_patterns import solve_alike_patterns
+from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
+from dpsql.strategy.pure.tied_groups import plan_pure_groups
+from dpsql.workload.compile.unlisted import reach_tied
+from dpsql.workload.families.contributions import MOST_LISTED, Tied
+from dpsql.workload.families.kinds import kinds_of
+from dpsql.workload.families.matrix import Workload
+from dpsql.workload.families.patterns import Patterns
+
+_NEAR_ROWS = 1.06  # as ``NEAR``, where rows are planned together with several counts of units
+_SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
+_LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
+
+
+class SameRows(Sources):
+    """Plans sources over the same rows; ``apart`` plans sources as if each were by itself."""
+
+    def __init__(self, task: Task, apart: Callable[[Sequence[Source]], list[Team]]) -> None:
+        super().__init__(task)
+        self.apart = apart
+
+    def tied(self, mine: Sequence[Source], tied: Tied) -> Team:
+        """Rows and the units that they count, by orbits, as if each were by itself, or by a list of long sums.
+
+        The lower bound is of what is listed of their contributions, whichever has the least error.
+        """
+        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(tied.columns), _cache={})
+        c, deadline = tied.label.size, self.task.deadline
+        label = np.unique(tied.label, return_inverse=True)[1]
+        found: list[Team] = []
+
+        def far(moved: Floats) -> float | None:
+            found = reach_tied(moved.T @ moved, tied)
+            return None if found is None else float(found)
+
+        longest = partial(longest_tied, tied=tied)
+        alike = self._in_groups(V, tied, far)
+        if alike is not None:
+            if alike.error <= NEAR * alike.lower or 2 * c > WRITTEN:
+                return alike
+            found.append(alike)
+        planned = None
+        if 2 * c <= WRITTEN:
+            # What no unit is counted by is like nothing else.
+            again = np.repeat([0, 1], c) + np.where(np.tile(tied.label, 2) < 0, 2, 0)
+            planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.task.tolerance, deadline, again)
+        if planned is not None:
+            _, solved, piece = planned
+            piece = self.placed(piece, mine)
+            team = self.within((piece,), solved.error, V, far)
+            found += [replace(team, lower=solved.lower)] if team is not None else []
+        if all(team.error > (1.0 + 2.0 * self.task.tolerance) * team.lower for team in found):
+            apart = self.apart(mine)
+            shares, total = shares_of([team.error for team in apart], self.task.noise)
+            pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in scaled(team.pieces, share)]
+            found.append(Team(tuple(pieces), total, 0.0, None))
+        best, lower = min(found, key=lambda team: team.error), max(team.lower for team in found)
+        if best.error > NEAR * lower:
+            more = self._listed_sums(V, longest, far)
+            best, lower = min([best, *more], key=lambda team: team.error), max([lower, *(team.lower for team in more)])
+        if lower == 0.0:
+            lower = self._least(V, tied.some())
+        return replace(best, lower=lower)
+
+    def over_same_rows(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
+        """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
+
+        The lower bound is of what a unit adds to such counts together, whichever has the least error.
+        """
+        teams = self._together(mine, patterns)
+        # Rows and units apart lose more than a tenth.
+        near = NEAR if all(one.rows is None for one in patterns) else _NEAR_ROWS
+        if len(teams) == len(patterns) and all(team.error <= near * team.lower for team in teams):
+            return teams
+        # The units alone, and each by itself.
+        tried = [teams, self.apart(mine)]
+        if any(one.rows is not None for one in patterns):
+            tried.insert(1, self._together(mine, [one.without_rows() for one in patterns]))
+        possible = [team for team in tried if all(one.pieces for one in team)]
+        found = [(team, shares_of([one.error for one in team], self.task.noise)) for team in possible]
+        best, (shares, total) = min(found, key=lambda one: one[1][1])
+        if best is teams:
+            return teams
+        lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
+        pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
+        return [Team(tuple(pieces), total, lower, None)]
+
+    def _together(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
+        """A team for each of the patterns, then those of the other sources."""
+        held = [[mine[number] for number in one.parts] for one in patterns]
+        rest = [one for one in mine if not any(one in sources for sources in held)]
+        teams = [self._patterned(*one) for one in zip(patterns, held, strict=True)]
+        return [*teams, *(self.apart(rest) if rest else [])]
+
+    def _patterned(self, patterns: Patterns, mine: Sequence[Source]) -> Team:
+        """Counts over the same rows: by the list of what a unit adds to them, or by orbits of groups.
+
+        Without pieces, at an infinite error, where neither is possible.
+        """
+        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
+        if patterns.count <= MOST_LISTED:
+            return self.listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
+        kinds, found = kinds_of(patterns), None
+        if kinds is not None:
+            weighed = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ V.moved(V.span)
+            gram = (weighed.T @ weighed).toarray()
+            found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline)
+        if found is None:
+            return Team((), np.inf, self._least(V, patterns.some()), None)
+        cells, solved, far = found
+        piece = self.placed(piece_of(V, cells, solved.metric), mine)
+        factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
+        proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
+        return Team(scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
+
+    def tied_pure(self, mine: Sequence[Source], tied: Tied) -> Team | None:
+        """Rows and the units that they count, each group by itself; None where groups are not alike."""
+        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(tied.columns), _cache={})
+        group, task = self._one_group(V), self.task
+        if group is None:
+            return None
+        found = plan_pure_groups(group, tied, task.deadline, task.work, in_blocks=task.in_blocks)
+        return None if found is None else Team((found[0],), found[1], 0.0, None)
+
+    def _one_group(self, V: Workload) -> Block | None:
+        """The problem of every group, where it is one; None, too, where a group by itself is too large."""
+        try:
+            problems = reduce_workload(V, self.task.deadline)
+        except DataError:
+            return None
+        return problems[0] if len(problems) == 1 else None
+
+    def _in_groups(self, V: Workload, tied: Tied, far: Callable[[Floats], float | None]) -> Team | None:
+        """Rows and units of groups that are alike: each group by itself, or, where that is farther off, together."""
+        number, _ = disjoint_blocks(sparse.csc_array(V.moved(V.span)), np.arange(V.span.shape[0]))
+        group = self._one_group(V) if number > 1 else None
+        found = None if group is None else plan_tied_groups(group, tied, self.task.tolerance, self.task.deadline)
+        if found is None:
+            return None
+        apart = Team((found.apart,), found.error, found.lower, None)
+        if found.error <= (1.0 + self.task.tolerance) * found.lower or found.apart.rows.shape[0] > WRITTEN:
+            return apart
+        best = apart
+        for share in _SHARED:
+            piece = found.joint(V, share)
+            joint = self.within((piece,), piece.trace(piece.root), V, far)
+            if joint is not None and joint.error < best.error:
+                best = replace(joint, lower=found.lower)
+            if joint is None or best.error <= (1.0 + self.task.tolerance) * best.lower:
+                break
+        return best
+
+    def _listed_sums(
+        self, V: Workload, longest: Callable[[Floats], list[Sum]], far: Callable[[Floats], float | None]
+    ) -> list[Team]:
+        """The optimum over single columns of V's contributions and long sums of them, which join as they are found."""
+        N, found = V.changes, list[Team]()
+        if N > _LISTED_SUMS:
+            return []
+        basis = choose_basis(V.span, V.inner)
+        seen = cholesky(basis.gram(V.inner)) @ V.moved(basis.rows).toarray().astype(np.float64)
+        held: dict[bytes, Sum] = {}
+        K = seen.T @ seen
+        for _ in range(_ROUNDS):
+            held |= {one[1].tobytes() + one[2].tobytes(): one for one in longest(K)[: 2 * N]}
+            sums = list(held.values())
+            place = (
+                np.concatenate([at for _, at, _ in sums]),
+                np.repeat(np.arange(len(sums)), [s[1].size for s in sums]),
+            )
+            listed = sparse.csc_array((np.concatenate([s[2] for s in sums]), place), shape=(N, len(sums)))
+            assert V.contributions is not None  # noqa: S101 - narrows the type for the checker: units have corners
+            both = sparse.csr_array(sparse.hstack([V.contributions, V.contributions @ listed], format="csr"))
+            together = replace(V, contributions=both, _cache={})
+            optimum = self.task_of(together).optimum()
+            team = self.within(optimum.pieces, optimum.upper, V, far)
+            found += [replace(team, lower=optimum.lower)] if team is not None else []
+            if team is None or team.error <= NEAR * optimum.lower or monotonic() > self.task.deadline:
+                break
+            moved = np.concatenate([moved_by(piece, V) for piece in optimum.pieces])
+            K = moved.T @ moved
+        return found
+
+    def _least(self, V: Workload, some: Sparse) -> float:
+        """The least error over ``some`` contributions; 0 where that is too large a problem."""
+        try:
+            return self.task_of(replace(V, contributions=sparse.csr_array(some), _cache={})).optimum().lower
+        except DataError:
+            return 0.0
