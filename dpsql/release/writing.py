@@ -58,6 +58,8 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
     connection.execute(CATALOGUE)
     held = _held(connection)
     records = [record for record in records if held.present.get(record.release_id) != record.names]
+    # Only of periods is there a ``_latest``, so a file without any has none to take out.
+    has_periods = any(held.periods.values()) or any(record.period for record in records)
     changed: dict[str, str] = {}
     for record in records:
         before = held.present.pop(record.release_id, None)
@@ -86,7 +88,7 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         marks = ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO main.releases ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
     for name in changed.values():
-        _show(connection, name, held)
+        _show(connection, name, held, has_periods)
     for name in sorted(held.shared):
         connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
     connection.execute("COMMIT")
@@ -131,8 +133,11 @@ def _held(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Held:
     )
 
 
-def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held) -> None:
-    """Make the views of a name anew, or take them out where no release has it by now."""
+def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held, has_periods: bool) -> None:
+    """Make the views of a name anew, or take them out where no release has it by now.
+
+    ``has_periods``: whether the file may hold a view of the last period.
+    """
     releases = held.of(name)
     latest = f"{name}{LATEST}"
     mine = not held.of(latest)  # a result that a batch called so stays what it is
@@ -150,7 +155,7 @@ def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held) -> None
             text = series_sql(name, {last: of_period[last]})
             connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(latest)} AS {text}")
         return
-    if mine:
+    if mine and has_periods:
         connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(latest)}")
 
 

@@ -66,6 +66,17 @@ def test_a_release_that_is_renamed_moves_and_leaves_the_others(store: ReleaseSto
     assert store.sql("FROM r2.b").fetchall() == [("k0", 2.0)]
 
 
+def test_a_name_that_has_no_period_any_more_has_no_latest(store: ReleaseStore) -> None:
+    store.write(of_period(1, 1.0))
+    assert rows(store, "a_latest")
+    store.write(record(2, table("a", 2.0)))
+    with duckdb.connect(str(store.path), read_only=True) as plain:
+        views = plain.sql("SELECT view_name FROM duckdb_views() WHERE schema_name = 'dp'").fetchall()
+        assert ("a",) in views
+        assert ("a_latest",) not in views
+        assert plain.sql("FROM dp.a").fetchall() == [("k0", 2.0)]
+
+
 def test_of_two_releases_of_a_period_the_later_is_shown(store: ReleaseStore) -> None:
     store.write(of_period(1, 1.0), of_period(2, 2.0))
     store.write(record(9, table("a", 9.0), period="2024-01-01"))
