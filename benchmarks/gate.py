@@ -120,7 +120,7 @@ def operations(folder: Path) -> dict[str, Callable[[], object]]:
             "CREATE TABLE visits AS SELECT i % 700 AS patient, i % 12 AS ward, 1 + i % 7 AS month FROM range(2000) t(i)"
         )
         made.execute(f"CREATE TABLE wide AS SELECT {WIDE} FROM range(2000) t(i)")
-    (folder / "policy.toml").write_text((natural.POLICY + VISITS).format(folder=folder))
+    (folder / "policy.toml").write_text((natural.POLICY + VISITS).format(folder=folder, unit='unit = "row"'))
     con = dpsql.connect(policy=folder / "policy.toml", ledger=folder / "natural.ledger")
     example = dpsql.connect(policy=EXAMPLES / "rand_hie.toml", ledger=folder / "example.ledger")
     batch = (EXAMPLES / "rand_hie.sql").read_text().replace("CREATE VIEW", "CREATE OR REPLACE VIEW")

@@ -22,7 +22,8 @@ from typing import Any
 
 import dpsql
 from dpsql.engines.base import Scan
-from dpsql.measure import SparkEngine, TableSource
+from dpsql.engines.spark.engine import SparkEngine
+from dpsql.measure import TableSource
 from dpsql.policy import Policy
 from dpsql.workload.expr.scan import Select, Table
 from dpsql.workload.expr.total import BASE

@@ -17,7 +17,7 @@ import duckdb
 from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, InterfaceError, OperationalError, PolicyError, quoted
-from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, SparkEngine, is_session, read_declared
+from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, is_session, read_declared, spark_engine
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy, skeleton
 from dpsql.policy.advice import advice
@@ -103,7 +103,7 @@ def connect(
         if memory_limit is not None:
             raise InterfaceError("memory_limit is for scans of DuckDB; give Spark's executors what they need")
         _check_spark(held)
-        engine = SparkEngine(database, limits)
+        engine = spark_engine(database, limits)
     else:
         _check_files(held)
         engine = FileEngine(None if file is None else file.absolute(), limits)

@@ -244,6 +244,8 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int, blocks: Sequence[i
         sizes = _sizes(mixing[alone], csc, 1)
         if not alone.all():
             rows, starts = mixing[~alone].astype(np.float64), block_starts([size for size in blocks if size > 1])
+            if _is_sparser(rows, csc):
+                rows = sparse.csr_array(rows)
             for at in range(0, csc.shape[1], CHUNK):
                 sizes[at : at + CHUNK] += _block_sizes(rows @ csc[:, at : at + CHUNK].astype(np.float64), starts)
         return float(sizes.max(initial=0.0))
@@ -267,13 +269,10 @@ def _sizes(mixing: Matrix, csc: Sparse, order: int) -> Floats:
     """The L1 or squared L2 norm of every column of mixing @ csc (N,), as ``largest_norm``."""
     if not mixing.shape[0]:
         return np.zeros(csc.shape[1])
-    p, v = mixing.shape
-    few = SPARSE_COST * (mixing.nnz if is_sparse(mixing) else np.count_nonzero(mixing)) * csc.nnz
-    if (is_sparse(mixing) and p * v > _WRITTEN_OUT) or few < p * v * csc.shape[
-        1
-    ] * v:  # such as single counts of many groups
-        many = abs(sparse.csr_array(mixing).astype(np.float64) @ csc.astype(np.float64))
-        return np.ravel((many if order == 1 else many.multiply(many)).sum(axis=0))
+    if _is_sparser(mixing, csc):
+        entries = sparse.csr_array(sparse.csr_array(mixing).astype(np.float64) @ csc.astype(np.float64))
+        weights = np.abs(entries.data) if order == 1 else entries.data * entries.data
+        return np.bincount(entries.indices, weights=weights, minlength=csc.shape[1]).astype(np.float64)
     left = np.asarray(dense(mixing)).astype(np.float32)
     scale = float(np.abs(left).max(initial=0.0)) or 1.0
     left /= scale
@@ -283,6 +282,13 @@ def _sizes(mixing: Matrix, csc: Sparse, order: int) -> Floats:
         norms = np.abs(chunk, out=chunk).sum(axis=0) if order == 1 else np.einsum("ij,ij->j", chunk, chunk)
         found[at : at + CHUNK] = norms
     return found * scale**order
+
+
+def _is_sparser(mixing: Matrix, csc: Sparse) -> bool:
+    """Whether a product of sparse matrices takes less than one written out, as for single counts of many groups."""
+    p, v = mixing.shape
+    few = SPARSE_COST * (mixing.nnz if is_sparse(mixing) else np.count_nonzero(mixing)) * csc.nnz
+    return bool((is_sparse(mixing) and p * v > _WRITTEN_OUT) or few < p * v * csc.shape[1] * v)
 
 
 def _norms_of(chunk: Array) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from dpsql.engines.base import Engine, Opening, Scanning, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
-from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Multiplied, Scanned
@@ -65,12 +64,12 @@ __all__ = [
     "Job",
     "Limits",
     "Opening",
-    "SparkEngine",
     "TableSource",
     "is_session",
     "measure",
     "read_declared",
     "read_schemas",
+    "spark_engine",
 ]
 
 Scan: TypeAlias = "dict[str, np.ndarray]"
@@ -79,6 +78,13 @@ FAILED = (
     "the measurement failed; details may depend on private data and are not shown. "
     "What was charged stays charged; check memory and disk, then run again"
 )
+
+
+def spark_engine(session: Any, limits: Limits) -> Opening:
+    """The engine of a Spark session. What it is made of is imported now: most processes have no Spark."""
+    from dpsql.engines.spark.engine import SparkEngine
+
+    return SparkEngine(session, limits)
 
 
 def read_schemas(engine: Engine, sources: Iterable[TableSource]) -> dict[str, dict[str, str]]:

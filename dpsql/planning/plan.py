@@ -16,7 +16,6 @@ from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
 from dpsql.planning.prepare import (
     Prepared,
@@ -90,6 +89,8 @@ class Plan(PlannedBatch):
 
     def plot_curve(self, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:
         """``curve`` as a matplotlib figure. InterfaceError without matplotlib."""
+        from dpsql.planning.picture import curve_picture
+
         return curve_picture(self, ax, points, span)
 
     def explain(self) -> str:
@@ -98,6 +99,8 @@ class Plan(PlannedBatch):
 
     def plot(self) -> Figure:
         """The errors of all result columns as a matplotlib figure. InterfaceError without matplotlib."""
+        from dpsql.planning.picture import plan_picture
+
         return plan_picture(self)
 
     def __str__(self) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 from dpsql.arguments import taking, text, whole
 from dpsql.arrays import Row
 from dpsql.errors import DataError, InterfaceError, NoResultError, listed
-from dpsql.pictures import results_picture
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
 from dpsql.release.synthetic import SyntheticRows
@@ -91,6 +90,8 @@ class Release:
         """
         if name is not None or ax is not None or len(self) == 1:
             return self[name or self.views[0]].plot(ax, value=value)
+        from dpsql.pictures import results_picture
+
         return results_picture([(shown, self[shown]) for shown in self.views])
 
     @taking(name=text(), count=whole(1, 10**9))

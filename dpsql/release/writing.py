@@ -194,7 +194,8 @@ def _point(connection: duckdb.DuckDBPyConnection, schema: str, name: str) -> Non
 
 def _write_of_period(connection: duckdb.DuckDBPyConnection, table: ReleaseTable, release: int, period: str) -> None:
     """The rows of a result of one period among those of all, and a view of them."""
-    _fill(connection, make_place(connection, table), table.columns, f"{release}, DATE '{period}', ")
+    into = f"INSERT INTO {make_place(connection, table)}"
+    _fill(connection, into, table.columns, f"{release}, DATE '{period}', ")
     connection.execute(f"CREATE VIEW r{release}.{identifier(table.name)} AS {one_release(table, release)}")
 
 
@@ -205,33 +206,46 @@ def write_table(
     schema: str = "main",
 ) -> None:
     """Create a table of (name, DuckDB type, values) columns."""
-    target = f"{schema}.{identifier(name)}"
-    definition = ", ".join(f"{identifier(column)} {kind}" for column, kind, _ in columns)
-    connection.execute(f"CREATE TABLE {target} ({definition})")
-    _fill(connection, target, columns)
+    target, named = f"{schema}.{identifier(name)}", [(identifier(column), kind) for column, kind, _ in columns]
+    if len(columns[0][2]):
+        _fill(connection, f"CREATE TABLE {target} AS", columns, names=[column for column, _ in named])
+    else:
+        connection.execute(f"CREATE TABLE {target} ({', '.join(f'{column} {kind}' for column, kind in named)})")
 
 
 def _fill(
-    connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[tuple[str, str, Values]], first: str = ""
+    connection: duckdb.DuckDBPyConnection,
+    into: str,
+    columns: Sequence[tuple[str, str, Values]],
+    first: str = "",
+    names: Sequence[str] = (),
 ) -> None:
-    """Insert the rows of the columns; ``first``: the text of constants that stand before them in each."""
+    """Put the rows of the columns ``into``, which is INSERT INTO or CREATE TABLE AS, then with the ``names``, quoted.
+
+    ``first``: the text of constants that stand before the values of each row.
+    """
     if not len(columns[0][2]):
         return
+    ends = [f" AS {name}" for name in names] or [""] * len(columns)
     packed = [(kind, values) for _, kind, values in columns if isinstance(values, Numbers | Coded)]
     if len(packed) == len(columns):
-        _fill_packed(connection, target, packed, first)
+        _fill_packed(connection, into, packed, first, ends)
         return
     # One list per column: a tenth of the time of VALUES at a thousand rows.
     carried = [(kind, *_parameter(kind, values)) for _, kind, values in columns]
     selected = ", ".join(
-        f"unnest(?::{kind}[])" if carrier == kind else f"CAST(unnest(?::{carrier}[]) AS {kind})"
-        for kind, carrier, _ in carried
+        (f"unnest(?::{kind}[])" if carrier == kind else f"CAST(unnest(?::{carrier}[]) AS {kind})") + end
+        for (kind, carrier, _), end in zip(carried, ends, strict=True)
     )
-    connection.execute(f"INSERT INTO {target} SELECT {first}{selected}", [values for _, _, values in carried])
+    connection.execute(f"{into} SELECT {first}{selected}", [values for _, _, values in carried])
 
 
 def _fill_packed(
-    connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[tuple[str, Packed]], first: str
+    connection: duckdb.DuckDBPyConnection,
+    into: str,
+    columns: Sequence[tuple[str, Packed]],
+    first: str,
+    ends: Sequence[str],
 ) -> None:
     """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values, once for a run of rows."""
     arrays: dict[str, Array] = {}
@@ -257,15 +271,16 @@ def _fill_packed(
         arrays[f"c{at}"] = values.codes if runs is None else values.codes[runs[0]]
         lists.append(held)
         selected.append(f"CAST(list_extract(?::{carrier}[], c{at} + 1) AS {kind})")
-    rows = f"SELECT {first}{', '.join(selected)} FROM dpsql_packed"  # noqa: S608
+    ended = ", ".join(f"{value}{end}" for value, end in zip(selected, ends, strict=True))
+    rows = f"SELECT {first}{ended} FROM dpsql_packed"  # noqa: S608
     if runs is not None:
         arrays["length"] = runs[1]
         named = ", ".join(f"{value} AS v{at}" for at, value in enumerate(selected))
-        shown = ", ".join(f"v{at}" for at in range(len(selected)))
+        shown = ", ".join(f"v{at}{end}" for at, end in enumerate(ends))
         rows = f"SELECT {first}{shown} FROM (SELECT {named}, unnest(range(length)) AS place FROM dpsql_packed)"  # noqa: S608
     connection.register("dpsql_packed", arrays)
     try:
-        connection.execute(f"INSERT INTO {target} {rows}", lists)
+        connection.execute(f"{into} {rows}", lists)
     finally:
         connection.unregister("dpsql_packed")
 

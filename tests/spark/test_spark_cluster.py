@@ -21,7 +21,8 @@ from pathlib import Path
 from helpers import counts_of, policy_of
 from pyspark.sql import SparkSession
 import dpsql
-from dpsql.measure import SparkEngine, TableSource
+from dpsql.engines.spark.engine import SparkEngine
+from dpsql.measure import TableSource
 folder = {folder!r}
 settings = {{
     "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.warehouse.dir": folder + "/w",

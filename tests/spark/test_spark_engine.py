@@ -20,8 +20,9 @@ from helpers import counts_of, policy_of
 
 import dpsql
 from dpsql.engines.spark import engine as engine_module
+from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import inside
-from dpsql.measure import SparkEngine, TableSource
+from dpsql.measure import TableSource
 from dpsql.privacy.noise import Noise
 
 # PySpark warns of versions of pandas, which only a test uses.
@@ -385,7 +386,8 @@ from spark_tables import new_session
 import dpsql
 from dpsql.engines.spark import engine as engine_module, session as spark_session
 from dpsql.engines.spark.session import inside
-from dpsql.measure import SparkEngine, TableSource
+from dpsql.engines.spark.engine import SparkEngine
+from dpsql.measure import TableSource
 spark = new_session(Path({folder!r}))
 spark.sql("CREATE TABLE default.visits USING parquet AS SELECT CAST(1 AS INT) AS age, 'secret' AS name")
 policy = policy_of('[tables.visits]\\nunit = "row"\\n[tables.visits.columns]\\nage = {{ lower = 0, upper = 9 }}\\n')

@@ -13,7 +13,8 @@ from spark_tables import carried_policy, carry, x_of
 
 import dpsql
 from dpsql import measure
-from dpsql.measure import Job, SparkEngine
+from dpsql.engines.spark.engine import SparkEngine
+from dpsql.measure import Job
 from dpsql.policy import Policy
 from dpsql.strategy import structured_strategy
 from dpsql.workload.compile.structured import compile_structured

@@ -13,7 +13,7 @@ from spark_tables import carry, x_of
 from test_spark_functions import ROWS, TYPES, _row
 
 from dpsql import measure
-from dpsql.measure import SparkEngine
+from dpsql.engines.spark.engine import SparkEngine
 from dpsql.measure.reading import scan_of
 from dpsql.workload.expr.total import BASE
 from dpsql.workload.expr.values import Name
