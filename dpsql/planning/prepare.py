@@ -27,6 +27,7 @@ from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
+from dpsql.sql.resolve.batch_tables import one_row_each
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.strategy.kronecker.level_strategy import level_strategy
@@ -123,17 +124,20 @@ class Prepared:
     def without_bounds(self) -> Prepared | None:
         """The same batch without ``at_most``, where units are then tied to the rows that count them; else None.
 
-        Bounds keep them untied, and may so add to errors. Those of periods, by which releases are paid, are kept.
+        Bounds keep them untied, and may so add to errors. Those of periods, by which releases are paid, are kept, and
+        those by which rows of a group count units.
         """
-        tables = self.understood.tables
+        tables, queries = self.understood.tables, self.understood.queries
         bounded = {n: t for n, t in tables.items() if t.source is not None and t.source.caps and t.source.of is None}
         counted = isinstance(self.compiled, Compiled) and any(
             layout.source.counts_units for layout in self.compiled.layouts
         )
         if not bounded or not counted or any(table.policy.periods is not None for table in tables.values()):
             return None
+        if any(query.table in bounded and one_row_each(tables[query.table], query.keys) for query in queries):
+            return None
         free = {n: replace(t, source=replace(t.source, caps=())) for n, t in bounded.items() if t.source is not None}
-        compiled = compile_any(self.understood.queries, {**tables, **free})
+        compiled = compile_any(queries, {**tables, **free})
         if not isinstance(compiled, Compiled) or all(layout.tie is None for layout in compiled.layouts):
             return None
         names = listed(sorted({table.policy.name for table in free.values()}))
