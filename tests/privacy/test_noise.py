@@ -175,7 +175,7 @@ def test_sampling_twice_gives_two_samples() -> None:
 
 # Random workloads of the papers, hashes and starts of an optimiser are public and may be drawn with a seed by
 # numpy; noise, and whatever handles private data or budget, may not. The module `random` nobody needs.
-PUBLIC_ROOMS = ("workload", "strategy", "linalg", "replicates", "bounds.py", "examples")
+PUBLIC_ROOMS = ("workload", "strategy", "linalg", "replicates", "bounds", "examples")
 
 
 def _generators(tree: ast.AST) -> set[str]:
