@@ -126,6 +126,14 @@ def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> N
     assert x[np.unique(both.rows[both.rows >= 0])].sum() == 2
 
 
+def test_what_units_add_may_be_dependent(world: World, tmp_path: Path) -> None:
+    """One row a unit is in as many halves as parities of days: as many contributions as queries, but dependent."""
+    sql = counts("day / 2", "day % 2") + "; SELECT ward, day, COUNT(*) FROM visits GROUP BY ward, day"
+    plan = world.plan(Closed(sql, {**MOST, "visits": 1}), "gaussian", tmp_path)
+    assert plan.gap is not None
+    assert plan.gap < 0.01
+
+
 def each_keeps_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(layouts.Together, "cuts", lambda together, table: False)
 

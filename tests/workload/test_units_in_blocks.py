@@ -104,6 +104,15 @@ def test_one_count_of_units_is_exact() -> None:
         assert found.expected <= found.lower_bound * 1.001
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_count_of_nobody_takes_nothing(noise: str) -> None:
+    nobody = "SELECT COUNT(DISTINCT CASE WHEN ward = 'b' THEN patient END) FROM visits WHERE ward IS NULL"
+    made = compiled(Ask(f"{nobody}; SELECT COUNT(*) FROM visits", MOST))
+    assert made is not None
+    found = structured_strategy(made[0], noise)
+    assert found.expected == MOST["visits"] ** 2
+
+
 def one_group_too_few(patch: pytest.MonkeyPatch) -> None:
     def fewer(layout: Layout) -> list[RowsApart]:
         return [replace(one, rows=one.rows[:-1]) for one in rows_apart.rows_apart(layout)]

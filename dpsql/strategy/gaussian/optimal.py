@@ -161,6 +161,7 @@ def _spanning(Y: _Columns, R: Floats, rng: np.random.Generator) -> NDArray[np.in
 
 # Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
 _DENSE_ENTRIES = 4_000_000
+_DEPENDENT = 1e-9  # of the largest pivot
 _CLASSES_FROM = 256  # columns from which classes of alike ones are looked for
 
 
@@ -178,20 +179,23 @@ def solve(
     eigendecomposition of order v and, at v < N, two v x v x N products; 3 to 40 steps.
     """
     v, N = block.columns.shape
+    back: Callable[[Floats], Floats] | None = None
     if v == N:
         Y = block.columns.toarray().astype(np.float64)
         plain = np.array_equal(Y, np.eye(v))
+        back = _unmoved if plain else _moved_back(Y)
+    if back is not None:
         G = block.gram if plain else Y.T @ block.gram @ Y
         held = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
         if held is not None:
             _check(fits, held.sizes.size, held.sizes.size)
             X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
-            return Solution(X if plain else _moved_back(X, Y), lower, upper, count, lam)
+            return Solution(back(X), lower, upper, count, lam)
         _check(fits, v, N)
         symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
         state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
         X = state.metric()
-        return Solution(X if plain else _moved_back(X, Y), state.t**2, state.upper(), count, lam)
+        return Solution(back(X), state.t**2, state.upper(), count, lam)
     R = block.factor()
     if v * N <= _DENSE_ENTRIES:
         _check(fits, v, N)
@@ -218,6 +222,19 @@ def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
         raise LateError
 
 
-def _moved_back(X: Floats, Y: Floats) -> Floats:
-    """M with Y^T M Y = X, for Y (v x v)."""
-    return np.asarray(np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T))
+def _unmoved(X: Floats) -> Floats:
+    return X
+
+
+def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
+    """X to M with Y^T M Y = X, for Y (v x v); None where its columns are dependent, as what units add may be."""
+    factors, pivots, _ = linalg.lapack.dgetrf(Y)
+    size = np.abs(np.diag(factors))
+    if size.min() <= _DEPENDENT * size.max():
+        return None
+
+    def back(X: Floats) -> Floats:
+        left = linalg.lu_solve((factors, pivots), X.T, trans=1)
+        return np.asarray(linalg.lu_solve((factors, pivots), left.T, trans=1))
+
+    return back

@@ -55,7 +55,8 @@ def lay_out(
     """
     if whole.source.counts_units:
         used = whole.entry >= 0
-        entry = np.where(used, whole.entry - whole.entry[used].min() + start, -1)
+        first = whole.entry[used].min() if used.any() else 0
+        entry = np.where(used, whole.entry - first + start, -1)
         return [(replace(whole, entry=entry), [Histogram(number, 0, (0,), tuple(sizes), start)])]
     components: dict[AxisSet, set[int]] = {}
     for axes, home in homes_of(wanted).items():

@@ -135,7 +135,7 @@ def compile_structured(
         entries = histograms[-1].stop if histograms else 0
         if name in cut.counted_once:
             layout, mine = _units_counted(queries, tables, spans, number, name)
-            sizes.append((len(np.unique(layout.entry[layout.entry >= 0])),))
+            sizes.append((max(1, len(np.unique(layout.entry[layout.entry >= 0]))),))  # one even where none is counted
             names.append((" x ".join(axis.name for axis in layout.cells.axes),))
             found = lay_out(number, layout, sizes[-1], {}, entries)
         else:
