@@ -183,7 +183,7 @@ def _of_least_error(
     def consider(other: Prepared | None) -> None:
         if other is not None:
             try:
-                found.append(_planned(other, state, request, options, began))
+                found.append(_unheld(other, state, request, options, began))
             except DataError as refused:
                 refusals.append(refused)
 
@@ -200,7 +200,7 @@ def _of_least_error(
         consider(prepared.with_units_apart())
     if not found:
         raise refusals[0]
-    return best()
+    return _held(best(), options, began)
 
 
 def _value(plan: Plan, alone: Floats | None) -> float:
@@ -212,6 +212,24 @@ def _value(plan: Plan, alone: Floats | None) -> float:
 
 
 def _planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
+    """``_unheld``, with no column worse than one by one where that can be had."""
+    return _held(_unheld(prepared, state, request, options, began), options, began)
+
+
+def _held(made: Plan, options: PlanOptions, began: float) -> Plan:
+    """The plan, or one under which no column does worse than one by one (``held_balanced``)."""
+    time_limit, origin = options.time_limit, made.origin
+    if options.objective not in (None, "balanced") or origin is None or not made.worse_than_alone:
+        return made
+    left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
+    mine = replace(options, time_limit=left, objective="balanced")
+    held = held_balanced(origin.prepared, made.strategy, mine)
+    if held is made.strategy:
+        return made
+    return plan_of(origin, made.charge, held, options.alpha, made.alternatives)
+
+
+def _unheld(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
     """The best way to pay for a batch, by the accounts of what it reads; ``began``: when its time limit did."""
     time_limit, objective = options.time_limit, options.objective or "balanced"
     ways: list[tuple[float, Charge, Strategy]] = []
@@ -237,16 +255,7 @@ def _planned(prepared: Prepared, state: BudgetState, request: Request, options: 
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
     alternatives = (*(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]), *beaten)
-    made = plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
-    if objective != "balanced" or not made.worse_than_alone:
-        return made
-    left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
-    held = held_balanced(prepared, strategy, replace(options, time_limit=left, objective=objective))
-    return (
-        made
-        if held is strategy
-        else plan_of(Origin(prepared, state, request), charge, held, options.alpha, alternatives)
-    )
+    return plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
 
 
 class LastPlans:
