@@ -33,7 +33,7 @@ def sampled_bound(W: Workload) -> float:
     at = np.unique(np.random.default_rng(_SEED).integers(W.changes, size=_COLUMNS))
     some = W.span[:, at] if W.contributions is None else W.span @ W.contributions[:, at]
     U = np.sqrt(diagonal)[:, None] * dense(some)
-    s, V = linalg.eigh(U @ U.T)
+    s, V = linalg.eigh(U @ U.T, driver="evd")
     U = V[:, s > 1e-10 * max(float(s[-1]), 1e-300)].T @ U  # a part of the rows has no larger a nuclear norm
     if not U.size:
         return 0.0

@@ -58,7 +58,7 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
     for barb in barbs:
         key = f"{barb.links.shape} ".encode() + barb.block.tobytes() + barb.links.tobytes()
         if key not in known:
-            s, V = linalg.eigh(barb.block)
+            s, V = linalg.eigh(barb.block, driver="evd")
             known[key] = np.maximum(s, 0.0), V.T @ barb.links
         alike.setdefault(key, []).append(barb.shared)
     turned = [(*known[key], np.array(places)) for key, places in alike.items()]

@@ -14,7 +14,7 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest
-from dpsql.planning.one_by_one import Columns
+from dpsql.planning.one_by_one import HELD, Columns
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
 from dpsql.planning.prepare import (
@@ -190,8 +190,10 @@ def _of_least_error(
     def best() -> Plan:
         if len(found) == 1:
             return found[0]
-        alone = np.asarray(found[0].naive_errors) if objective == "balanced" else None
-        return min(found, key=lambda plan: _value(plan, alone))
+        if objective != "balanced":
+            return min(found, key=_value)
+        alone = np.asarray(found[0].naive_errors)
+        return min(found, key=lambda plan: (_is_worse(plan, alone), _value(plan, alone)))
 
     consider(prepared)
     consider(prepared.without_bounds())
@@ -203,7 +205,14 @@ def _of_least_error(
     return _held(best(), options, began)
 
 
-def _value(plan: Plan, alone: Floats | None) -> float:
+def _is_worse(plan: Plan, alone: Floats) -> bool:
+    """Whether a column that weighs no less than others has a larger error than ``alone``, by 2 % or more."""
+    columns = Columns.of(plan.compiled)
+    errors, beside = (columns.sums(np.square(found)) for found in (np.asarray(plan.errors), alone))
+    return bool((errors > HELD * beside)[columns.weights >= 1].any())
+
+
+def _value(plan: Plan, alone: Floats | None = None) -> float:
     """The total squared error of all columns, each over that of the errors ``alone`` if given, by their weights."""
     columns = Columns.of(plan.compiled)
     squares = columns.sums(np.square(np.asarray(plan.errors)))

@@ -144,7 +144,9 @@ def _refine(share: Floats, metrics: Floats, gram: Floats, squares: bool) -> Floa
 def _of_two(metrics: Floats, gram: Floats, squares: bool) -> Floats:
     """``_refine`` of two parts: in the basis that makes both metrics diagonal the error is a sum of fractions."""
     L = linalg.cholesky(metrics[0] + metrics[1], lower=True)
-    first, V = linalg.eigh(linalg.solve_triangular(L, linalg.solve_triangular(L, metrics[0], lower=True).T, lower=True))
+    first, V = linalg.eigh(
+        linalg.solve_triangular(L, linalg.solve_triangular(L, metrics[0], lower=True).T, lower=True), driver="evd"
+    )
     turned = linalg.solve_triangular(L, V, lower=True, trans="T")
     asked = np.einsum("ij,ij->j", turned, gram @ turned)
     first = np.clip(first, 0.0, 1.0)

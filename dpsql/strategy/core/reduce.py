@@ -75,7 +75,7 @@ def cholesky(M: Floats) -> Floats:
     try:
         return np.asarray(linalg.cholesky(M))
     except linalg.LinAlgError:
-        s, V = linalg.eigh(M)
+        s, V = linalg.eigh(M, driver="evd")
         root = np.sqrt(np.maximum(s, s[-1] * 1e-14))[:, None] * V.T
         R = linalg.qr(root, mode="r")[0][: M.shape[0]]
         return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

@@ -83,7 +83,7 @@ class Cells:
     def functions(self, a: Floats, *of: Callable[[Floats], Floats]) -> list[Floats]:
         """f(A) of a symmetric A, by its eigenvalues, for each f."""
         held = self.multiplied(a)
-        s, V = linalg.eigh((held + held.T) / 2.0, check_finite=False)
+        s, V = linalg.eigh((held + held.T) / 2.0, driver="evd", check_finite=False)
         root = np.sqrt(self.size)
         alone = V.T @ (self.alone * root)
         return [np.asarray(V @ (f(s) * alone) / root) for f in of]

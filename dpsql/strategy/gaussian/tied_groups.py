@@ -183,6 +183,6 @@ class _State:
 
 def _roots(K: Floats) -> tuple[float, Floats]:
     """(tr K^1/2, K^-1/2) of a positive K, held off 0 at rounding level."""
-    s, V = linalg.eigh(K, check_finite=False)
+    s, V = linalg.eigh(K, driver="evd", check_finite=False)
     root = np.sqrt(np.maximum(s, max(s[-1], 1e-300) * 1e-15))
     return float(root.sum()), (V / root) @ V.T

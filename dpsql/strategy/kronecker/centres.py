@@ -172,7 +172,7 @@ class _Axis:
         gram = self._summed(g_c / np.maximum(self.smooth, 1e-300))
         L = cholesky(gram + (_RIDGE * float(np.trace(gram)) / self.d) * np.eye(self.d))
         U = L - (L @ self.v)[:, None]
-        s, V = linalg.eigh((U * self.mu) @ U.T)
+        s, V = linalg.eigh((U * self.mu) @ U.T, driver="evd")
         root, V = np.sqrt(np.maximum(s[1:], 1e-300)), V[:, 1:]
         self.t = float(root.sum())
         half = (V / np.sqrt(root)).T

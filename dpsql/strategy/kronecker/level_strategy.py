@@ -185,7 +185,7 @@ class _Draft:
     @cached_property
     def R(self) -> Floats:
         """R^T R = E, without what is nothing."""
-        s, V = linalg.eigh(self.E)
+        s, V = linalg.eigh(self.E, driver="evd")
         used = s > _NOTHING * s[-1]
         return np.asarray((V[:, used] * np.sqrt(s[used])).T)
 
@@ -198,7 +198,7 @@ class _State:
         for part in parts:
             U = part.R @ part.h.T
             K = (U * lam) @ U.T
-            s, V = linalg.eigh(K, check_finite=False)
+            s, V = linalg.eigh(K, driver="evd", check_finite=False)
             s = np.maximum(s, 1e-15 * max(float(s[-1]), 1e-300))
             root, rho = np.sqrt(s), sqrt(part.rho)
             self.t += rho * float(root.sum())

@@ -31,10 +31,10 @@ def svd_root(gram: Floats, Y: Floats) -> Floats:
     With S S = Y Y^T and S gram S = V diag(s) V^T, Z = S^-1 Y has orthonormal rows, Y^T gram Y =
     Z^T (S gram S) Z, so A = diag(s^1/4) V^T S^-1 Y. Cost O(v^3 + v^2 N).
     """
-    e, E = linalg.eigh(Y @ Y.T)
+    e, E = linalg.eigh(Y @ Y.T, driver="evd")
     root = np.sqrt(np.maximum(e, e[-1] * 1e-15))
     S, inverse = (E * root) @ E.T, (E / root) @ E.T
-    s, V = linalg.eigh(S @ gram @ S)
+    s, V = linalg.eigh(S @ gram @ S, driver="evd")
     s = np.maximum(s, s[-1] * 1e-15)
     # The symmetric root V diag(s^1/4) V^T has rows of smaller L1 norm than the eigenvectors have.
     return np.asarray((V * s**0.25) @ V.T @ inverse)

@@ -59,7 +59,7 @@ class Design:
 
 def design(G: Floats, deadline: float, tolerance: float = 1e-4) -> Design:
     """Weights of the eigenvectors of G (N x N). Cost one eigendecomposition and O(r N) a step."""
-    s, V = linalg.eigh(G)
+    s, V = linalg.eigh(G, driver="evd")
     keep = s > s[-1] * 1e-10
     sigma, Q = np.asarray(s[keep]), np.asarray(V[:, keep].T)
     squares = Q * Q

@@ -77,5 +77,5 @@ def descend(G: Floats, deadline: float, steps: int = 60) -> Floats:
 
 
 def _projected(M: Floats) -> Floats:
-    s, V = linalg.eigh(0.5 * (M + M.T))
+    s, V = linalg.eigh(0.5 * (M + M.T), driver="evd")
     return np.asarray((V * np.maximum(s, s[-1] * _FLOOR)) @ V.T)

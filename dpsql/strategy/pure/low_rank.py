@@ -145,8 +145,8 @@ def symmetric_root(metric: Floats, gram: Floats) -> Floats:
 
     With gram = S^2 (S symmetric) it is (S^-1 metric S^-1)^1/2 S: the strategy K^-1/4 U for the root U = S Y.
     """
-    s, V = linalg.eigh(gram)
+    s, V = linalg.eigh(gram, driver="evd")
     root = np.sqrt(np.maximum(s, s[-1] * 1e-14))
     S, inverse = (V * root) @ V.T, (V / root) @ V.T
-    d, Q = linalg.eigh(inverse @ metric @ inverse)
+    d, Q = linalg.eigh(inverse @ metric @ inverse, driver="evd")
     return np.asarray((Q * np.sqrt(np.maximum(d, d[-1] * 1e-14))) @ Q.T @ S)

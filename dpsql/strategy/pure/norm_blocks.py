@@ -89,7 +89,7 @@ def least_of(gram: Floats, Y: Floats) -> float:
     noise has that many times the variance which Gaussian noise for columns of such a norm would have.
     """
     S = Y @ Y.T / Y.shape[1]
-    values, vectors = linalg.eigh(gram, check_finite=False)
+    values, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return float(np.sqrt(np.maximum(linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
 
