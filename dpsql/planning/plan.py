@@ -14,7 +14,7 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest
-from dpsql.planning.one_by_one import HELD, Columns
+from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
 from dpsql.planning.prepare import (
@@ -36,6 +36,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.strategy import Strategy
 from dpsql.strategy.cached.cache import key_of
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ def _of_least_error(
         if objective != "balanced":
             return min(found, key=_value)
         alone = np.asarray(found[0].naive_errors)
-        return min(found, key=lambda plan: (_is_worse(plan, alone), _value(plan, alone)))
+        # Columns of one matrix may still be held to one by one.
+        return min(found, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
 
     consider(prepared)
     consider(prepared.without_bounds())
@@ -205,11 +207,9 @@ def _of_least_error(
     return _held(best(), options, began)
 
 
-def _is_worse(plan: Plan, alone: Floats) -> bool:
-    """Whether a column that weighs no less than others has a larger error than ``alone``, by 2 % or more."""
-    columns = Columns.of(plan.compiled)
-    errors, beside = (columns.sums(np.square(found)) for found in (np.asarray(plan.errors), alone))
-    return bool((errors > HELD * beside)[columns.weights >= 1].any())
+def _cannot_be_held(plan: Plan) -> bool:
+    """Whether a column of a batch of blocks, which is not held to that, has a larger error than one by one."""
+    return isinstance(plan.compiled, Structured) and plan.worse_in(Columns.of(plan.compiled))
 
 
 def _value(plan: Plan, alone: Floats | None = None) -> float:
