@@ -37,6 +37,7 @@ from dpsql.workload.families.matrix import Workload
 from dpsql.workload.families.patterns import Patterns
 
 _NEAR_ROWS = 1.06  # as ``NEAR``, where rows are planned together with several counts of units
+_NEAR_MANY = 1.2  # the same for rows of very many groups and one count of units
 _SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
 _LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
 
@@ -65,7 +66,7 @@ class SameRows(Sources):
         longest = partial(longest_tied, tied=tied)
         alike = self._in_groups(V, tied, far)
         if alike is not None:
-            if alike.error <= NEAR * alike.lower or 2 * c > WRITTEN:
+            if alike.error <= (NEAR if 2 * c <= WRITTEN else _NEAR_MANY) * alike.lower:
                 return alike
             found.append(alike)
         planned = None

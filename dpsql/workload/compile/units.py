@@ -23,7 +23,7 @@ from dpsql.workload.families.contributions import Contributions, Part, Tied
 from dpsql.workload.families.patterns import Patterns
 
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
-_MOST_CORNERS = 4  # of each group, where groups are planned alike: two sums
+_MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
 
 
 def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
