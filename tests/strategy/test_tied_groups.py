@@ -40,6 +40,8 @@ def asked(held: Tied, weights: np.ndarray) -> Workload:
 COUNTS = np.array([[1, 0]])
 SUMS = np.array([[1, 1, 0], [1, -1, 0]])
 UNLIKE = np.array([[1, 2, 0], [1, -1, 0]])
+# Two sums of columns that may be NULL: more corners than are tried in pairs.
+NULLS = np.array([[1, v, w, 0] for v in (-1, 0, 1) for w in (-1, 0, 1)])
 
 
 def planned(held: Tied, weights: np.ndarray) -> TiedGroups:
@@ -56,11 +58,11 @@ def moved(found_by: sparse.csr_array, root: np.ndarray, held: Tied) -> np.ndarra
     return np.asarray((turned**2).sum(axis=(0, 1)))
 
 
-@pytest.mark.parametrize("corners", [COUNTS, SUMS, UNLIKE], ids=("counts", "sums", "unlike"))
+@pytest.mark.parametrize("corners", [COUNTS, SUMS, UNLIKE, NULLS], ids=("counts", "sums", "unlike", "nulls"))
 @pytest.mark.parametrize(("groups", "most"), [(2, 1), (3, 2), (4, 3), (3, 5)])
-@pytest.mark.few("2-1-unlike", "4-3-sums", "3-5-counts")
+@pytest.mark.few("2-1-unlike", "4-3-sums", "3-5-counts", "3-2-nulls")
 def test_bounds_hold_for_all_that_a_unit_can_do(groups: int, most: int, corners: np.ndarray) -> None:
-    held, weights = tied(groups, most, corners), np.array([1.0, 0.2, 5.0])[-corners.shape[1] :]
+    held, weights = tied(groups, most, corners), np.array([0.3, 1.0, 0.2, 5.0])[-corners.shape[1] :]
     found, V = planned(held, weights), asked(held, weights)
     true = least(V.matrix(), held.listed().T.toarray().astype(np.float64))
     assert found.lower <= true.upper * (1 + 1e-9)

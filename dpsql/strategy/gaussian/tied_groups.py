@@ -154,7 +154,7 @@ def _farthest(metric: Floats, first: Floats, more: Floats, most: int, limit: int
 
 
 def _at_random(moves: Floats) -> list[tuple[Floats, Floats]]:
-    """(mean, second moment) of each of ``moves`` (n x d), of any of them at random, and of one of two if they are few."""
+    """(mean, second moment) of each of ``moves`` (n x d), of any of them at random, of one of two if they are few."""
     n = len(moves)
     some = {(i, j) for i in range(n) for j in range(i + 1) if i == j or n <= _PAIRS} | {tuple(range(n))}
     held = [moves[list(one)] for one in sorted(some)]
