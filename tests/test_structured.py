@@ -230,7 +230,8 @@ def test_no_row_moves_more_than_claimed(name: str) -> None:
             2 if noise == "gaussian" else 1
         )
         assert largest <= claim
-        if noise == "gaussian" and batch.pure and not any(block.component for block in batch.blocks):
+        marginals = batch.pure and not any(block.component for block in batch.blocks)
+        if noise == "gaussian" and marginals and name != "counted units":  # units move others than rows of t do
             assert largest == claim  # all cells of marginals move alike
         else:
             assert largest > claim / 3  # a bound, but not an idle one
