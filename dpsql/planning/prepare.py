@@ -128,7 +128,7 @@ class Prepared:
         those by which rows of a group count units.
         """
         tables, queries = self.understood.tables, self.understood.queries
-        bounded = {n: t for n, t in tables.items() if t.source is not None and t.source.caps and t.source.of is None}
+        bounded = {n: t for n, t in tables.items() if t.policy.at_most and t.source is not None and t.source.of is None}
         counted = isinstance(self.compiled, Compiled) and any(
             layout.source.counts_units for layout in self.compiled.layouts
         )
@@ -137,7 +137,10 @@ class Prepared:
         if any(query.table in bounded and one_row_each(tables[query.table], query.keys) for query in queries):
             return None
         free = {n: replace(t, source=replace(t.source, caps=())) for n, t in bounded.items() if t.source is not None}
-        compiled = compile_any(queries, {**tables, **free})
+        try:
+            compiled = compile_any(queries, {**tables, **free})
+        except SQLError:  # more that a unit can change than is planned
+            return None
         if not isinstance(compiled, Compiled) or all(layout.tie is None for layout in compiled.layouts):
             return None
         names = listed(sorted({table.policy.name for table in free.values()}))

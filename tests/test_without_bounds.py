@@ -1,0 +1,63 @@
+"""Batches that are planned without ``at_most``, since it keeps units untied from the rows that they are counted by."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from unit_worlds import Ask, World, enumerated, norm, paid
+
+import dpsql
+from dpsql.planning.prepare import Prepared
+
+MOST = {"patients": 1, "visits": 3, "labs": 1}
+WARDS = Ask("SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits GROUP BY ward", MOST)
+POLICY = """
+dataset = "bounds"
+[budget]
+epsilon = 100.0
+delta = 1e-6
+[tables.v]
+unit = "who"
+max_rows_per_unit = 4
+at_most = [{ rows = 1, per = "month" }]
+[tables.v.columns]
+who = { nulls = false }
+month = { values = [1, 2, 3], nulls = false }
+ward = { values = ["a", "b"], nulls = false }
+"""
+BY = "SELECT {0}, COUNT(*) AS n, COUNT(DISTINCT who) AS p FROM v GROUP BY {0}"
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_bound_that_keeps_units_untied_is_left_out(
+    noise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, bounded = World(), replace(WARDS, caps=((1, None, "day"),))
+    free, plan = (world.plan(ask, noise, tmp_path) for ask in (WARDS, bounded))
+    assert any("without the bounds of at_most on visits" in note for note in plan.notes)
+    assert not any(layout.source.caps for layout in plan.compiled.layouts)
+    assert np.asarray(plan.errors) == pytest.approx(np.asarray(free.errors))
+    for found in enumerated(world, bounded, plan.compiled, 5_000, random.Random(1)):
+        assert found.whole
+        assert norm(plan, found.vectors) <= paid(plan)
+    monkeypatch.setattr(Prepared, "without_bounds", lambda prepared: None)
+    held = world.plan(bounded, noise, tmp_path)
+    assert all(layout.source.caps for layout in held.compiled.layouts)
+    assert (np.asarray(plan.errors) ** 2).sum() < (np.asarray(held.errors) ** 2).sum()
+
+
+def test_a_bound_by_which_rows_count_units_is_kept(tmp_path: Path) -> None:
+    """By month rows are counted for units: two rows of one in a month must not both count."""
+    duck = duckdb.connect()
+    duck.execute("CREATE TABLE v AS SELECT 1 AS who, 1 AS month, 'a' AS ward FROM range(4)")
+    with dpsql.connect(duck, policy=dpsql.Policy.parse(POLICY), ledger=tmp_path / "l") as con:
+        wards = con.plan(BY.format("ward"), epsilon=1)
+        assert wards.notes
+        both = con.plan(f"{BY.format('ward')}; {BY.format('month')}", epsilon=1)
+        assert not any("at_most" in note for note in both.notes)
+        assert all(layout.source.caps for layout in both.compiled.layouts)
