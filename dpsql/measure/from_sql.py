@@ -38,7 +38,9 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
 - Where several distinct sources count units over the same rows (``Layout.together``), each keeps one row for each pair
   of a unit and a column of cells, one in every such source, and at most k of a unit, in the same order everywhere: so
   all of them keep the same columns of it. Only then are they pairs of a unit and the source's own cell. The scan of the
-  rows themselves keeps the first row in each of these columns before others, as above.
+  rows themselves keeps the first row in each of these columns before others, as above. Caps then order rows by these
+  columns and by the groups of all caps, those in no column last: rows that are equal in these are the same to every
+  scan, so that each keeps as many of them.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -77,6 +79,7 @@ def rows_of(
     counted: tree.Test | None = None,
     cell: tree.Value | None = None,
     few: bool = False,
+    shared: bool = False,
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -88,8 +91,9 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts. With
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts, or are in such a cell. With
     ``cell`` a source that counts units keeps ``limit`` of these cells of a unit, and counts it in its own of each.
+    ``shared``: other scans keep the same cells of a unit, so that caps look at nothing else.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -110,15 +114,19 @@ def rows_of(
             (*same(UNIT, *held), (LAST, tree.CaseValue(((matters, tree.whole(0)),), tree.whole(1), "INTEGER"))), rows
         )
         first, held = [tree.Name(LAST)], [*held, LAST]
+    nowhere = tree.Compared(tree.Name(CELL), "<", tree.whole(0))
     for cap in caps:
-        rows = _capped(rows, held, first, cap)
+        if shared:
+            rows = _capped(rows, held, [nowhere], cap, [CELL, *(cap.name for cap in caps)])
+        else:
+            rows = _capped(rows, held, first, cap)
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
         (name,) = names
         of = [CELL, name] if tied else [name]
         alone = [(one, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(one), "BIGINT")) for one in of]
         rows = Select(((UNIT, unit), *alone), rows, group_by=1 + len(of))
-        if cells is None or cells > source.limit:
+        if (cells is None or cells > source.limit) and not few:
             first = [tree.Compared(tree.Name(of[0]), "<", tree.whole(0))]
             rows = _truncated(rows, of[:1], first, source.limit, *([UNIT, name] if tied else []))
         return Select(same(UNIT, name), rows, group_by=2) if tied else rows
@@ -127,7 +135,7 @@ def rows_of(
     elif source.of is not None:
         return rows  # one for each unit
     elif cell is not None and cells == 1:
-        first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
+        first = [nowhere, *first]
     elif cell is not None:
         rows, first = _first_of_cells(rows, held, names, first)
     if not few:
@@ -159,11 +167,18 @@ class CapColumn:
     groups: int | None
 
 
-def _capped(rows: Select, names: Sequence[str], first: Sequence[tree.Node], cap: CapColumn) -> Select:
-    """At most ``cap.rows`` of the rows of each unit in each group, of at most ``cap.groups`` groups."""
+def _capped(
+    rows: Select, names: Sequence[str], first: Sequence[tree.Node], cap: CapColumn, by: Sequence[str] = ()
+) -> Select:
+    """At most ``cap.rows`` of the rows of each unit in each group, of at most ``cap.groups`` groups.
+
+    They are the least by ``first``, then by hash of the columns ``by``, or of all, then by value.
+    """
+    by = by or names
     group = (tree.Name(UNIT), tree.Name(cap.name))
     if cap.rows is not None:
-        order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
+        rest = (name for name in names if name not in by)
+        order = (*first, _hash(UNIT, *by), *map(tree.Name, by), *map(tree.Name, rest))
         rows = _within(rows, [UNIT, *names], tree.Window("row_number", (), group, order), cap.rows)
     if cap.groups is not None:
         best: list[tree.Node] = []

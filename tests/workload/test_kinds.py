@@ -26,8 +26,12 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
 }
 
 
-def patterns(by: Sequence[str], rows: str | None, wide: tuple[int, int], most: int, least: tuple[int, int]) -> Patterns:
-    """Units counted ``by`` these, and rows by ``rows``, over a row of each pair from ``least`` on."""
+def patterns(
+    by: Sequence[str], rows: str | None, wide: tuple[int, int], most: int, least: tuple[int, int], once: str = ""
+) -> Patterns:
+    """Units counted ``by`` these, and rows by ``rows``, over a row of each pair from ``least`` on; of a unit in each
+    group of ``once`` one row.
+    """
     start, cells = 0, []
     pairs = list(itertools.product(range(least[0], wide[0]), range(least[1], wide[1])))
     for name in (*by, *((rows,) if rows else ())):
@@ -37,24 +41,37 @@ def patterns(by: Sequence[str], rows: str | None, wide: tuple[int, int], most: i
         start += len(known)
     held = np.unique(np.array(cells), axis=1)
     held = held[:, (held >= 0).any(axis=0)]
+    classes = None
+    if once:
+        groups = [GROUPINGS[once](*pair) for pair in pairs]
+        told = np.unique(np.array([*cells, [[*dict.fromkeys(groups)].index(group) for group in groups]]), axis=1)
+        told = told[:, (told[:-1] >= 0).any(axis=0)]
+        held, classes = told[:-1], told[-1]
     units, counted = (held[:-1], held[-1]) if rows else (held, None)
-    return Patterns(units, most, tuple(range(len(held))), start, counted)
+    return Patterns(units, most, tuple(range(len(held))), start, counted, classes)
 
 
 def all_of(given: Patterns) -> np.ndarray:
     """Every vector that at most ``most`` rows of one unit add, and those of no unit (N x columns of ``given``)."""
-    J, found = given.numbered.shape[1], set()
+    J, found, T = given.numbered.shape[1], set(), len(given.cells)
     for size in range(1, given.most + 1):
         for chosen in itertools.combinations_with_replacement(range(J), size):
+            classes = [] if given.classes is None else given.classes[list(chosen)].tolist()
+            if len(set(classes)) < len(classes):
+                continue
             units, counts = np.zeros((2, given.columns.shape[1]), dtype=int)
             for one in chosen:
                 column = given.numbered[:, one]
                 units[column[column >= 0]] = 1
-                counts[column[-1]] += 1
+                if given.rows is not None:
+                    counts[column[T]] += 1
+            if given.classes is not None:
+                units[given.numbered[-1].min() :] = 0  # classes count nothing
             if given.rows is None:
                 found.add(tuple(units))
             else:
-                units[given.entries.size :] = counts[given.entries.size :]
+                end = given.entries.size + J
+                units[given.entries.size : end] = counts[given.entries.size : end]
                 found |= {tuple(units), tuple(np.where(np.arange(units.size) < given.entries.size, 0, units))}
     return np.array(sorted(found))
 
@@ -73,6 +90,12 @@ CASES = [
     (("b", "both"), "a", (2, 3), 3, (0, 0)),
     (("a", "half a"), "all", (4, 1), 4, (0, 0)),
     (("a", "of b"), "a, if b", (2, 2), 3, (0, -1)),
+    (("a",), "both", (3, 3), 3, (0, 0), "b"),
+    (("a", "half a", "all"), "b", (4, 2), 2, (0, 0), "b"),
+    (("a", "all"), "both", (2, 4), 3, (0, -1), "b"),
+    (("a", "b", "both"), None, (3, 3), 3, (0, 0), "b"),
+    (("a", "half a"), None, (4, 3), 2, (0, -1), "b"),
+    (("b",), "a, if b", (2, 3), 3, (0, -1), "both"),
 ]
 
 
@@ -94,7 +117,13 @@ def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
 
 
 def products(kinds: Kinds, draw: np.random.Generator, alike: bool) -> np.ndarray:
-    """A Gram matrix, and one whose entries are equal within relations."""
+    """A Gram matrix, and one whose entries are equal within relations; classes are 0."""
+    K = of_all(kinds, draw, alike)
+    counts = ~np.isin(kinds.kind, kinds.classes)
+    return np.asarray(K * (counts[:, None] & counts[None, :]))
+
+
+def of_all(kinds: Kinds, draw: np.random.Generator, alike: bool) -> np.ndarray:
     N = kinds.kind.size
     if not alike:
         moved = draw.integers(-4, 5, size=(N + 2, N))

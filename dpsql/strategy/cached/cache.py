@@ -204,7 +204,8 @@ def _feed_units(digest: hashlib._Hash, C: Contributions) -> None:
         for one in patterns:
             digest.update(f"patterns {kind} {one.most} {one.parts} ".encode())
             _feed(digest, "cells", one.cells.astype(np.int64))
-            _feed(digest, "rows", np.zeros(0, np.int64) if one.rows is None else one.rows.astype(np.int64))
+            for name, told in (("rows", one.rows), ("classes", one.classes)):
+                _feed(digest, name, np.zeros(0, np.int64) if told is None else told.astype(np.int64))
     for _, tied in sorted(C.tied.items()):
         digest.update(f"tied {tied.most} ".encode())
         _feed_matrix(digest, "first", tied.first)

@@ -43,7 +43,8 @@ def solve_alike_patterns(
     cells = Cells(orbit, kinds.kind)
     longest = partial(longest_unions, kinds=kinds)
     found = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False)
-    return cells, found, float(kinds.longest(found.metric[orbit]))
+    metric = found.metric[orbit]
+    return cells, found, float(kinds.longest((metric + metric.T) / 2.0))
 
 
 def _are_orbits(kinds: Kinds) -> bool:
@@ -89,8 +90,22 @@ def _sorted(cells: Ints) -> bytes:
 def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
     """Long vectors c, c^T K c, of unions: grown row by row by what lengthens c most, of all rows, or of those that add
     most, or fewest, groups to it, up to the sizes at which c may be longest; the longest of them improved, one row in
-    the place of another.
+    the place of another. And of rows of nobody.
     """
+    longest = list[Sum]()
+    for counted in (kinds.counting, kinds.rows) if kinds.classes else (kinds.counting,):
+        told = np.isin(kinds.kind, counted)
+        for value, at, times in _grown(kinds.among(K, counted), kinds) if counted else ():
+            longest.append((value, at[told[at]], times[told[at]]))
+    for a in () if kinds.classes else kinds.rows:
+        alone = np.diag(K)[kinds.groups[a]]
+        heavy = kinds.groups[a][[int(np.argmax(alone))]]
+        longest.append((kinds.most**2 * float(alone.max()), heavy, np.array([kinds.most])))
+    return sorted(longest, key=lambda one: -one[0])
+
+
+def _grown(K: Floats, kinds: Kinds) -> list[Sum]:
+    """Long unions, and with further rows."""
     growing, found = _Growing(K, kinds), dict[bytes, tuple[float, list[int]]]()
     bits = np.where(kinds.cells >= 0, 1 << kinds.kind[kinds.cells], 0).sum(axis=0)
     most = np.array([own.size for own in kinds.groups])
@@ -109,12 +124,7 @@ def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
     for value, rows in sorted(found.values(), key=lambda one: -one[0])[:_IMPROVED]:
         value, rows = growing.improved(value, rows)
         found.setdefault(growing.union(rows).tobytes(), (value, rows))
-    longest = [one for value, rows in found.values() for one in growing.sums(value, rows)]
-    for a in kinds.rows:
-        alone = np.diag(K)[kinds.groups[a]]
-        heavy = kinds.groups[a][[int(np.argmax(alone))]]
-        longest.append((kinds.most**2 * float(alone.max()), heavy, np.array([kinds.most])))
-    return sorted(longest, key=lambda one: -one[0])
+    return [one for value, rows in found.values() for one in growing.sums(value, rows)]
 
 
 class _Growing:
@@ -136,7 +146,7 @@ class _Growing:
         union = self.union(rows)
         chosen, rest = np.flatnonzero(union), self.kinds.most - len(rows)
         found: list[Sum] = [(value, chosen, np.ones(chosen.size, dtype=np.int64))]
-        if self.kinds.rows and rest:
+        if self.kinds.rows and not self.kinds.classes and rest:
             own = self.held[-1, rows]
             longer = 2 * rest * self.K[own][:, union].sum(axis=1) + rest**2 * np.diag(self.K)[own]
             best = int(np.argmax(longer))
@@ -148,12 +158,15 @@ class _Growing:
         return np.asarray(self.inside & ~union[self.held])
 
     def gain(self, rows: list[int]) -> Floats:
-        """By how much each row lengthens the union of others."""
+        """By how much each row lengthens the union of others; -inf where that has one of its class."""
         union = self.union(rows)
         new, reach = self.new(union).astype(np.float64), self.K[:, union].sum(axis=1)
-        return np.asarray(
-            2.0 * (new * reach[self.held]).sum(axis=0) + np.einsum("tj,uj,tuj->j", new, new, self.products)
-        )
+        gain = 2.0 * (new * reach[self.held]).sum(axis=0) + np.einsum("tj,uj,tuj->j", new, new, self.products)
+        return np.asarray(np.where(self.closed(union), -np.inf, gain))
+
+    def closed(self, union: Flags) -> Flags:
+        """Which rows are of a class of which the union has a row."""
+        return np.asarray(union[self.held[-1]] if self.kinds.classes else np.zeros(self.held.shape[1], dtype=bool))
 
     def best(self, rows: list[int], mode: int, limit: Ints) -> int:
         """The row that lengthens it most, of those that add most (``mode`` 1) or fewest (-1) entries; -1 for none.
@@ -165,7 +178,7 @@ class _Growing:
         often = np.zeros((limit.size, J), dtype=np.int64)
         np.add.at(often, (self.kinds.kind[self.held], np.arange(J)[None, :]), new)
         held = np.bincount(self.kinds.kind[union], minlength=limit.size)
-        open_ = (often + held[:, None] <= limit[:, None]).all(axis=0) & new.any(axis=0)
+        open_ = (often + held[:, None] <= limit[:, None]).all(axis=0) & new.any(axis=0) & ~self.closed(union)
         if not open_.any():
             return -1
         if mode:

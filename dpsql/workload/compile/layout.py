@@ -38,12 +38,14 @@ class Together:
     """Counts of units ``layouts`` over the same rows of units, and the count of these ``rows``, if there is one.
 
     ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each; that of
-    ``rows`` comes last.
+    ``rows`` comes last. ``classes`` (columns,): the group of a bound of ``at_most`` that the row is in, which lets a unit
+    have one row in each.
     """
 
     layouts: tuple[Layout, ...]
     cells: IntArray = field(repr=False)
     rows: Layout | None = field(default=None, repr=False)
+    classes: IntArray | None = field(default=None, repr=False)
 
     @property
     def all(self) -> tuple[Layout, ...]:
@@ -54,12 +56,17 @@ class Together:
     def cut(self) -> bool:
         """Whether scans have to agree on what they keep of a unit, or on what they find for its rows."""
         source = self.layouts[0].source
-        return bool(source.joins) or self.cells.shape[1] > source.limit
+        return bool(source.joins or source.caps) or self.cells.shape[1] > source.limit
 
     def cuts(self, table: str) -> bool:
         """``cut``, for a count to which it makes a difference what is kept: not one of all columns in one group."""
         place = [layout.table for layout in self.all].index(table)
         return self.cut and (bool(self.layouts[0].source.joins) or np.unique(self.cells[place]).size > 1)
+
+    @property
+    def few(self) -> bool:
+        """Whether a unit has no more than ``limit`` rows in columns of cells, one in each class."""
+        return self.classes is not None and np.unique(self.classes).size <= self.layouts[0].source.limit
 
     @property
     def closed(self) -> bool:

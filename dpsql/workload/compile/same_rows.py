@@ -11,6 +11,11 @@ at most ``limit`` of these columns of groups, those that are first in an order o
 at all, every scan keeps every group of the unit, and so of every column. The scan of rows keeps one row in each of the
 columns that are kept before all others. What scans see of a row is the same in all:
 either no row is joined, or every scan reads the same columns of the rows that are, so that it finds the same ones.
+
+Under bounds of ``at_most`` every scan keeps the same rows of a unit first, as many of each column and in the same groups
+of the bounds (``dpsql.measure.from_sql``). Where one of them allows one row in each group, and some table tells its
+groups apart, rows are told apart by them, too: what a unit adds is then a union of rows of different groups. What other
+bounds keep it from is left out. Where no bound says so much, each count is as if it were by itself.
 """
 
 from __future__ import annotations
@@ -20,13 +25,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy import sparse
 
 from dpsql.arrays import Ints
 from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.compile.caps import MOST_STATES, before
+from dpsql.workload.compile.caps import MOST_STATES, before, is_over
 from dpsql.workload.compile.layout import Layout, Together
 from dpsql.workload.compile.units import axis_key, by_unit
 from dpsql.workload.expr.regions import Axis, LineAxis, is_total
+from dpsql.workload.expr.rows import Cap
 
 _MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
 _MOST_COLUMNS = 2_000  # of groups that one row can have its unit counted in
@@ -53,24 +60,39 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
 
 def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None:
     """Counts of units, and of the rows themselves where that is followed."""
-    cells = _columns([*same, rows[0]], rows=True) if rows else None
-    if cells is not None and cells.shape[1] <= _MOST_ROWS:
-        return Together(tuple(same), cells, rows[0])
-    cells = _columns(same) if len(same) > 1 else None
-    return None if cells is None else Together(tuple(same), cells)
+    for mates in [[*same, rows[0]]] if rows else []:
+        found = _with_classes(mates, rows=True)
+        if found is not None and found[0].shape[1] <= _MOST_ROWS:
+            return Together(tuple(same), found[0], rows[0], found[1])
+    found = _with_classes(same) if len(same) > 1 else None
+    return None if found is None else Together(tuple(same), found[0], None, found[1])
+
+
+def _with_classes(mates: Sequence[Layout], rows: bool = False) -> tuple[Ints, Ints | None] | None:
+    """``_columns``, and the group of a bound of one row that each is in; None, too, where bounds tell none apart."""
+    caps = mates[0].source.caps
+    if not caps:
+        cells = _columns(mates, rows)
+        return None if cells is None else (cells, None)
+    for cap in caps:
+        over = (is_over(axis, mate, cap) for mate in mates for axis in mate.cells.axes)
+        cells = _columns(mates, rows, cap) if cap.rows == 1 and is_total(cap.axis) and any(over) else None
+        if cells is not None:
+            return cells[:-1], cells[-1]
+    return None
 
 
 def _counts(layout: Layout) -> bool:
-    """Whether it counts units of several rows that no bound of ``at_most`` spreads."""
+    """Whether it counts units of several rows."""
     source = layout.source
-    plain = source.counts_units and source.of is None and not source.caps
+    plain = source.counts_units and source.of is None
     return plain and isinstance(layout.cells, Cells) and bool((layout.entry >= 0).any())
 
 
 def _are_rows(layout: Layout) -> bool:
     """Whether it counts rows of units, sums nothing, and its cells are few enough for SQL."""
     source, cells = layout.source, layout.cells
-    plain = source.unit is not None and not source.distinct and source.of is None and not source.caps
+    plain = source.unit is not None and not source.distinct and source.of is None
     if not plain or layout.measures or layout.every is not None or not isinstance(cells, Cells):
         return False
     return bool((layout.entry >= 0).any()) and sum(table.size for table in cells.transitions) <= _MOST_STATES
@@ -82,11 +104,14 @@ def _alike(one: Layout, other: Layout) -> bool:
     return same and all(other.values.get(name, value) == value for name, value in one.values.items())
 
 
-def _columns(layouts: Sequence[Layout], rows: bool = False) -> Ints | None:
+def _columns(layouts: Sequence[Layout], rows: bool = False, cap: Cap | None = None) -> Ints | None:
     """The entries of x in which one row has its unit counted, -1 for none (T x columns); None for very many.
 
-    ``rows``: whether the last is a count of rows, which looks at no axes but its own.
+    ``rows``: whether the last is a count of rows, which looks at no axes but its own. ``cap``: a bound whose groups
+    tell rows apart, in a row of their numbers below.
     """
+    layouts = layouts if cap is None else [*layouts, _groups_of(cap, layouts[0])]
+    T = len(layouts) - (cap is not None)
     # The last state is 0 for rows that have a region on every axis.
     states, done = np.zeros((len(layouts) + 1, 1), dtype=np.int64), [0] * len(layouts)
     tables = [layout.cells for layout in layouts]
@@ -112,16 +137,25 @@ def _columns(layouts: Sequence[Layout], rows: bool = False) -> Ints | None:
     ends = []
     for number, (layout, state) in enumerate(zip(layouts, states, strict=False)):
         assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
-        known = (state >= 0) & ((states[-1] >= 0) | (rows and number + 1 == len(layouts)))
+        known = (state >= 0) & ((states[-1] >= 0) | (rows and number + 1 == T) | (number == T))
         cell = np.where(known, layout.cells.cell_of_state[state], -1)
         ends.append(np.where(cell >= 0, layout.entry[0, cell], -1))
     found = np.unique(np.stack(ends), axis=1)
-    found = found[:, (found >= 0).any(axis=0)]
+    found = found[:, (found[:T] >= 0).any(axis=0)]
     # A column has one number, by the place of each of its entries; and each entry is to be in some column.
-    used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts]
-    whole = all(np.isin(*both).all() for both in zip(used, found, strict=True))
+    used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts[:T]]
+    whole = all(np.isin(*both).all() for both in zip(used, found, strict=False))
     few = found.shape[1] <= _MOST_COLUMNS and math.prod(one.size + 2 for one in used) < 2**62
     return found if whole and few else None
+
+
+def _groups_of(cap: Cap, layout: Layout) -> Layout:
+    """A table of the groups of a bound on the rows of ``layout``."""
+    size = cap.axis.size
+    axes, counted = (cap.axis,), sparse.csr_array((0, size), dtype=np.int64)
+    cells = Cells(axes, (np.arange(size, dtype=np.int32)[None, :],), np.arange(size), counted)
+    values = {} if cap.value is None else {cap.column: cap.value}
+    return replace(layout, cells=cells, measures=(), entry=np.arange(size)[None, :], values=values)
 
 
 def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | None:

@@ -54,7 +54,9 @@ def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
     for one in found.values():
         T, parts = len(one.layouts), tuple(places[mate.table] for mate in one.all)
         rows = None if one.rows is None else one.cells[T]
-        patterns.append(Patterns(one.cells[:T], one.layouts[0].source.limit, parts, size, rows))
+        source = one.layouts[0].source
+        most = min([cap.most(source.limit) for cap in source.caps], default=source.limit)
+        patterns.append(Patterns(one.cells[:T], most, parts, size, rows, one.classes))
     return tuple(patterns)
 
 
@@ -259,6 +261,8 @@ def _spreads(source: RowSource) -> bool:
 
 def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     """Whether a bound keeps a unit from something that C lets it do."""
+    if layout.together is not None:
+        return len(layout.source.caps) > 1  # one tells rows apart
     if isinstance(layout.cells, Grid):
         return len(layout.source.caps) > 1  # of several the best one is used
     if not listed or isinstance(layout.cells, Boxes):

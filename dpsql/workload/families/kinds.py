@@ -11,6 +11,10 @@ Of the pairs of kinds a and b that meet in w there are N_w = sum_h s_ah s_bh, h 
 such N_w, by Moebius inversion over relations; each N_w is known, or between two bounds that follow from the sizes s,
 and sizes that no union has are left out. Exact where K is alike within relations and the N_w may take their bounds
 together, as for groups in groups.
+
+Classes of which a union has one row each are groups of kinds of their own, that are as wide as one entry of any other.
+There are as many rows as classes, and none beyond. Rows of nobody then are those of a union: K is 0 for what counts
+units.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ class Kinds:
     """The structure of some ``cells`` (T x J) over entries numbered from 0, -1 for none; a row is one of its columns.
 
     ``kind`` (N,); ``parent`` (kinds x N): the group of each kind that an entry is in, its own of its kind, or -1.
-    ``rows``: the kinds of entries that count rows, the last in each column.
+    ``rows``: the kinds of entries that count rows; ``classes``: those of classes, the last in each column.
     """
 
     cells: Ints = field(repr=False)
@@ -47,6 +51,7 @@ class Kinds:
     kind: Ints = field(repr=False)
     parent: Ints = field(repr=False)
     rows: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()
 
     @property
     def number(self) -> int:
@@ -88,7 +93,7 @@ class Kinds:
     def sizes(self) -> Ints | None:
         """Numbers of entries of each kind (kinds x sizes), among them those of every union; None for very many."""
         s, done = np.zeros((self.number, 1), dtype=np.int64), list[int]()
-        for kind in sorted(range(self.number), key=lambda one: one not in self.rows):
+        for kind in sorted(range(self.number), key=lambda one: one not in (*self.rows, *self.classes)):
             many = np.arange(min(self.groups[kind].size, self.most) + 1)
             if many.size * s.shape[1] > 10 * _MOST_SIZES:
                 return None
@@ -108,6 +113,8 @@ class Kinds:
         for one in np.unique(self.source[done]):
             mine = np.flatnonzero(self.source == one)
             keep &= s[mine].sum(axis=0) <= self.most
+            if self.classes and set(self.classes) <= set(done):
+                keep &= s[mine].sum(axis=0) <= s[list(self.classes)].sum(axis=0)
             for b in done:
                 finer = [a for a in mine.tolist() if self.refines[a, b]]
                 if set(finer) <= set(done) and finer and self.fills(finer, b):
@@ -125,7 +132,9 @@ class Kinds:
         return np.array([np.flatnonzero((self.cells == own[0]).any(axis=1))[0] for own in self.groups])
 
     def widest(self, a: int, b: int) -> int:
-        """How many groups of a kind that refines b one of b has at most."""
+        """How many groups of a kind that refines b one of b has at most, in one union."""
+        if b in self.classes:
+            return 1
         return int(np.bincount(self.parent[b, self.groups[a]]).max())
 
     def fills(self, finer: Sequence[int], b: int) -> bool:
@@ -149,6 +158,24 @@ class Kinds:
         s = self.sizes
         if s is None:
             raise InternalError("the sizes of unions are not listed")
+        if self.classes:
+            found = [self._reach(self.among(K, counted), s)[1] for counted in (self.counting, self.rows) if counted]
+            return np.maximum.reduce(found)
+        s, total = self._reach(K, s)
+        return self._with_more(K, s, total) if self.rows else total
+
+    @property
+    def counting(self) -> tuple[int, ...]:
+        """The kinds that are entries of x, or sums of them."""
+        return tuple(one for one in range(self.number) if one not in self.classes)
+
+    def among(self, K: Array, counted: Sequence[int]) -> Array:
+        """K between the kinds ``counted``, and 0 for all others: with rows alone what those of nobody add."""
+        held = np.isin(self.kind, counted)
+        return np.where(held[:, None] & held[None, :], K, np.zeros(1, dtype=K.dtype))
+
+    def _reach(self, K: Array, s: Array) -> tuple[Array, Array]:
+        """What no union of each of the sizes ``s`` exceeds, beside these in a type that holds it."""
         worth: dict[tuple[int, int, int], Any] = {}
         for a, b in product(range(self.number), repeat=2):
             if b < a:
@@ -165,7 +192,7 @@ class Kinds:
         for key, share in worth.items():
             low, high = self._meeting(*key, s)
             total = total + share * (high if share > 0 else low)
-        return np.asarray(self._with_more(K, s, total) if self.rows else total)
+        return s, np.asarray(total)
 
     def _with_more(self, K: Array, s: Array, total: Array) -> Array:
         """``total`` with all other rows that may count in one entry, if that is longer, or such rows without a unit."""
@@ -244,7 +271,11 @@ class Kinds:
     def _having(self, w: int, s: Array) -> Array:
         """How many rows count in w, at most."""
         rows = [a for a in self.rows if self.refines[a, w]]
-        return np.asarray(s[rows].sum(axis=0) if self.rows else s[w] * 0 + self.most)
+        if w in self.classes:
+            return np.asarray(s[w])
+        if not self.rows and self.classes:
+            rows = list(self.classes)
+        return np.asarray(s[rows].sum(axis=0) if self.rows or self.classes else s[w] * 0 + self.most)
 
     def _squares(self, a: int, w: int, s: Array) -> tuple[Array, Array]:
         """sum_h s_ah^2 over the groups h of w, at least and at most.
@@ -272,9 +303,9 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
     source, column = np.nonzero(cells >= 0)
     entry = cells[source, column]
     kind = np.zeros(N, dtype=np.int64)
-    kind[entry] = source
+    kind[entry] = 2 * source
     if patterns.rows is not None:  # rows that count in nothing themselves are of other kinds
-        kind[cells[-1]] += patterns.rows < 0
+        kind[cells[len(patterns.cells)]] += patterns.rows < 0
     for _ in range(_ROUNDS):
         rows = np.unique(np.where(cells >= 0, kind[cells], -1), axis=1, return_inverse=True)[1].ravel()
         often = np.zeros((N, int(rows.max()) + 1), dtype=np.int64)
@@ -294,5 +325,8 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
         inside = np.flatnonzero((low == high) & (low >= 0))
         parent[kind[low[inside]], inside] = low[inside]
     refined = np.array([[(parent[b, kind == a] >= 0).all() for a in range(number)] for b in range(number)])
-    counting = () if patterns.rows is None else tuple(np.unique(kind[cells[-1]]).tolist())
-    return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting)
+    counting, classes = (
+        () if told is None else tuple(np.unique(kind[cells[at]]).tolist())
+        for told, at in ((patterns.rows, len(patterns.cells)), (patterns.classes, -1))
+    )
+    return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting, classes)
