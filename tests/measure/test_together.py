@@ -49,14 +49,30 @@ BATCHES = {
 }
 
 
+CAPS: dict[str, tuple[tuple[int | None, int | None, str], ...]] = {
+    "one a day": ((1, None, "day"),),
+    "one a day, rows": ((1, None, "day"),),
+    "one a day, few": ((1, 2, "day"),),
+    "one a ward, and a day": ((1, None, "ward"), (1, None, "day")),
+}
+BATCHES |= {
+    "one a day": counts("ward, day", "ward", ""),
+    "one a day, rows": "SELECT ward, day, COUNT(*) FROM visits GROUP BY 1, 2; " + counts("ward"),
+    "one a day, few": "SELECT day, COUNT(*) FROM visits WHERE ward = 'a' GROUP BY 1; " + counts("ward", "cost > 0"),
+    "one a ward, and a day": "SELECT ward, COUNT(*) FROM visits GROUP BY 1; "
+    "SELECT COUNT(*) FROM visits WHERE ward = 'a' AND cost > 2; " + counts("ward"),
+}
+
+
 @pytest.fixture(scope="module")
 def world() -> World:
     return World()
 
 
 def compiled(world: World, folder: Path, name: str, most: int) -> Compiled:
-    ask = (Closed if name == "closed" else Ask)(BATCHES[name], {**MOST, "visits": most})
-    found = world.plan(ask, "laplace", folder).compiled
+    caps = tuple((rows, groups and min(groups, most), per) for rows, groups, per in CAPS.get(name, ()))
+    ask = (Closed if name == "closed" else Ask)(BATCHES[name], {**MOST, "visits": most}, caps)
+    found = world.plan(ask, "gaussian" if caps else "laplace", folder).compiled
     assert isinstance(found, Compiled)
     return found
 
@@ -73,6 +89,9 @@ def of_counts(batch: Compiled) -> tuple[np.ndarray, set[tuple[int, ...]]]:
     held = {(0,) * used.size}
     for size in range(1, given.most + 1):
         for chosen in itertools.combinations_with_replacement(range(len(rows)), size):
+            classes = [] if given.classes is None else given.classes[list(chosen)].tolist()
+            if len(set(classes)) < len(classes):
+                continue
             alone = row[:, chosen].sum(axis=1)
             held |= {tuple((units[:, chosen].max(axis=1) + alone).tolist()), tuple(alone.tolist())}
     return used, held
@@ -97,7 +116,9 @@ def keeps_within(world: World, batch: Compiled, tables: int) -> bool:
 
 
 @pytest.mark.parametrize(("name", "most"), list(itertools.product(BATCHES, (1, 2, 3))))
-@pytest.mark.few("crossed-2", "joined-2", "rows alike-2", "rows in groups-3", "one, and joined rows-2")
+@pytest.mark.few(
+    "crossed-2", "joined-2", "rows alike-2", "rows in groups-3", "one, and joined rows-2", "one a day, rows-2"
+)
 def test_a_unit_adds_a_union_of_what_so_many_rows_add(world: World, tmp_path: Path, name: str, most: int) -> None:
     assert keeps_within(world, compiled(world, tmp_path, name, most), 4)
 
@@ -173,6 +194,33 @@ def open_domains(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(scan_sql, "is_inside", lambda axis, values: scan_sql.tree.ALWAYS)
 
 
+def caps_by_its_own(patch: pytest.MonkeyPatch) -> None:
+    """Which rows the bounds of ``at_most`` keep is decided by what each scan reads."""
+    patch.setattr(
+        from_sql, "_capped", lambda rows, names, first, cap, by=(), real=from_sql._capped: real(rows, names, first, cap)
+    )
+
+
+def caps_before_what_counts(patch: pytest.MonkeyPatch) -> None:
+    """Rows of every scan's own come first."""
+    real = from_sql._capped
+
+    def own_first(rows, names, first, cap, by=()):  # type: ignore[no-untyped-def]
+        return real(rows, names, [from_sql.tree.Name(names[-1])], cap, by)
+
+    patch.setattr(from_sql, "_capped", own_first)
+
+
+def one_cap_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    """Rows that are equal in their cells are taken in any order, though other bounds tell them apart."""
+    real = from_sql._capped
+    patch.setattr(from_sql, "_capped", lambda rows, names, first, cap, by=(): real(rows, names, first, cap, by[:1]))
+
+
+def never_too_many(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(layouts.Together, "few", True)
+
+
 MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "each scan keeps its own": (each_keeps_its_own, "nested"),
     "an order of its own": (ordered_by_its_own, "nested"),
@@ -180,6 +228,10 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "outside a closed domain": (open_domains, "closed"),
     "any row first": (any_row_first, "rows alike"),
     "columns in another order": (other_columns_first, "rows alike"),
+    "bounds by own columns": (caps_by_its_own, "one a day, few"),
+    "bounds by own rows first": (caps_before_what_counts, "one a day, few"),
+    "bounds one by one": (one_cap_at_a_time, "one a ward, and a day"),
+    "more than count": (never_too_many, "one a day"),
 }
 
 

@@ -236,46 +236,63 @@ def test_pure_plans_without_a_list_hold_what_persons_move(
 
 
 # Units counted in several ways over the same rows, and such rows.
-TOGETHER = {
+TOGETHER: dict[str, tuple[str, int, tuple[tuple[int | None, int | None, str], ...]]] = {
     "all": (
         "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
         3,
+        (),
     ),
     "nested": (
         "SELECT day, COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
         "SELECT day % 2, COUNT(DISTINCT patient) FROM visits GROUP BY 1",
         2,
+        (),
     ),
     "crossed": (
         "SELECT day, ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2; "
         "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
         2,
+        (),
     ),
     "rows": (
         "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
         "SELECT COUNT(*), COUNT(DISTINCT patient) FROM visits",
         2,
+        (),
     ),
     "rows in others": (
         "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
         "SELECT COUNT(DISTINCT patient) FROM visits",
         2,
+        (),
+    ),
+    "rows, one a day": (
+        "SELECT day, ward, COUNT(*) FROM visits GROUP BY 1, 2; "
+        "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1",
+        3,
+        ((1, None, "day"),),
+    ),
+    "units, one a day": (
+        "SELECT day % 2, ward, COUNT(DISTINCT patient) FROM visits WHERE day > 0 GROUP BY 1, 2; "
+        "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
+        3,
+        ((1, 2, "day"),),
     ),
 }
 
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", TOGETHER)
-@pytest.mark.few("rows-True", "rows-False", "nested-False")
+@pytest.mark.few("rows-True", "rows-False", "nested-False", "rows, one a day-True")
 def test_counts_over_the_same_rows_move_as_claimed(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, listed: bool
 ) -> None:
-    batch, most = TOGETHER[name]
+    batch, most, caps = TOGETHER[name]
     if not listed:
         for module in (contributions, by_source, over_same_rows):
             monkeypatch.setattr(module, "MOST_LISTED", 1)
         monkeypatch.setattr(patterns, "ENOUGH", 1)
-    ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), "visits": most})
+    ask = Ask(batch, {**dict.fromkeys(COLUMNS, 1), "visits": most}, caps)
     plan = planned(world, ask, "gaussian", tmp_path)
     assert plan is not None
     assert isinstance(plan.compiled, Compiled)

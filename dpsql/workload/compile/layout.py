@@ -38,7 +38,7 @@ class Together:
     """Counts of units ``layouts`` over the same rows of units, and the count of these ``rows``, if there is one.
 
     ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each; that of
-    ``rows`` comes last. ``classes`` (columns,): the group of a bound of ``at_most`` that the row is in, which lets a unit
+    ``rows`` comes last. ``classes`` (columns,): the group that the row is in of a bound of ``at_most`` that lets a unit
     have one row in each.
     """
 

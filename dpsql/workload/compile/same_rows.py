@@ -12,10 +12,10 @@ at all, every scan keeps every group of the unit, and so of every column. The sc
 columns that are kept before all others. What scans see of a row is the same in all:
 either no row is joined, or every scan reads the same columns of the rows that are, so that it finds the same ones.
 
-Under bounds of ``at_most`` every scan keeps the same rows of a unit first, as many of each column and in the same groups
-of the bounds (``dpsql.measure.from_sql``). Where one of them allows one row in each group, and some table tells its
-groups apart, rows are told apart by them, too: what a unit adds is then a union of rows of different groups. What other
-bounds keep it from is left out. Where no bound says so much, each count is as if it were by itself.
+Under bounds of ``at_most`` every scan keeps the same rows of a unit first: as many of each column, in the same groups of
+the bounds (``dpsql.measure.from_sql``). Where one of them allows one row in each group, and some table tells its groups
+apart, rows are told apart by them, too: what a unit adds is then a union of rows of different groups. What other bounds
+keep it from is left out. Where no bound says so much, each count is as if it were by itself.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
 
 def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None:
     """Counts of units, and of the rows themselves where that is followed."""
-    for mates in [[*same, rows[0]]] if rows else []:
-        found = _with_classes(mates, rows=True)
-        if found is not None and found[0].shape[1] <= _MOST_ROWS:
-            return Together(tuple(same), found[0], rows[0], found[1])
+    found = _with_classes([*same, rows[0]], rows=True) if rows else None
+    if found is not None and found[0].shape[1] <= _MOST_ROWS:
+        return Together(tuple(same), found[0], rows[0], found[1])
     found = _with_classes(same) if len(same) > 1 else None
     return None if found is None else Together(tuple(same), found[0], None, found[1])
 

@@ -306,6 +306,7 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
     kind[entry] = 2 * source
     if patterns.rows is not None:  # rows that count in nothing themselves are of other kinds
         kind[cells[len(patterns.cells)]] += patterns.rows < 0
+    kind = np.unique(kind, return_inverse=True)[1].ravel()
     for _ in range(_ROUNDS):
         rows = np.unique(np.where(cells >= 0, kind[cells], -1), axis=1, return_inverse=True)[1].ravel()
         often = np.zeros((N, int(rows.max()) + 1), dtype=np.int64)

@@ -74,7 +74,7 @@ class Patterns:
 
     @cached_property
     def numbered(self) -> Ints:
-        """``cells`` by the numbers of their columns in ``columns`` (T x J), with a row for rows, then one for classes."""
+        """``cells`` by the numbers of their columns in ``columns`` (T x J), below them rows and then classes."""
         found, start = [np.where(self.cells >= 0, np.searchsorted(self.entries, self.cells), -1)], self.entries.size
         if self.rows is not None:
             found.append(start + np.arange(self.rows.size)[None, :])
@@ -97,14 +97,16 @@ class Patterns:
     def _vectors(self) -> list[tuple[int, int, int]]:
         """Unions as sets of bits with a column of rows and how many more of these; more than ``ENOUGH`` if they are."""
         bits = [sum(1 << int(bit) for bit in column if bit >= 0) for column in self.numbered.T]
-        newest = dict.fromkeys(bits[: ENOUGH + 1])
+        newest = dict.fromkeys(bits)
         seen, found = set(newest), dict.fromkeys(self._added(newest))
         if self.rows is not None and self.classes is None:
             found |= {(0, column, self.most): None for column in self.numbered[-1].tolist()}
         for _ in range(self.most - 1):
             longer: dict[int, None] = {}
             for union in newest:
-                longer |= {union | row: None for row in bits if not row & union & self._once and union | row not in seen}
+                longer |= {
+                    union | row: None for row in bits if not row & union & self._once and union | row not in seen
+                }
                 if len(found) + len(longer) > ENOUGH:
                     return [*found, *((one, 0, 0) for one in longer)]
             found |= dict.fromkeys(self._added(longer))
