@@ -79,7 +79,6 @@ def rows_of(
     counted: tree.Test | None = None,
     cell: tree.Value | None = None,
     few: bool = False,
-    shared: bool = False,
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -93,7 +92,7 @@ def rows_of(
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
     ``few``: the caps leave of no unit more than ``limit`` rows that some query counts, or are in such a cell. With
     ``cell`` a source that counts units keeps ``limit`` of these cells of a unit, and counts it in its own of each.
-    ``shared``: other scans keep the same cells of a unit, so that caps look at nothing else.
+    Caps then look at nothing but the cell, so that scans of the same cells keep the same rows.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -109,15 +108,16 @@ def rows_of(
     held = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
     first: list[tree.Node] = []
     matters: tree.Test | None = tree.Compared(tree.Name(names[0]), ">=", tree.whole(0)) if source.distinct else counted
-    if matters is not None and (caps or not source.counts_units):
+    if matters is not None and not source.counts_units:
         rows = Select(
             (*same(UNIT, *held), (LAST, tree.CaseValue(((matters, tree.whole(0)),), tree.whole(1), "INTEGER"))), rows
         )
         first, held = [tree.Name(LAST)], [*held, LAST]
-    nowhere = tree.Compared(tree.Name(CELL), "<", tree.whole(0))
     for cap in caps:
-        if shared:
-            rows = _capped(rows, held, [nowhere], cap, [CELL, *(cap.name for cap in caps)])
+        if source.counts_units or tied:
+            of_unit = CELL if tied else names[0]
+            missing = tree.Compared(tree.Name(of_unit), "<", tree.whole(0))
+            rows = _capped(rows, held, [missing], cap, [of_unit, *(cap.name for cap in caps)])
         else:
             rows = _capped(rows, held, first, cap)
     if source.counts_units:
@@ -135,7 +135,7 @@ def rows_of(
     elif source.of is not None:
         return rows  # one for each unit
     elif cell is not None and cells == 1:
-        first = [nowhere, *first]
+        first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
     elif cell is not None:
         rows, first = _first_of_cells(rows, held, names, first)
     if not few:

@@ -136,14 +136,13 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         entry = layout.entry if layout.tie is None else layout.tie.counted.entry
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
-        shared, found = False, None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
+        found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
         held = row_columns(whole)
         if layout.together is not None and _mates(layout):
             number, own = counted_together(layout)
             held = (("a0", own),) if source.distinct else held
             if layout.together.cuts(layout.table) or not source.distinct:
-                found, cells, shared = number, layout.together.cells.shape[1], True
-                few = layout.together.few
+                found, cells, few = number, layout.together.cells.shape[1], layout.together.few
         rows = rows_of(
             *(source, used, held),
             once=every,
@@ -152,7 +151,6 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
             counted=matters,
             cell=found,
             few=few,
-            shared=shared,
         )
     elif once or beside:
         rows = values_of(once, rows, *beside)

@@ -21,7 +21,10 @@ ASKS = {
         SELECT day, COUNT(DISTINCT patient) FROM visits GROUP BY 1""",
     "of all": """SELECT ward, COUNT(*) FROM visits GROUP BY 1;
         SELECT COUNT(DISTINCT patient) FROM visits WHERE ward = 'b'""",
+    "in few wards": """SELECT ward, COUNT(*) FROM visits GROUP BY 1;
+        SELECT ward, COUNT(DISTINCT patient) FROM visits WHERE ward <> 'a' GROUP BY 1""",
 }
+CAPS = {"in few wards": ((None, 1, "ward"),)}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def world() -> World:
 
 
 def compiled(world: World, folder: Path, name: str) -> Compiled:
-    found = world.plan(Ask(ASKS[name], MOST), "laplace", folder).compiled
+    found = world.plan(Ask(ASKS[name], MOST, CAPS.get(name, ())), "laplace", folder).compiled
     assert isinstance(found, Compiled)
     return found
 
@@ -42,12 +45,14 @@ def agrees(world: World, batch: Compiled, tables: int = 4) -> bool:
     cell, own = rows.tie.meets
     seen = (cell >= 0) & (rows.entry[0, cell] >= 0)
     assert np.unique(cell[seen]).size == seen.sum()  # so that a row's cell says where its unit is counted
-    counted = rows.tie.counted.entry[0]
+    counted, limit = rows.tie.counted.entry[0], batch.units.tied[0].limit
     for seed in range(tables):
         persons = dict(enumerate(broken(random.Random(seed), 12).values()))
         world.fill(persons)
         for x in world.each(batch, batch.layouts, len(persons)):
             assert x[rows.entry[rows.entry >= 0]].sum() <= MOST["visits"]
+            if x[counted[counted >= 0]].sum() > limit:
+                return False
             for number in range(len(counted)):
                 inside = seen & (own == number)
                 if (x[rows.entry[0, cell[inside]]].sum() > 0) != (x[counted[number]] == 1):
@@ -89,10 +94,26 @@ def all_rows_alike(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(from_sql, "_truncated", changed)
 
 
+def groups_of_bounds_by_own_rows(patch: pytest.MonkeyPatch) -> None:
+    """The groups of a bound that hold rows of every scan's own come first."""
+    real = from_sql._capped
+
+    def changed(rows, names, first, cap, by=()):  # type: ignore[no-untyped-def]
+        return real(rows, names, [tree.Name(names[-1])], cap, by)
+
+    patch.setattr(from_sql, "_capped", changed)
+
+
+def no_bounds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(from_sql, "_capped", lambda rows, *given: rows)
+
+
 MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "any row first": (any_row_first, "by the same groups"),
     "cells in another order": (other_cells_first, "by the same groups"),
     "rows of the one cell not first": (all_rows_alike, "of all"),
+    "groups of bounds by own rows": (groups_of_bounds_by_own_rows, "in few wards"),
+    "bounds not held": (no_bounds, "in few wards"),
 }
 
 

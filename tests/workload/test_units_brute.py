@@ -148,11 +148,16 @@ TIED = (
         "SELECT COUNT(*) FROM labs",
         {**dict.fromkeys(COLUMNS, 1), "visits": 2},
     ),
+    Ask(
+        "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1",
+        {**dict.fromkeys(COLUMNS, 1), "visits": 3},
+        ((None, 2, "ward"),),
+    ),
 )
 
 
 @pytest.mark.parametrize("number", range(len(TIED)))
-@pytest.mark.few("1")
+@pytest.mark.few("1", "3")
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
     ask = TIED[number]
     found: list[Enumerated] | None = None

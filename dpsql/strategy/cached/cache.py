@@ -207,7 +207,7 @@ def _feed_units(digest: hashlib._Hash, C: Contributions) -> None:
             for name, told in (("rows", one.rows), ("classes", one.classes)):
                 _feed(digest, name, np.zeros(0, np.int64) if told is None else told.astype(np.int64))
     for _, tied in sorted(C.tied.items()):
-        digest.update(f"tied {tied.most} ".encode())
+        digest.update(f"tied {tied.most} {tied.limit} ".encode())
         _feed_matrix(digest, "first", tied.first)
         _feed_matrix(digest, "more", tied.more)
         _feed(digest, "label", tied.label.astype(np.int64))

@@ -25,13 +25,26 @@ def leave_few(layout: Layout) -> bool:
     Rows that count are in the groups of the bound that the counted cells lie in, at most ``rows`` in each. Later
     bounds only take rows away.
     """
-    if layout.source.distinct or layout.every is not None:
+    if layout.source.distinct or layout.every is not None or layout.tie is not None:
         return False
     for cap in layout.source.caps:
         groups = sum(held for _, held in classes_of(layout, cap))
         if cap.rows is not None and groups and cap.rows * min(groups, cap.groups or groups) <= layout.source.limit:
             return True
     return False
+
+
+def most_cells(layout: Layout) -> int | None:
+    """In how many counted cells a unit is at most by bounds on the groups that it is in; None where none says so.
+
+    A class takes a group of a bound at least, and has all of its cells then.
+    """
+    found = []
+    for cap in layout.source.caps:
+        classes = classes_of(layout, cap)
+        if cap.groups is not None and classes:
+            found.append(sum(sorted((cells.size for cells, _ in classes), reverse=True)[: cap.groups]))
+    return min(found, default=None)
 
 
 def rows_of_classes(layout: Layout, cap: Cap, classes: Sequence[tuple[Ints, int]]) -> list[int]:

@@ -12,8 +12,8 @@ at all, every scan keeps every group of the unit, and so of every column. The sc
 columns that are kept before all others. What scans see of a row is the same in all:
 either no row is joined, or every scan reads the same columns of the rows that are, so that it finds the same ones.
 
-Under bounds of ``at_most`` every scan keeps the same rows of a unit first: as many of each column, in the same groups of
-the bounds (``dpsql.measure.from_sql``). Where one of them allows one row in each group, and some table tells its groups
+Under bounds of ``at_most`` every scan keeps the same rows of a unit first: as many of each column, in the same groups
+of these (``dpsql.measure.from_sql``). Where one of them allows one row in each group, and some table tells its groups
 apart, rows are told apart by them, too: what a unit adds is then a union of rows of different groups. What other bounds
 keep it from is left out. Where no bound says so much, each count is as if it were by itself.
 """

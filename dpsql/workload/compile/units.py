@@ -15,7 +15,7 @@ from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.caps import MOST_STATES, classes_of, fullest, rows_of_classes, side_by_side
+from dpsql.workload.compile.caps import MOST_STATES, classes_of, fullest, most_cells, rows_of_classes, side_by_side
 from dpsql.workload.compile.layout import Layout, Tie
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.rows import Cap, RowSource
@@ -63,9 +63,9 @@ def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
 def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
     """``layouts`` with units tied to the rows that they are counted by (``Layout.tie``), where C is planned so.
 
-    Of each kind of unit one source of rows and the one count of units, over the same rows, which no bound of
-    ``at_most`` spreads: alone, and without sums or where ``asked`` (m x n), the queries, has none of several groups; or
-    where all that the unit can change is listed.
+    Of each kind of unit one source of rows and the one count of units, over the same rows, of which no bound of
+    ``at_most`` says more than in how many groups they are: alone, and without sums or where ``asked`` (m x n), the
+    queries, has none of several groups; or where all that the unit can change is listed.
     """
     found = list(layouts)
     for mates in by_unit(layouts):
@@ -119,7 +119,8 @@ def _in_groups(asked: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
 def _may_tie(layout: Layout) -> bool:
     """Whether it is a source of rows of units, of which some are kept by what the batch tells of them."""
     source = layout.source
-    plain = source.unit is not None and not source.distinct and source.of is None and not source.caps
+    plain = source.unit is not None and not source.distinct and source.of is None
+    plain &= all(cap.rows is None for cap in source.caps)
     if layout.multiplicity == 1 and any(join.private for join in source.joins):
         return False  # rows without a unit find no row, which ``Tied`` does not know
     return plain and isinstance(layout.cells, Cells) and bool((layout.entry >= 0).any())
@@ -151,7 +152,7 @@ def _tied(rows: Layout, tie: Tie, size: int) -> Tied:
     inside = np.flatnonzero(place >= 0)
     ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
     first = sparse.csc_array(more + sparse.csc_array(ones, shape=more.shape))
-    return Tied(first, more, place, rows.multiplicity)
+    return Tied(first, more, place, rows.multiplicity, most_cells(tie.counted))
 
 
 def _corners(rows: Layout, cell: Ints, label: Ints, seen: Flags, size: int) -> tuple[sparse.csc_array, Ints]:
@@ -261,6 +262,10 @@ def _spreads(source: RowSource) -> bool:
 
 def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     """Whether a bound keeps a unit from something that C lets it do."""
+    if layout.tie is not None:
+        classes, (cell, counted) = classes_of(layout.tie.counted, cap), layout.tie.meets
+        several = any(cells.size > 1 for cells, _ in classes) or bool(((cell >= 0) & (counted < 0)).any())
+        return bool(classes) and (len(layout.source.caps) > 1 or several)
     if layout.together is not None:
         return len(layout.source.caps) > 1  # one tells rows apart
     if isinstance(layout.cells, Grid):
@@ -291,6 +296,7 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             continue
         cells = layout.cells
         told = [repr((layout.source.limit, layout.source.caps, layout.measures)).encode()]
+        told += [b"by cells"] if layout.source.caps else []  # rows by what decides between them under bounds
         for axis in cells.axes:
             pieces = axis.pieces if isinstance(axis, LineAxis) else np.zeros(0, dtype=np.int64)
             told += [repr(axis).encode(), np.asarray(pieces, dtype=np.int64).tobytes()]

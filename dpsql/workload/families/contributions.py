@@ -94,18 +94,21 @@ class Tied:
     the unit's count. A unit with rows in s classes adds a sum over these of rows of each, at most ``most`` in all, and
     is counted once in each class. For fixed classes that is a mean of sums that have one row in each, and none or all
     other rows that may count of one of these corners, or of one without a class. A norm is largest at one of them.
-    Rows that have no unit, which no count counts, add ``most`` rows of one corner at the farthest.
+    Rows that have no unit, which no count counts, add ``most`` rows of one corner at the farthest. ``classes``: in how
+    many of them a unit is at most, where a bound says so.
     """
 
     first: Sparse = field(repr=False)
     more: Sparse = field(repr=False)
     label: Ints = field(repr=False)
     most: int
+    classes: int | None = None
 
     @cached_property
     def limit(self) -> int:
         """In how many classes a unit is at most."""
-        return min(self.most, np.unique(self.label[self.label >= 0]).size)
+        limit = min(self.most, np.unique(self.label[self.label >= 0]).size)
+        return limit if self.classes is None else min(limit, self.classes)
 
     @property
     def columns(self) -> Sparse:
