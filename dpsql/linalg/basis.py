@@ -395,7 +395,7 @@ def _solved(sketch: Floats, v: int) -> Floats:
     """coords with the rows from v on as combinations of the first v, by least squares."""
     Q, R = linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
     diagonal = np.abs(np.diag(R))
-    if v and diagonal.min() > diagonal.max() * _TOLERANCE:
+    if v and len(R) == v and diagonal.min() > diagonal.max() * _TOLERANCE:
         coords = linalg.solve_triangular(R, Q.T @ sketch[v:].T, check_finite=False).T
     else:
         coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T

@@ -98,6 +98,13 @@ def test_coordinates_of_nothing_in_rows_that_fall_into_parts_are_zeros(q):
 
 
 @pytest.mark.long
+def test_coordinates_in_more_rows_of_a_part_than_it_has_columns():
+    rows = sparse.csr_array(np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 2]]))
+    span = sparse.csr_array(np.array([[2, 3, 0], [0, 0, 4], [1, -1, 2]]))
+    coords = coordinates(span, rows)
+    assert np.allclose((coords @ rows).toarray(), span.toarray())
+
+
 def test_coordinates_of_a_large_span_are_held_to_every_column():
     rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
     mixed = np.random.default_rng(4).integers(-2, 3, (200, 20))
