@@ -160,7 +160,7 @@ class Kinds:
             raise InternalError("the sizes of unions are not listed")
         if self.classes:
             found = [self._reach(self.among(K, counted), s)[1] for counted in (self.counting, self.rows) if counted]
-            return np.maximum.reduce(found)
+            return np.asarray(np.maximum.reduce(found))
         s, total = self._reach(K, s)
         return self._with_more(K, s, total) if self.rows else total
 
