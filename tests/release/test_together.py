@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable
+from dpsql.arrays import Values
+from dpsql.release import RangeTable, ReleaseRecord, ReleaseStore, ReleaseTable
 from dpsql.release import together as together_module
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached
@@ -16,7 +17,7 @@ KINDS = (("key", "VARCHAR"), ("n", "DOUBLE"), ("other", "BOOLEAN"))
 
 
 def result(name: str, rows: int = 1, seed: float = 0.0, kinds: tuple[tuple[str, str], ...] = KINDS) -> ReleaseTable:
-    values = {
+    values: dict[str, Values] = {
         "VARCHAR": [None if i % 3 == 2 else f"it's {i}" for i in range(rows)],
         "DOUBLE": [float("nan") if i % 5 == 4 else seed + i / 3 for i in range(rows)],
         "BOOLEAN": [i % 2 == 0 for i in range(rows)],
@@ -26,7 +27,7 @@ def result(name: str, rows: int = 1, seed: float = 0.0, kinds: tuple[tuple[str, 
     return ReleaseTable(name, named, tuple((column, kind, values[kind]) for column, kind in kinds))
 
 
-def record(number: int, *tables: ReleaseTable, period: str = "") -> ReleaseRecord:
+def record(number: int, *tables: ReleaseTable | RangeTable, period: str = "") -> ReleaseRecord:
     return ReleaseRecord(number, dt.datetime(2026, 1, number), tables, period=period)
 
 
