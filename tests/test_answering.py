@@ -332,7 +332,7 @@ def test_noiseless_measurements_give_exact_answers(con: dpsql.Connection, monkey
 
 def test_integers_of_an_older_reading_are_left_alone(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
-    monkeypatch.setattr("dpsql.earlier.joint.CELLS", 3)
+    monkeypatch.setattr("dpsql.earlier.kept._SAME_CELLS", (99,))
     with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         con.run("SELECT count(*) FROM t WHERE k = 3")
 

@@ -32,7 +32,7 @@ from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.units import kept_first
 from dpsql.workload.expr.batch import Query
 
-from .kept import CELLS, integers_of, meaning_of, workload_hash
+from .kept import integers_of, is_of, meaning_of, same_cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def past_of(
     ``understood`` may remember what a text means, as equal texts are then compiled once.
     """
     kept = measurement.kept
-    if kept is None or kept.get("cells") != CELLS or kept.get("policy") != meaning_of(policy.to_toml()):
+    if kept is None or not same_cells(kept) or kept.get("policy") != meaning_of(policy.to_toml()):
         return None
     read = understood or (lambda text: understood_of(text, policy, schemas))
     beside = [int(number) for number in kept.get("beside", ())]
@@ -119,7 +119,7 @@ def past_of(
         return None
     integers = integers_of(kept)
     mine = rows.shape[0] - _numbers(parts[release].queries)
-    if workload_hash(sparse.csr_array(rows[mine:]), scale[mine:]) != kept.get("workload") or integers.shape != (
+    if not is_of(kept, sparse.csr_array(rows[mine:]), scale[mine:]) or integers.shape != (
         len(measurement.y),
         rows.shape[1],
     ):

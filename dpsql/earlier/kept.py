@@ -19,10 +19,12 @@ from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.units import kept_first
 
 _SOURCE = re.compile(r'^source = "[^\n]*"\n', re.MULTILINE)
-CELLS = 2
+CELLS = 3
 """How batches become cells, and how integers are written. Raised where one text comes to mean other cells, or other
-integers: what was kept before is then left alone.
+integers: what was kept before is then left alone. Since 3 words are as narrow as they can be, in the hash of W, too.
 """
+_SAME_CELLS = (2, CELLS)
+_WIDTHS = ("<i1", "<i2", "<i4", "<i8")
 MOST_ENTRIES = 2**23
 """Non-zero entries of one matrix that the ledger keeps; a measurement by a larger one is not combined with others."""
 
@@ -81,13 +83,26 @@ def declarations(policy: str) -> str:
     return _SOURCE.sub("", rest)
 
 
-def workload_hash(rows: Matrix, scale: np.ndarray) -> str:
-    """SHA-256 of W: its integer rows and their scales."""
+def same_cells(kept: Json) -> bool:
+    """Whether a batch becomes the same cells by now as it did for what was ``kept``."""
+    return kept.get("cells") in _SAME_CELLS
+
+
+def is_of(kept: Json, rows: Matrix, scale: np.ndarray) -> bool:
+    """Whether what was ``kept`` is of W: its integer rows and their scales."""
+    return bool(workload_hash(rows, scale, narrow=kept.get("cells") == CELLS) == kept.get("workload"))
+
+
+def workload_hash(rows: Matrix, scale: np.ndarray, *, narrow: bool = True) -> str:
+    """SHA-256 of W: its integer rows and their scales; ``narrow`` but for what versions before ``CELLS`` 3 kept."""
     rows = sparse.csr_array(rows)
     rows.sort_indices()
     digest = hashlib.sha256(repr(rows.shape).encode())
     for part in (rows.indptr, rows.indices, rows.data):
-        digest.update(np.asarray(part, dtype="<i8").tobytes())
+        words = _narrow(part) if narrow else np.asarray(part, dtype="<i8")
+        if narrow:
+            digest.update(words.dtype.str.encode())
+        digest.update(np.ascontiguousarray(words).data)
     digest.update(np.asarray(scale, dtype="<f8").tobytes())
     return digest.hexdigest()
 
@@ -98,7 +113,7 @@ def fits(matrix: Matrix) -> bool:
 
 
 def to_text(matrix: Matrix) -> Json:
-    """An integer matrix, dense or sparse, as JSON: row ends, columns and values as compressed 64-bit words."""
+    """An integer matrix, dense or sparse, as JSON: row ends, columns and values as compressed words."""
     held = sparse.csr_array(matrix)
     held.sort_indices()
     return {
@@ -111,27 +126,38 @@ def to_text(matrix: Matrix) -> Json:
 
 def from_text(body: Json) -> sparse.csr_array:
     """The csr matrix (int64) of ``to_text``. ValueError, KeyError or TypeError where it is none."""
-    ends, columns, values = (_words(body[name]) for name in ("ends", "columns", "values"))
     rows, width = (int(size) for size in body["shape"])
-    if len(ends) != rows + 1 or len(columns) != len(values) or ends[0] != 0 or ends[-1] != len(values):
+    ends = _words(body["ends"], rows + 1)
+    columns, values = (_words(body[name], int(ends[-1])) for name in ("columns", "values"))
+    if ends[0] != 0:
         raise ValueError("the parts of a matrix do not fit")
     if np.any(np.diff(ends) < 0) or (columns.size and not 0 <= columns.min() <= columns.max() < width):
         raise ValueError("a matrix has entries outside its shape")
     return sparse.csr_array((values, columns, ends), shape=(rows, width))
 
 
+def _narrow(words: np.ndarray) -> np.ndarray:
+    """The integers in the fewest bytes that hold each of them."""
+    low, high = int(words.min(initial=0)), int(words.max(initial=0))
+    kind = next(kind for kind in _WIDTHS if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return words.astype(kind, copy=False)
+
+
 def _packed(words: np.ndarray) -> str:
     """Byte by byte of all words, first the lowest: what is left of small numbers are runs of zeros, packed at once."""
-    planes = np.asarray(words, dtype="<i8").view(np.uint8).reshape(-1, 8).T
+    held = np.ascontiguousarray(_narrow(words))
+    planes = held.view(np.uint8).reshape(-1, held.itemsize).T
     return base64.b64encode(zlib.compress(planes.tobytes(), 1)).decode("ascii")
 
 
-def _words(text: str) -> npt.NDArray[np.int64]:
+def _words(text: str, count: int) -> npt.NDArray[np.int64]:
+    """So many words of ``_packed``; versions before ``CELLS`` 3 wrote each of 8 bytes."""
     try:
         found = zlib.decompress(base64.b64decode(text, validate=True))
     except zlib.error:
         found = None
-    if found is None or len(found) % 8:
+    width = 1 if count == 0 else len(found or b"") // count
+    if found is None or len(found) != width * count or f"<i{width}" not in _WIDTHS:
         raise ValueError("a matrix is damaged")
-    planes = np.frombuffer(found, dtype=np.uint8).reshape(8, -1)
-    return np.ascontiguousarray(planes.T).view("<i8").ravel().astype(np.int64)
+    planes = np.frombuffer(found, dtype=np.uint8).reshape(width, -1)
+    return np.ascontiguousarray(planes.T).view(f"<i{width}").ravel().astype(np.int64)

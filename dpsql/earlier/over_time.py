@@ -40,7 +40,7 @@ from dpsql.workload.compile.over_periods import Over
 
 from .combined import Combination
 from .combined_plan import AnswersWithEarlier, CombinedPlan, plan_with
-from .kept import integers_of, workload_hash
+from .kept import integers_of, is_of
 
 _ALPHA = 0.05
 MOST_CELLS = 2**22
@@ -127,8 +127,10 @@ def plan_over_time(
     compiled, measured, place = plan.compiled, measured_over(one), len(releases)
     assert isinstance(compiled, Compiled)  # noqa: S101 - ``plan_of_period`` asked
     before = {number: held(number) for number in (releases[at] for at in measured.reads(place)[:-1])}
-    meant = {str(found.kept["over_time"]["workload"]) for found in before.values() if found.kept is not None}
-    if plan.strategy.measured.digest() != one.strategy or meant - {workload_hash(compiled.rows, compiled.scale)}:
+    kept = [found.kept["over_time"] for found in before.values() if found.kept is not None]
+    meant = {(body.get("cells"), body["workload"]): body for body in kept}
+    same = all(is_of(body, compiled.rows, compiled.scale) for body in meant.values())
+    if plan.strategy.measured.digest() != one.strategy or not same:
         raise IntegrityError(
             f"{one.name} measures each period as the first one was, and this plan measures otherwise, as other "
             "libraries, another policy or another number of threads may have it; release it where it was added "
@@ -176,7 +178,7 @@ def kept_over_time(kept: Json | None, plan: Plan, y: Sequence[int]) -> Json | No
     *before, new = answers.combined.observed
     found = replace(answers.combined, observed=(*before, replace(new, y=tuple(y))))
     assert isinstance(found, AnswersOverTime)  # noqa: S101 - ``plan_over_time`` made it
-    integers = {name: kept[name] for name in ("workload", "mixing", "basis")}
+    integers = {name: kept[name] for name in ("cells", "workload", "mixing", "basis")}
     return {"over_time": {**integers, "estimate": [str(value) for value in found.estimated()]}}
 
 
@@ -197,7 +199,7 @@ def combination_over_time(
     kept = (last.kept or {}).get("over_time")
     if kept is None or not isinstance(compiled, Compiled) or any(m.strategy != one.strategy for m in found.values()):
         return None
-    if workload_hash(compiled.rows, compiled.scale) != kept["workload"]:
+    if not is_of(kept, compiled.rows, compiled.scale):
         return None
     matrix = _matrix(integers_of(kept).written)
     observed = [Observed(matrix, m.common_steps, m.y, m.law) for m in found.values()]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft
 
 from dpsql.arrays import Ints
 from dpsql.errors import DataError
@@ -79,7 +79,7 @@ class Convolution:
         """The product with x (n,), exactly. Cost: a pair of FFTs of length 2 n to 4 n for every ``width`` bits."""
         if len(x) != self.n:
             raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
-        spectrum = fft.rfft(self.kernel.astype(np.float64), self.length)
+        spectrum = scipy.fft.rfft(self.kernel.astype(np.float64), self.length)
         return by_words(lambda word: self._convolved(word, spectrum), x, bits, _WORD, _LAST)
 
     def _convolved(self, word: Ints, spectrum: NDArray[np.complex128]) -> NDArray[np.object_]:
@@ -91,7 +91,9 @@ class Convolution:
         def parts() -> list[Ints]:
             found = []
             for digit in digits:
-                whole = np.rint(fft.irfft(spectrum * fft.rfft(digit, self.length), self.length)).astype(np.int64)
+                whole = np.rint(scipy.fft.irfft(spectrum * scipy.fft.rfft(digit, self.length), self.length)).astype(
+                    np.int64
+                )
                 part = whole[:n].copy()
                 part[: n - 1] += whole[n : 2 * n - 1]
                 found.append(part)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from scipy import fft
+import scipy
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -82,7 +82,7 @@ class CyclicLine(Convolution):
 
     @cached_property
     def eigenvalues(self) -> Floats:
-        found = fft.rfft(self.kernel.astype(np.float64)).real
+        found = scipy.fft.rfft(self.kernel.astype(np.float64)).real
         if float(np.abs(found).min()) <= 1e-11 * self.l1:
             raise InternalError("linalg: a circulant might lack full rank")
         return np.asarray(found)
@@ -94,13 +94,13 @@ class CyclicLine(Convolution):
         half = np.sin(np.pi * np.arange(c.size) / n)
         shape = np.zeros(c.size)
         shape[1:] = 1.0 / (2.0 * (half[1:] * c[1:]) ** 2)
-        cosines = fft.irfft(shape, n) if n > 1 else np.zeros(1)
+        cosines = scipy.fft.irfft(shape, n) if n > 1 else np.zeros(1)
         k = np.arange(n + 1)
         return ByLength(k.astype(np.float64) ** 2 / (n * c[0] ** 2) + cosines[0] - cosines[k % n])
 
     def prefix_sums(self, y: Floats) -> Floats:
         """The prefix sums of B^-1 y, by two FFTs."""
-        x = fft.irfft(fft.rfft(y) / self.eigenvalues, self.n) if self.n > 1 else y / self.eigenvalues
+        x = scipy.fft.irfft(scipy.fft.rfft(y) / self.eigenvalues, self.n) if self.n > 1 else y / self.eigenvalues
         return np.concatenate([[0.0], np.cumsum(x)])
 
     def largest_norm(self, order: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy import fft
+import scipy
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
@@ -175,5 +175,5 @@ def reciprocal(f: Floats) -> Floats:
 
 def _series(a: Floats, b: Floats, size: int) -> Floats:
     """The first ``size`` coefficients of the product of two power series."""
-    length = fft.next_fast_len(a.size + b.size, real=True)
-    return np.asarray(fft.irfft(fft.rfft(a, length) * fft.rfft(b, length), length)[:size])
+    length = scipy.fft.next_fast_len(a.size + b.size, real=True)
+    return np.asarray(scipy.fft.irfft(scipy.fft.rfft(a, length) * scipy.fft.rfft(b, length), length)[:size])

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -113,10 +113,10 @@ class PrefixLine:
 
     def prefix_sums(self, y: Floats) -> Floats:
         """The prefix sums of B^-1 y, by two sine transforms."""
-        hat = fft.dst(np.concatenate([y, y[::-1]]), type=1, norm="ortho")
+        hat = scipy.fft.dst(np.concatenate([y, y[::-1]]), type=1, norm="ortho")
         hat[::2] /= self.eigenvalues
         hat[1::2] = 0.0  # what rounding left of it
-        x = fft.dst(hat, type=1, norm="ortho")[: self.n] / self.factors
+        x = scipy.fft.dst(hat, type=1, norm="ortho")[: self.n] / self.factors
         return np.concatenate([[0.0], np.cumsum(x[::-1])])
 
     def largest_norm(self, order: int) -> float:
@@ -163,7 +163,7 @@ def _ahead(w: Floats, h: Floats) -> Floats:
     n = w.size
     length = transform_length(n)
     shifted = np.concatenate([[0.0], h[1:n]])
-    return np.asarray(fft.irfft(fft.rfft(w, length) * np.conj(fft.rfft(shifted, length)), length)[:n])
+    return np.asarray(scipy.fft.irfft(scipy.fft.rfft(w, length) * np.conj(scipy.fft.rfft(shifted, length)), length)[:n])
 
 
 def _above(w: Floats, h: Floats) -> Floats:
@@ -179,8 +179,8 @@ def _above(w: Floats, h: Floats) -> Floats:
         # s in the left and k in the right half of a block: a correlation of length block - 1.
         half = block // 2
         windows = np.pad(h[half:], (0, half))[: 2 * size].reshape(-1, 2 * block)[:, :block]
-        right = np.conj(fft.rfft(held.reshape(-1, block)[:, half:], block))
-        out.reshape(-1, block)[:, :half] += fft.irfft(fft.rfft(windows, block) * right, block)[:, :half]
+        right = np.conj(scipy.fft.rfft(held.reshape(-1, block)[:, half:], block))
+        out.reshape(-1, block)[:, :half] += scipy.fft.irfft(scipy.fft.rfft(windows, block) * right, block)[:, :half]
         block = half
     W, H, direct = held.reshape(-1, block), h[: 2 * size].reshape(-1, 2 * block), out.reshape(-1, block)
     for i in range(block - 1):

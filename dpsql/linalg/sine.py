@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft
 
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -172,7 +172,7 @@ class SineMatrix:
             toeplitz[: self.n] = t[: self.n]
             toeplitz[length - self.n + 1 :] = t[self.n :]
             # An even sequence has a real transform; what rounding leaves of the imaginary part is dropped.
-            self._cache[name] = (length, fft.rfft(toeplitz).real, fft.rfft(h.astype(np.float64), length))
+            self._cache[name] = (length, scipy.fft.rfft(toeplitz).real, scipy.fft.rfft(h.astype(np.float64), length))
         out: tuple[int, Floats, NDArray[np.complex128]] = self._cache[name]
         return out
 
@@ -185,8 +185,8 @@ def transform_length(n: int) -> int:
 def cosine_sums(f: Floats) -> Floats:
     """sum over a period of f(k) cos(m k pi / N), m = 0, ..., N, for an even f given by f(0), ..., f(N)."""
     N = f.size - 1
-    if fft.next_fast_len(2 * N, real=True) == 2 * N or N < _CHIRP:
-        return np.asarray(fft.dct(f, type=1))
+    if scipy.fft.next_fast_len(2 * N, real=True) == 2 * N or N < _CHIRP:
+        return np.asarray(scipy.fft.dct(f, type=1))
     # m k = (m^2 + k^2 - (m - k)^2) / 2 makes the sum a convolution with a chirp, at a length of our choice (Bluestein
     # 1970); an even sequence needs half the length that a general one does.
     length, chirp, hat = _chirp(N)
@@ -194,20 +194,20 @@ def cosine_sums(f: Floats) -> Floats:
     work[: N + 1] = f * chirp
     work[0] *= 0.5
     work[N] *= 0.5
-    found = fft.ifft(fft.fft(work, overwrite_x=True) * hat, overwrite_x=True)[: N + 1] * chirp
+    found = scipy.fft.ifft(scipy.fft.fft(work, overwrite_x=True) * hat, overwrite_x=True)[: N + 1] * chirp
     return np.asarray(2.0 * found.real)
 
 
 @lru_cache(maxsize=1)
 def _chirp(N: int) -> tuple[int, NDArray[np.complex128], NDArray[np.complex128]]:
     """(length, exp(i pi k^2 / (2 N)), the transform of its conjugate at -N..N)."""
-    length = int(fft.next_fast_len(2 * N + 1))
+    length = int(scipy.fft.next_fast_len(2 * N + 1))
     k = np.arange(N + 1, dtype=np.int64)
     chirp = np.exp((0.5j * np.pi / N) * ((k * k) % (4 * N)))
     around = np.zeros(length, dtype=np.complex128)
     around[: N + 1] = chirp.conj()
     around[length - N :] = chirp[:0:-1].conj()
-    return length, chirp, fft.fft(around, overwrite_x=True)
+    return length, chirp, scipy.fft.fft(around, overwrite_x=True)
 
 
 def kernel_of(values: Floats) -> Floats:
@@ -225,5 +225,5 @@ def _halves(f: Array) -> tuple[Array, Array]:
 def _convolve(spectra: tuple[int, Floats, NDArray[np.complex128]], u: Floats) -> Floats:
     """(T - H) u: sum_j f(i - j) u_j is a convolution, sum_j f(i + j) u_j one with u reversed in time."""
     length, t, h = spectra
-    hat = fft.rfft(u, length)
-    return np.asarray(fft.irfft(t * hat - h * np.conj(hat), length, overwrite_x=True)[: u.size])
+    hat = scipy.fft.rfft(u, length)
+    return np.asarray(scipy.fft.irfft(t * hat - h * np.conj(hat), length, overwrite_x=True)[: u.size])

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import sparse, special
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import BudgetError, DataError, InternalError
@@ -109,7 +110,7 @@ class TranscriptAnswers:
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
         """A normal law's multiple of ``errors``."""
-        return np.sqrt(self.squares) * float(-special.ndtri(alpha / 2))
+        return np.sqrt(self.squares) * float(-scipy.special.ndtri(alpha / 2))
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """There are none: the answers are no linear function of what is measured."""

@@ -25,8 +25,8 @@ from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
+import scipy
 from scipy import sparse
-from scipy.special import chdtri, ndtr
 
 from dpsql.arrays import Floats, Matrix
 from dpsql.errors import BudgetError, DataError
@@ -257,7 +257,9 @@ def level_for(prepared: Prepared, goal: Goal, wanted: Wanted, noise: str, indepe
     level = simultaneous_alpha(wanted.alpha, count, noise)
     if noise != "gaussian":
         return level
-    return max(level, 2.0 * float(ndtr(-math.sqrt(float(chdtri(independent, wanted.alpha))))))
+    return max(
+        level, 2.0 * float(scipy.special.ndtr(-math.sqrt(float(scipy.special.chdtri(independent, wanted.alpha)))))
+    )
 
 
 def refusal(

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfcx
+import scipy
 
 from dpsql.errors import DataError
 
@@ -42,7 +42,7 @@ _ULP = 2.0**-52
 
 def _mills(t: float) -> float:
     """Phi(-t) / phi(t), for t > -30."""
-    return math.sqrt(math.pi / 2.0) * float(erfcx(t / _ROOT2))
+    return math.sqrt(math.pi / 2.0) * float(scipy.special.erfcx(t / _ROOT2))
 
 
 def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
@@ -60,7 +60,7 @@ def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
         # nodes leave far less than rounding does. At large t it is about 1/t^2, a difference
         # of numbers about 1: the error grows with t^2.
         t = a + (mu / 2.0) * (_NODES + 1.0)
-        rate = 1.0 - t * math.sqrt(math.pi / 2.0) * erfcx(t / _ROOT2)
+        rate = 1.0 - t * math.sqrt(math.pi / 2.0) * scipy.special.erfcx(t / _ROOT2)
         inner = (mu / 2.0) * float(_WEIGHTS @ rate)
         error = 32.0 * (1.0 + b * b)
     else:

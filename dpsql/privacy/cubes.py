@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 _SUMMED = 2**20  # values of r up to which sums are taken one by one
 _PLACES = 2**14
@@ -44,7 +44,7 @@ def spread(size: int, scale: Fraction) -> tuple[NDArray[np.float64], NDArray[np.
     if summable(size, scale):
         return radii(size, scale)
     places = (np.arange(_PLACES) + 0.5) / _PLACES
-    return special.gammaincinv(size + 1, places) * float(scale) - 0.5, np.full(_PLACES, 1.0 / _PLACES)
+    return scipy.special.gammaincinv(size + 1, places) * float(scale) - 0.5, np.full(_PLACES, 1.0 / _PLACES)
 
 
 def below_largest(size: int, scale: Fraction, edges: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -41,8 +41,8 @@ from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtri
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
@@ -159,14 +159,18 @@ class GaussianThreshold(NoisyThreshold):
 
         A count of w passes where w + round(N) >= least, that is N >= least - w - 1/2.
         """
-        return max(-math.expm1(s * float(log_ndtr((least - w - 0.5) / self.sigma))) for s, w in self.alone)
+        return max(
+            -math.expm1(s * float(scipy.special.log_ndtr((least - w - 0.5) / self.sigma))) for s, w in self.alone
+        )
 
     @cached_property
     def least(self) -> int:
         """The smallest threshold whose ``failure`` is at most delta. DataError past 2^40."""
         allowed = float(self.delta) * (1.0 - _HAIR)
         tails = [-math.expm1(math.log1p(-allowed) / s) for s, _ in self.alone]
-        first = max(w + 0.5 - self.sigma * float(ndtri(p)) for (_, w), p in zip(self.alone, tails, strict=True))
+        first = max(
+            w + 0.5 - self.sigma * float(scipy.special.ndtri(p)) for (_, w), p in zip(self.alone, tails, strict=True)
+        )
         if not first < LARGEST * self.alone[0][1]:
             raise DataError("the threshold would be larger than any table: ask for more epsilon or more delta")
         found = max(2, math.floor(first) - 2)
@@ -194,7 +198,7 @@ class GaussianThreshold(NoisyThreshold):
         return passed(self, counts, sizes)
 
     def log_tail(self, at: Floats) -> Floats:
-        return np.asarray(log_ndtr((0.5 - at) / self.sigma))
+        return np.asarray(scipy.special.log_ndtr((0.5 - at) / self.sigma))
 
 
 WEIGHT = 2**16

@@ -30,8 +30,8 @@ from itertools import combinations_with_replacement
 from typing import cast
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
@@ -191,7 +191,7 @@ def _coefficient(M: _Moments, formula: Fit) -> Ratios:
     found = total
     if formula.what == "p_value":
         freedom = degrees * ((noise + sampled) / np.where(sampled > 0, sampled, np.nan)) ** 2
-        found = 2 * stdtr(np.minimum(np.nan_to_num(freedom, nan=1e9), 1e9), -np.abs(value) / total)
+        found = 2 * scipy.special.stdtr(np.minimum(np.nan_to_num(freedom, nan=1e9), 1e9), -np.abs(value) / total)
     return _bare(np.where(known, found, np.nan), gradient)
 
 

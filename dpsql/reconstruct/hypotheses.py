@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
-from scipy.special import chdtrc, fdtrc, stdtr
+import scipy
 
 from dpsql.arrays import Floats
 from dpsql.workload.expr.formulas import Comparison, Gini, Independence
@@ -66,7 +66,7 @@ def compared(formula: Comparison, values: Floats, errors: LinearErrors) -> Float
         tails = fourth / (4 * fourth + 6)  # 1 / nu
         t /= np.sqrt(1 - 2 * tails)
         degrees = 1 / (1 / degrees + tails)
-    found = {"t": t, "df": degrees, "p_value": 2 * stdtr(degrees, -np.abs(t))}[formula.what]
+    found = {"t": t, "df": degrees, "p_value": 2 * scipy.special.stdtr(degrees, -np.abs(t))}[formula.what]
     return np.where(known, found, np.nan)
 
 
@@ -81,7 +81,7 @@ def independence(formula: Independence, values: Floats, errors: LinearErrors) ->
     for at in map(int, np.flatnonzero(counts.sum(axis=1) > np.maximum(total, 1.0))):
         T, tail = _statistic(counts[at].reshape(formula.rows, -1), noise[at], weights, at, errors)
         d = formula.degrees
-        p = chdtrc(d, T) if np.isinf(tail) else fdtrc(d, tail, T * tail / (tail - 2) / d)
+        p = scipy.special.chdtrc(d, T) if np.isinf(tail) else scipy.special.fdtrc(d, tail, T * tail / (tail - 2) / d)
         found[at] = T if formula.what == "chisq" else p
     return found
 

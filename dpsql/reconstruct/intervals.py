@@ -33,9 +33,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
@@ -51,6 +51,7 @@ from dpsql.reconstruct.spread import (
     standard_errors,
 )
 
+_NORMAL = NormalDist()
 _WIDTH = 0.5
 _CROSSING = 0.5  # of the way to the nearest pole on the right
 _LEAST, _MOST = 1e-9, 0.95  # what the nodes resolve
@@ -88,11 +89,16 @@ def deviations_of_sums(weights: Floats, cubes: Sequence[Cubes] = ()) -> Floats:
     return np.asarray(largest * np.sqrt(found))
 
 
+def _normal_quantile(alpha: float) -> float:
+    """The z with P(|Z| > z) = alpha of a standard normal Z."""
+    return -_NORMAL.inv_cdf(max(alpha / 2, math.ulp(0.0)))
+
+
 def _inner(weights: Floats, alpha: float, cubes: Sequence[Cubes]) -> tuple[Floats, Floats]:
     """Quantiles and hazard rates density / tail there, for alpha within what the nodes resolve."""
     scale = deviations_of_sums(weights, cubes)
     squares = (weights / scale[:, None]) ** 2
-    start = float(-ndtri(alpha / 2))
+    start = _normal_quantile(alpha)
     # The saddle point of a normal variable, or half of the way to the first pole.
     peak = np.sqrt(squares.max(axis=1))
     crossing = np.full(len(peak), np.inf)
@@ -202,7 +208,7 @@ def half_widths(R: object, noise: NoiseModel, alpha: float = 0.05) -> Floats:
     value = parameter(noise)
     largest, support = _largest_and_support(matrix)
     if noise.kind == "gaussian":
-        smooth = float(-ndtri(level / 2)) * standard_errors(matrix, noise)
+        smooth = _normal_quantile(level) * standard_errors(matrix, noise)
     elif noise.kind == "blocks":
         smooth = log_concave_quantile(level) * standard_errors(matrix, noise)
         if isinstance(noise, BlockNoise):
@@ -339,5 +345,5 @@ def _lattice_quantile(kind: str, value: float, alpha: float) -> float:
     P(|z| > k) = 2 q^(k + 1) / (1 + q), q = exp(-1/b).
     """
     if kind == "gaussian":
-        return float(max(0, math.ceil(float(-ndtri(alpha / 2)) * math.sqrt(value) - 0.5)))
+        return float(max(0, math.ceil(_normal_quantile(alpha) * math.sqrt(value) - 0.5)))
     return float(max(0, math.ceil(value * ((math.log(2) - math.log(alpha)) - math.log1p(math.exp(-1 / value))) - 1)))

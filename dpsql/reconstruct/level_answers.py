@@ -14,7 +14,7 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
@@ -109,7 +109,7 @@ class LevelAnswers:
         where the lattice of the noise matters.
         """
         squares, most = self.squares
-        width, largest = float(-ndtri(alpha / 2)) * np.sqrt(squares * noise.variance), np.sqrt(most)
+        width, largest = float(-scipy.special.ndtri(alpha / 2)) * np.sqrt(squares * noise.variance), np.sqrt(most)
         coarse = largest > 2 * LATTICE_MATTERS * width
         return np.asarray(np.where(coarse, width + largest / 2, width) / divisor)
 

@@ -16,7 +16,6 @@ from typing import Protocol
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
@@ -185,7 +184,7 @@ def deviations(noise: NoiseModel, alpha: float) -> float:
     level = level_of(alpha)
     lattice = 0.5 / math.sqrt(noise.variance)
     if noise.kind == "gaussian":
-        return float(-ndtri(level / 2)) + lattice
+        return float(-scipy.special.ndtri(level / 2)) + lattice
     found = scipy.optimize.brentq(lambda t: _largest_tail(t) - level, 1e-6, 200.0, xtol=1e-10)
     return float(found) * (1.0 + 1e-6) + lattice
 
@@ -195,7 +194,7 @@ def _largest_tail(t: float) -> float:
     turn = t * t / 3.0
     nodes, weights = np.polynomial.legendre.leggauss(200)
     v = turn * (nodes + 1.0) / 2.0
-    below = float((weights * 2.0 * ndtr(-t / np.sqrt(v)) * np.exp(-v)).sum() * turn / 2.0)
-    at = 2.0 * float(ndtr(-math.sqrt(3.0)))
+    below = float((weights * 2.0 * scipy.special.ndtr(-t / np.sqrt(v)) * np.exp(-v)).sum() * turn / 2.0)
+    at = 2.0 * float(scipy.special.ndtr(-math.sqrt(3.0)))
     slope = math.exp(-1.5) / math.sqrt(2.0 * math.pi) * t * turn**-1.5
     return float(min(1.0, below + math.exp(-turn) * (at + slope)))

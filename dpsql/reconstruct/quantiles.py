@@ -15,7 +15,6 @@ import numpy as np
 import scipy
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
@@ -200,7 +199,7 @@ def _distance(ends: tuple[Floats, Floats], value: Floats, beyond: Floats, spread
     ``beyond`` (g x d): how many rows more than its rank needs are at or below each value, ``spread`` their errors.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        chance = np.where(spread > 0, ndtr(beyond / spread), beyond > 0)
+        chance = np.where(spread > 0, scipy.special.ndtr(beyond / spread), beyond > 0)
     chance[:, -1] = 1.0
     chance = np.maximum.accumulate(chance, axis=1)
     low, high = (end[None, :] - value[:, None] for end in ends)

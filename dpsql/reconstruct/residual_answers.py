@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
@@ -146,7 +146,7 @@ class ResidualAnswers:
         of one Laplace variable and of a normal one times the standard error, between which those of sums lie.
         """
         if noise.kind == "gaussian":
-            width = float(-ndtri(alpha / 2)) * np.sqrt(self._squares * noise.variance)
+            width = float(-scipy.special.ndtri(alpha / 2)) * np.sqrt(self._squares * noise.variance)
             largest = self._largest
             coarse = largest > 2 * LATTICE_MATTERS * width
             return np.asarray(np.where(coarse, width + largest / 2, width) / divisor)

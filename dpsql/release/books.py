@@ -117,7 +117,7 @@ class Books:
             self._refuse_forgotten(made)
             self._warn_of_another()
             ledger = Ledger.open_or_create(self.path, self.dataset, self.budget, anchor=self.anchor)
-            self._refuse_older(ledger, made)
+            self._refuse_older(ledger.entries(), made)
             lost = ledger.unreleased()
             if lost:
                 log.warning(
@@ -199,12 +199,12 @@ class Books:
                     *(other, self.dataset, self.path.name),
                 )
 
-    def _refuse_older(self, ledger: Ledger, made: Mapping[int, object]) -> None:
+    def _refuse_older(self, entries: Sequence[Entry], made: Mapping[int, object]) -> None:
         """A ledger without releases that were made from it is an older copy of itself, or the releases are another's.
 
         A releases file is written after the ledger, so ``made``, read first, holds nothing that the ledger has not.
         """
-        unknown = sorted(set(made) - {entry.id for entry in ledger.entries() if entry.released is not None})
+        unknown = sorted(set(made) - {entry.id for entry in entries if entry.released is not None})
         if unknown:
             raise LedgerError(
                 f"ledger {self.path} has no release {unknown[-1]}, which {self.store.path} holds: it is an older copy, "
@@ -217,7 +217,7 @@ class Books:
         """Declare the policy's data set a new version of ``was``, under which the ledger is known so far."""
         made = self._made()
         ledger = Ledger.open(self.path, was, self.budget, anchor=self.anchor)
-        self._refuse_older(ledger, made)
+        self._refuse_older(ledger.entries(), made)
         ledger.renew(self.dataset)
         self.forget()
         self.ledger()
@@ -392,8 +392,11 @@ class Books:
             )
         return found
 
-    def check_releases(self, ledger: Ledger) -> None:
-        """A releases file that was made from another ledger, or another file, must not be taken for this one's."""
+    def check_releases(self, ledger: Ledger) -> BudgetState:
+        """A releases file that was made from another ledger, or another file, must not be taken for this one's.
+
+        Returns what the ledger says by now. LedgerError, OperationalError.
+        """
         try:
             made = self.store.moments()
         except (OperationalError, duckdb.Error):
@@ -401,23 +404,26 @@ class Books:
         if made is None:
             # Busy or damaged: it stays behind, and a rebuild makes it anew. Anything else is no releases file.
             check_replaceable(self.store.path)
-            return
+        state = ledger.state()
         if not made:
-            return
-        self._refuse_older(ledger, made)
+            return state
+        self._refuse_older(state.charges, made)
         last = max(made)
         if moment_of(ledger.release(last).payload or b"") != made[last]:
             raise OperationalError(
                 f"the releases in {self.store.path} were made from another ledger; name another file with releases= "
                 "(nothing was charged)"
             )
+        return state
 
     def check_free(self, names: Iterable[str]) -> None:
         """IntegrityError where a release has one of ``names``.
 
         The ledger decides, not the releases file, which may be busy, deleted or behind.
         """
-        known = {name.lower() for entry in self.entries() if entry.released is not None for name in entry.views}
+        names = list(names)
+        entries = self.entries() if names else []
+        known = {name.lower() for entry in entries if entry.released is not None for name in entry.views}
         for name in names:
             if name.lower() in known:
                 raise IntegrityError(

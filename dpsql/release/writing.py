@@ -19,6 +19,7 @@ from .names import is_unnamed
 from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, ReleaseTable, Value
 from .series import LATEST, columns_of, make_place, one_release, rows_sql, series_sql, take_out
+from .together import alike, united, views_sql
 
 _LISTED = 1_000  # DuckDB reads a whole list of constants for every 2048 rows
 _INT64 = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
@@ -46,9 +47,9 @@ _COLUMNS = (
 def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[ReleaseRecord]) -> None:
     """Add the releases in one transaction; those that the file holds under the same names stay as they are.
 
-    ``connection`` is one of ``instances.attached``. Schema ``r<id>`` gets a table per result, or a view of the rows of
-    all periods (``series``). ``dp.<name>`` selects from the release of the
-    highest id that has the name, so the order of writing does not matter; where that one is of a period, from the
+    ``connection`` is one of ``instances.attached``. Schema ``r<id>`` gets a table per result, or a view of a table of
+    several results (``together``) or of the rows of all periods (``series``). ``dp.<name>`` selects from the release of
+    the highest id that has the name, so the order of writing does not matter; where that one is of a period, from the
     releases of all periods, with the period as a column, and ``dp.<name>_latest`` from that of the last. Unnamed
     results (q1, q2, ...) of one label are not those of another: where releases under several labels have q1, there is
     no ``dp.q1``. Where a release of the file has other names by now, it is taken out and written anew, and so are the
@@ -76,7 +77,14 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         held.periods[record.release_id] = record.period
         schema = f"r{record.release_id}"
         connection.execute(f"CREATE SCHEMA {schema}")
+        shared = {} if record.period else alike(record.tables)
+        for place, tables in shared.items():
+            write_table(connection, place, united(tables), schema)
+            connection.execute(views_sql(tables, schema, place))
+        written = {table.name for tables in shared.values() for table in tables}
         for table in record.tables:
+            if table.name in written:
+                continue
             if isinstance(table, RangeTable):
                 write_ranges(connection, table, schema)
             elif record.period:
@@ -87,11 +95,9 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         row = list({**said, "names": list(record.names), "period": record.period or None}.values())
         marks = ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO main.releases ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
-    for name in changed.values():
-        _show(connection, name, held, has_periods)
-    for name in sorted(held.shared):
-        connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
-    connection.execute("COMMIT")
+    shown = [text for name in changed.values() for text in _show(connection, name, held, has_periods)]
+    dropped = [f"DROP VIEW IF EXISTS dp.{identifier(name)}" for name in sorted(held.shared)]
+    connection.execute(";\n".join([*shown, *dropped, "COMMIT"]))
 
 
 @dataclass(frozen=True)
@@ -133,30 +139,26 @@ def _held(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Held:
     )
 
 
-def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held, has_periods: bool) -> None:
-    """Make the views of a name anew, or take them out where no release has it by now.
+def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held, has_periods: bool) -> list[str]:
+    """The statements that make the views of a name anew, or take them out where no release has it by now.
 
     ``has_periods``: whether the file may hold a view of the last period.
     """
     releases = held.of(name)
     latest = f"{name}{LATEST}"
     mine = not held.of(latest)  # a result that a batch called so stays what it is
-    if not releases:
-        connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
-    elif not held.periods[releases[-1]]:
-        _point(connection, f"r{releases[-1]}", name)
-    else:
+    if releases and held.periods[releases[-1]]:
         of_period = {held.periods[number]: number for number in releases if held.periods[number]}
-        connection.execute(
-            f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS {rows_sql(connection, CATALOG, name, of_period)}"
-        )
-        if mine:
-            last = max(of_period)
-            text = series_sql(name, {last: of_period[last]})
-            connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(latest)} AS {text}")
-        return
-    if mine and has_periods:
-        connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(latest)}")
+        last = max(of_period)
+        text = series_sql(name, {last: of_period[last]})
+        return [
+            f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS {rows_sql(connection, CATALOG, name, of_period)}",
+            *([f"CREATE OR REPLACE VIEW dp.{identifier(latest)} AS {text}"] if mine else []),
+        ]
+    return [
+        _pointed(f"r{releases[-1]}", name) if releases else f"DROP VIEW IF EXISTS dp.{identifier(name)}",
+        *([f"DROP VIEW IF EXISTS dp.{identifier(latest)}"] if mine and has_periods else []),
+    ]
 
 
 def series_of(connection: duckdb.DuckDBPyConnection, catalogue: str) -> dict[str, str]:
@@ -184,12 +186,12 @@ def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) ->
     for table in record.tables:
         if table.name.lower() in shared:
             continue
-        _point(connection, f"r{record.release_id}", table.name)
+        connection.execute(_pointed(f"r{record.release_id}", table.name))
     connection.execute("COMMIT")
 
 
-def _point(connection: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
-    connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS SELECT * FROM {schema}.{identifier(name)}")  # noqa: S608
+def _pointed(schema: str, name: str) -> str:
+    return f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS SELECT * FROM {schema}.{identifier(name)}"  # noqa: S608
 
 
 def _write_of_period(connection: duckdb.DuckDBPyConnection, table: ReleaseTable, release: int, period: str) -> None:

@@ -77,7 +77,7 @@ class Batches:
         self.past.check_held(plan)
         check_estimates(plan, estimates)
         key = reuse_key(plan, errors)
-        known = self._recorded()
+        known = 0 if fresh else self._recorded()
         answer = None if fresh else self._answered(plan, key, errors=errors, estimates=estimates, label=label)
         if answer is not None:
             return answer
@@ -265,10 +265,10 @@ class Batches:
     ) -> Release:
         """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
         ledger = self.books.ledger()
-        self.books.check_releases(ledger)
+        state = self.books.check_releases(ledger)
         self.rehearse(plan, errors=errors, estimates=estimates, named=turn is None)
         if not paid:
-            ledger.state().within(plan.reads).check(plan.charge)
+            state.within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
         job = job if turn is None else _of_turn(job, turn)
         said = str(plan) if self.holdings.policy.budget.approval else ""

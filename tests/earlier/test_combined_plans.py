@@ -540,7 +540,7 @@ def test_a_release_whose_earlier_ones_are_not_understood_any_more_keeps_its_own_
     con.run(CROSS, epsilon=0.3)
     first = con.run(PART, epsilon=0.2)
     again = dpsql.connect(policy=con.policy.path)
-    monkeypatch.setattr("dpsql.earlier.joint.CELLS", 99)
+    monkeypatch.setattr("dpsql.earlier.kept._SAME_CELLS", (99,))
     assert again.run(PART, epsilon=0.2)["q1"].fetchall() == first["q1"].fetchall()
     with pytest.raises(
         dpsql.IntegrityError, match="release 2 rests on earlier ones that this policy understands otherwise"

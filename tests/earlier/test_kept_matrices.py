@@ -46,3 +46,27 @@ def test_damage_is_seen(name: str, value: object) -> None:
     body = {**to_text(np.eye(3, dtype=np.int64)), name: value}
     with pytest.raises((ValueError, KeyError, TypeError)):
         from_text(body)
+
+
+def test_what_versions_before_kept_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of 8 bytes, and their hash."""
+    rows = sparse.csr_array(np.array([[1, 0, 3], [0, -(2**40), 0]]))
+    narrow = to_text(rows)
+    with monkeypatch.context() as before:
+        before.setattr(kept, "_WIDTHS", ("<i8",))
+        wide = to_text(rows)
+    assert wide != narrow
+    assert np.array_equal(from_text(wide).toarray(), from_text(narrow).toarray())
+    # As version 2 hashed it.
+    scale, said = np.array([1.0, 0.5]), "4cf6c52b4e5fee4d69d3d04b4150455c51e793ff86a726ff015d2ab1c5615243"
+    assert kept.is_of({"cells": 2, "workload": said}, rows, scale)
+    assert kept.is_of({"workload": said}, rows, scale)  # of a horizon
+    for cells, mark in ((3, said), (2, kept.workload_hash(rows, scale))):
+        assert not kept.is_of({"cells": cells, "workload": mark}, rows, scale)
+
+
+def test_the_hash_tells_integers_of_different_widths_apart() -> None:
+    scale = np.ones(1)
+    rows = [np.array([row]) for row in ([1, 0], [257, 0], [1, 1], [0, 1], [2**40 + 1, 0], [-1, 0])]
+    assert len({kept.workload_hash(row, scale) for row in rows}) == len(rows)
+    assert kept.workload_hash(rows[0], scale) == kept.workload_hash(sparse.csc_array(rows[0]).astype(np.int32), scale)

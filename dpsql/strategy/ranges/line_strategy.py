@@ -32,7 +32,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import fft, linalg
+import scipy
+from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -125,11 +126,11 @@ def _circulant(n: int) -> Ints:
     often = np.zeros(n)
     often[k % n] = n + 1.0 - k
     half = np.sin(np.pi * np.arange(n // 2 + 1) / n)
-    waves = fft.rfft(often).real if n > 1 else often
+    waves = scipy.fft.rfft(often).real if n > 1 else often
     gram = np.empty(n // 2 + 1)
     gram[0] = ((n + 1.0 - k) * k.astype(np.float64) ** 2).sum()
     gram[1:] = (waves[0] - waves[1:]) / (2.0 * half[1:] ** 2)
-    f = fft.irfft(np.sqrt(np.sqrt(gram)), n) if n > 1 else np.ones(1)
+    f = scipy.fft.irfft(np.sqrt(np.sqrt(gram)), n) if n > 1 else np.ones(1)
     scaled = np.rint(f / f[0] * 2.0**_KERNEL_BITS).astype(np.int64)
     # Symmetric to the last digit, so that the eigenvalues are real.
     return np.concatenate([scaled[: n // 2 + 1], scaled[1 : (n + 1) // 2][::-1]])

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import scipy
-from scipy import fft
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
@@ -127,10 +126,10 @@ def _settled(
         h = window_sums(g, window)
         each.append(share * float(h @ h))
         by_g += 2.0 * share * window_sums(h[::-1], window)[::-1]
-    length = fft.next_fast_len(2 * n, real=True)
-    waves = fft.rfft(g, length)
-    squared = fft.rfft(fft.irfft(waves * waves, length)[:n], length)
-    by_f = -fft.irfft(fft.rfft(by_g, length) * np.conj(squared), length)[: f.size]
+    length = scipy.fft.next_fast_len(2 * n, real=True)
+    waves = scipy.fft.rfft(g, length)
+    squared = scipy.fft.rfft(scipy.fft.irfft(waves * waves, length)[:n], length)
+    by_f = -scipy.fft.irfft(scipy.fft.rfft(by_g, length) * np.conj(squared), length)[: f.size]
     total = norm * np.array(each)
     return (total if apart else float(total.sum())), np.asarray(norm * by_f + 2.0 * sum(each) * f)
 
@@ -185,10 +184,10 @@ def _error(f: Floats, n: int, windows: Sequence[int], shares: Sequence[float]) -
         slope += 2.0 * share * window_sums(sums[::-1], window)[::-1]
     by_norm = np.einsum("ij,ij->i", slope, inverse)
     by_g = _diagonals(np.tril(norms[:, None] * slope))
-    length = fft.next_fast_len(2 * n, real=True)
-    waves = fft.rfft(g, length)
-    squared = fft.rfft(fft.irfft(waves * waves, length)[:n], length)
-    by_f = -fft.irfft(fft.rfft(by_g, length) * np.conj(squared), length)[: f.size]
+    length = scipy.fft.next_fast_len(2 * n, real=True)
+    waves = scipy.fft.rfft(g, length)
+    squared = scipy.fft.rfft(scipy.fft.irfft(waves * waves, length)[:n], length)
+    by_f = -scipy.fft.irfft(scipy.fft.rfft(by_g, length) * np.conj(squared), length)[: f.size]
     held_by = np.cumsum(by_norm / norms)
     return total, np.asarray(by_f + f * held_by[n - 1 - np.arange(f.size)])
 

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import fft, sparse
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InternalError
@@ -165,7 +166,7 @@ def _kernel(n: int) -> Ints:
 
     The alternating sequence of the last frequency cancels in f(i - j) - f(i + j); with it f decreases.
     """
-    period = n + 1 if n < 2**16 else int(fft.next_fast_len(n + 1, real=True))
+    period = n + 1 if n < 2**16 else int(scipy.fft.next_fast_len(n + 1, real=True))
     values = np.concatenate([[0.0], roots(period - 1) ** -0.5, [0.5**0.5]])
     f = cosine_sums(values)[: n + 2] / (2.0 * period)
     return np.asarray(np.rint(np.ldexp(f, _KERNEL_BITS))).astype(np.int64)

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from operator import index
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
@@ -123,8 +123,8 @@ def total_error(h: Floats, w: Floats) -> float:
     a, b = i * w, (n + 1 - i) * w
     on = float((a * b * (h[0] - h[2 : 2 * n + 1 : 2])).sum())
     length = transform_length(n)
-    ahead = fft.rfft(a, length) * fft.rfft(np.concatenate([[0.0], h[1:n]]), length)
-    return on + 2.0 * (_paired(ahead, fft.rfft(b, length), length) - _above(a, b, h))
+    ahead = scipy.fft.rfft(a, length) * scipy.fft.rfft(np.concatenate([[0.0], h[1:n]]), length)
+    return on + 2.0 * (_paired(ahead, scipy.fft.rfft(b, length), length) - _above(a, b, h))
 
 
 def all_ranges(W: Workload) -> bool:
@@ -153,9 +153,9 @@ def roots(n: int) -> Floats:
 def _power(x: Floats, p: float) -> Floats:
     """L^p x: two sine transforms."""
     values = roots(x.shape[0]) ** (2.0 * p)
-    hat = fft.dst(x, type=1, norm="ortho", axis=0)
+    hat = scipy.fft.dst(x, type=1, norm="ortho", axis=0)
     scaled = hat * (values if x.ndim == 1 else values[:, None])
-    return np.asarray(fft.dst(scaled, type=1, norm="ortho", axis=0))
+    return np.asarray(scipy.fft.dst(scaled, type=1, norm="ortho", axis=0))
 
 
 def _paired(left: NDArray[np.complex128], right: NDArray[np.complex128], length: int) -> float:
@@ -176,9 +176,11 @@ def _above(a: Floats, b: Floats, h: Floats) -> float:
     while block > _DIRECT:
         # i in the left and j in the right half of a block: sum_s h(s) (a * b)_s, of length block - 1.
         half = block // 2
-        sums = fft.rfft(a.reshape(-1, block)[:, :half], block) * fft.rfft(b.reshape(-1, block)[:, half:], block)
+        sums = scipy.fft.rfft(a.reshape(-1, block)[:, :half], block) * scipy.fft.rfft(
+            b.reshape(-1, block)[:, half:], block
+        )
         windows = np.pad(h[half:], (0, half))[: 2 * size].reshape(-1, 2 * block)[:, :block]
-        total += _paired(sums, fft.rfft(windows), block)
+        total += _paired(sums, scipy.fft.rfft(windows), block)
         block = half
     A, B, H = a.reshape(-1, block), b.reshape(-1, block), h[: 2 * size].reshape(-1, 2 * block)
     for i in range(block - 1):

@@ -23,8 +23,8 @@ MAX_CORNER_ENTRIES = 4_000_000
 _PACKED = 62  # flags that one integer holds
 
 
-def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
-    """The corners (size x corners, integer csr) of all cells of all tables.
+def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csc_array:
+    """The corners (size x corners, integer csc) of all cells of all tables.
 
     ``entries[t]`` (1 + s_t x cells) gives the entry of x for each measure of each cell of table t,
     the count first, or -1; cells with the same entries count once. Cost: cells x 2^s x s. Raises
@@ -36,8 +36,9 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
     total = 0
     for entry in entries:
         # Merged cells share all their entries, so any one of them tells cells apart.
-        counted = entry[:, (entry >= 0).any(axis=0)]
-        cells = counted[:, np.unique(counted.max(axis=0), return_index=True)[1]]
+        last = entry.max(axis=0)
+        first = np.unique(last, return_index=True)[1]
+        cells = entry[:, first[last[first] >= 0]]
         kinds, inverse = _kinds(cells >= 0)
         total += _counted(kinds, np.bincount(inverse.ravel(), minlength=len(kinds)))
         _check(total)
@@ -50,12 +51,11 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
             values.append(np.broadcast_to(corner[None], shape).ravel())
             lengths.append(np.full(shape[0] * shape[1], shape[2]))
     if not at_entry:
-        return sparse.csr_array((size, 0), dtype=np.int64)
+        return sparse.csc_array((size, 0), dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    by_corner = sparse.csc_array(
-        (np.concatenate(values), np.concatenate(at_entry), starts), shape=(size, len(starts) - 1)
-    )
-    return sparse.csr_array(by_corner)
+    found = sparse.csc_array((np.concatenate(values), np.concatenate(at_entry), starts), shape=(size, len(starts) - 1))
+    found.sort_indices()
+    return found
 
 
 def _kinds(there: Flags) -> tuple[Flags, IntArray]:

@@ -55,7 +55,7 @@ def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contribution
     if units.listable:
         if not units.units:
             return 0
-        columns = sparse.csc_array(basis @ units.columns)
+        columns = sparse.csc_array(basis) @ units.by_column
         found = block_norm(mixing, columns, blocks) if blocks else column_norms(mixing, columns)[order - 1]
         return int(found * units.common**order)
     return _bounded(order, mixing, basis, units, blocks)
@@ -72,10 +72,10 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
     mixing, basis = held
     units = contributions_of(layouts, integers.shape[1])
     if units.listable:
-        found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order, blocks)
+        found = largest_norm(mixing, sparse.csc_array(basis) @ units.by_column, order, blocks)
         return found * float(units.common) ** order
     bound = _bounded(order, mixing, basis, units, blocks)
-    columns = sparse.csc_array(basis.astype(np.float64) @ units.columns.astype(np.float64))
+    columns = sparse.csc_array(basis.astype(np.float64)) @ units.by_column.astype(np.float64)
     some = largest_norm(mixing, columns, order, blocks)
     return max(float(bound), some * float(units.common) ** order)
 

@@ -201,10 +201,15 @@ class Contributions:
         """C over ``common`` (n x vectors, integer csr); where it is not ``listable`` each source's part alone, in
         single corners and the sum of the first ``most``.
         """
+        return sparse.csr_array(self.by_column)
+
+    @cached_property
+    def by_column(self) -> Sparse:
+        """``columns`` as csc."""
         listed = self.listable
         kinds = [self._apart(kind) for kind in range(len(self.units))]
         found = [self._listed(parts) if listed else self._some(parts) for parts in kinds]
-        return sparse.csr_array(sparse.hstack(found, format="csr", dtype=np.int64))
+        return sparse.csc_array(sparse.hstack(found, format="csc", dtype=np.int64))
 
     def longest(self, rows: Csr, order: int) -> float:
         """The largest L1 (``order`` 1) or squared L2 norm (2) of rows @ c, c in C, in floats.
@@ -228,7 +233,8 @@ class Contributions:
     def _listed(self, parts: Sequence[Part | Tied | Patterns]) -> Sparse:
         """All sums of one change, or none, of each source of a unit, but for none of all."""
         if len(parts) == 1 and isinstance(parts[0], Part) and parts[0].most == 1:
-            return parts[0].corners * (parts[0].times // self.common)
+            times = parts[0].times // self.common
+            return parts[0].corners if times == 1 else parts[0].corners * times
         listed = [part.listed() * (self._times(part) // self.common) for part in parts]
         if len(listed) == 1:
             return listed[0]
