@@ -35,10 +35,8 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   count come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them
   have one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and
   in no other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
-- Where several distinct sources count units over the same rows (``Layout.together``), each keeps one row for each pair
-  of a unit and a column of cells, one in every such source, and at most k of a unit, in the same order everywhere: so
-  all of them keep the same columns of it. Only then are they pairs of a unit and the source's own cell. The scan of the
-  rows themselves keeps the first row in each of these columns before others, as above.
+- Where several distinct sources count units over the same rows (``Layout.together``), what is kept of a unit is found
+  once for all of them, over ``owned`` rows (``dpsql.measure.together``).
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -88,8 +86,7 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts. With
-    ``cell`` a source that counts units keeps ``limit`` of these cells of a unit, and counts it in its own of each.
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -115,13 +112,12 @@ def rows_of(
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
         (name,) = names
-        of = [CELL, name] if tied else [name]
-        alone = [(one, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(one), "BIGINT")) for one in of]
-        rows = Select(((UNIT, unit), *alone), rows, group_by=1 + len(of))
+        alone = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
+        rows = Select(((UNIT, unit), (name, alone)), rows, group_by=2)
         if cells is None or cells > source.limit:
-            first = [tree.Compared(tree.Name(of[0]), "<", tree.whole(0))]
-            rows = _truncated(rows, of[:1], first, source.limit, *([UNIT, name] if tied else []))
-        return Select(same(UNIT, name), rows, group_by=2) if tied else rows
+            first = [tree.Compared(tree.Name(name), "<", tree.whole(0))]
+            rows = _truncated(rows, names, first, source.limit)
+        return rows
     if public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
@@ -133,6 +129,13 @@ def rows_of(
     if not few:
         rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
+
+
+def owned(source: RowSource, used: Iterable[tree.Stored], once: Sequence[Once], column: Column) -> Select:
+    """Each row of ``source`` with its unit and a column over the values ``once``."""
+    assert source.unit is not None  # noqa: S101 - asked before
+    rows = values_of(once, joined(source, used), (UNIT, _key(source.unit)))
+    return Select((*same(UNIT), column), rows)
 
 
 def _once_each(rows: Select, names: Sequence[str]) -> Select:
@@ -176,12 +179,10 @@ def _capped(rows: Select, names: Sequence[str], first: Sequence[tree.Node], cap:
     return rows
 
 
-def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int, *beside: str) -> Select:
-    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value. They have the
-    columns ``beside``, too.
-    """
+def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int) -> Select:
+    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    return _within(rows, [*beside, *names], tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
+    return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
 
 
 def _first_of_cells(

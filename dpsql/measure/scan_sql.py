@@ -18,8 +18,7 @@ import numpy as np
 
 from dpsql.arrays import Flags
 from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.compile.caps import before
-from dpsql.workload.compile.layout import Layout, Together
+from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
@@ -104,68 +103,6 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     named = [(f"a{number}", value) for number, value in enumerate(regions)]
     kept = same(KEPT_UNIT) if layout.source.conditional else ()
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
-
-
-def counted_together(layout: Layout) -> tuple[tree.Value, tree.Value]:
-    """The column of ``layout.together`` that a row is in, a number from 0 on or -1, and its entry of x in ``layout``.
-
-    Both BIGINT. A row without a region on some axis of these has its unit counted in none.
-    """
-    assert layout.together is not None  # noqa: S101 - asked before
-    mates, T = layout.together.all, len(layout.together.layouts)
-    closed = {is_inside(axis, mate.values): None for mate in mates for axis in mate.cells.axes if not is_total(axis)}
-    inside = tree.Every(tuple(closed))
-    line = _of_one_column(layout.together)
-    if line is not None:
-        found = tree.Cast(region(line, layout.values), "BIGINT", bare=True)
-        own = cell(layout, [region(axis, layout.values) for axis in layout.cells.axes])
-        return found, (_when(inside, own, _long(-1)) if closed else own) if layout.source.distinct else found
-    number: tree.Value = _long(-1)
-    radix = 1
-    for place, mate in enumerate(mates):
-        assert isinstance(mate.cells, Cells)  # noqa: S101 - as it was found
-        used = np.unique(mate.entry[0][mate.entry[0] >= 0])
-        digit = np.where(mate.entry[0] >= 0, (np.searchsorted(used, mate.entry[0]) + 1) * radix, -1)
-        term = _walk(mate.cells, digit, [region(axis, mate.values) for axis in mate.cells.axes])
-        term = tree.bare("greatest", term, _long(0))
-        number = tree.bare("+", number, _when(inside, term, _long(0)) if closed and place < T else term)
-        radix *= used.size + 1
-    own = (
-        cell(layout, [region(axis, layout.values) for axis in layout.cells.axes]) if layout.source.distinct else number
-    )
-    return number, _when(inside, own, _long(-1)) if closed else own
-
-
-def _of_one_column(together: Together) -> LineAxis | None:
-    """The columns of cells by the pieces of one line, where all layouts are over one column of the table; else None.
-
-    What a walk through every layout finds, by one look at the value.
-    """
-    mates = together.all
-    axes = [axis for mate in mates for axis in mate.cells.axes]
-    lines = [axis for axis in axes if isinstance(axis, LineAxis)]
-    read = {(axis.name, mate.values.get(axis.name)) for mate in mates for axis in mate.cells.axes[:1]}
-    if len(lines) < len(axes) or len(read) != 1 or any(len(mate.cells.axes) > 1 for mate in mates):
-        return None
-    cuts = tuple(sorted({cut for axis in lines for cut in axis.cuts}))
-    none, inside, columns = np.zeros(len(cuts) + 2, dtype=np.int64), np.ones(len(cuts) + 2, dtype=np.bool_), []
-    regions = [
-        np.append(axis.pieces[before(axis, cuts)], axis.null_region) if axis is not None else none
-        for axis in (next(iter(mate.cells.axes), None) for mate in mates)
-        if axis is None or isinstance(axis, LineAxis)
-    ]
-    for own in regions:
-        inside &= own >= 0
-    for place, (mate, own) in enumerate(zip(mates, regions, strict=True)):
-        assert isinstance(mate.cells, Cells)  # noqa: S101 - as it was found
-        state = mate.cells.transitions[0][0, np.maximum(own, 0)] if mate.cells.axes else own
-        found = np.where(state >= 0, mate.cells.cell_of_state[np.maximum(state, 0)], -1)
-        counts = (own >= 0) & (found >= 0) & (inside | (place >= len(together.layouts)))
-        columns.append(np.where(counts, mate.entry[0, np.maximum(found, 0)], -1))
-    held = np.stack(columns)
-    number = np.unique(held, axis=1, return_inverse=True)[1].ravel()
-    number = np.where((held >= 0).any(axis=0), number, -1)
-    return replace(lines[0], cuts=cuts, pieces=number[:-1], null_region=int(number[-1]), size=int(number.max()) + 1)
 
 
 def each_value(each: Each) -> tree.Stored:

@@ -195,9 +195,18 @@ class Word:
     type: str = "BIGINT"
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """``sum`` or ``bit_or`` of BIGINTs from 0 on, 0 where there are none; a sum that stays below 2^62."""
+
+    function: str
+    this: Value
+    type: str = "BIGINT"
+
+
 Value: TypeAlias = (
     Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue | Number | Name | Binary | Guarded | Truth
-    | Like | Numbers | Window | CountRows | Distinct | Word
+    | Like | Numbers | Window | CountRows | Distinct | Word | Gathered
 )  # fmt: skip
 
 
