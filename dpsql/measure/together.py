@@ -17,8 +17,7 @@ Which these are is a function of the unit's own rows, and a unit with at most k 
 The two kinds of units are told apart by sums over their own rows. The time tells how many have too much, as it tells
 how rows are spread over units everywhere.
 
-Between statements the tables may lie in the engine (``Keep``). There the collation of a connection would be that of
-text, so that the unit is put in binary order again wherever it is read.
+Between statements the tables may lie in the engine (``Keep``), where text keeps the binary order that it was put in.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ import numpy as np
 from dpsql.engines.base import Scan
 from dpsql.measure.from_sql import CELL, PLACE, UNIT
 from dpsql.measure.scan_sql import region
-from dpsql.policy.types import column_type
 from dpsql.workload.compile.layout import Layout, Together, Walk
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.regions import IntArray
@@ -77,11 +75,7 @@ def kept_of(together: Together, rows: Scan, keep: Keep = lambda asked: asked) ->
     """What is kept of the units of ``rows``, which has for each row its ``UNIT`` and the number of its column."""
 
     def held(asked: Scan, read: bool = True) -> Scan:
-        found = keep(asked) if read else asked
-        if found is asked or not _is_text(together):
-            return found
-        others = (name for name, _ in asked.select.columns if name != UNIT)
-        return replace(found, select=Select(((UNIT, tree.Binary(tree.Name(UNIT))), *same(*others)), found.select))
+        return keep(asked) if read else asked
 
     by_bits = _places(together).keys()
     others = any(layout.table not in by_bits for layout in together.all)
@@ -237,11 +231,6 @@ def _over(select: Select, *scans: Scan) -> Scan:
     """A SELECT over what scans give."""
     tables = {table.name: table for scan in scans for table in scan.tables}
     return Scan(scans[0].name, tuple(tables.values()), select)
-
-
-def _is_text(together: Together) -> bool:
-    unit = together.source.unit
-    return unit is not None and column_type(unit.type).kind == "text"
 
 
 def _big(value: tree.Value) -> tree.Value:
