@@ -158,7 +158,8 @@ def _split(together: Together, pairs: Scan, sizes: Scan, *, too_much: bool) -> S
 def _first(together: Together, pairs: Scan, sizes: Scan) -> Select:
     """The first pairs of each unit that has too much, with how many of their rows are kept."""
     unit, cell, limit = tree.Name(UNIT), tree.Name(CELL), together.source.limit
-    order = (tree.Compared(cell, "<", tree.whole(0)), tree.bare("hash", unit, cell), cell)
+    counts = tree.Compared(cell, ">=", tree.whole(0))
+    order = (tree.Guarded(counts, tree.bare("hash", unit, cell)), cell)  # NULL comes last
     rows = _split(together, pairs, sizes, too_much=True)
     place: list[Column] = [(PLACE, tree.Window("row_number", (), (unit,), order))]
     found: tuple[Column, ...] = ()

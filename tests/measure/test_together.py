@@ -238,7 +238,7 @@ def ordered_in_turn(patch: pytest.MonkeyPatch) -> None:
 
     def changed(*given):  # type: ignore[no-untyped-def]
         found = real(*given)
-        way = (1,) if next(turn) % 2 else ()
+        way = (0,) if next(turn) % 2 else ()
         columns = [(n, replace(v, falling=way) if n == PLACE else v) for n, v in found.source.columns]
         return replace(found, source=replace(found.source, columns=tuple(columns)))
 
