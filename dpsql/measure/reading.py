@@ -19,7 +19,8 @@ import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CELL, CapColumn, base_of, owned, rows_of, values_of
-from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
+from dpsql.measure.region_sql import region
+from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, select_list, tells
 from dpsql.measure.together import Keep, Kept, column_of, columns_of, count_of, kept_of
 from dpsql.policy.values import fold
 from dpsql.workload.cells.grid import Grid

@@ -30,7 +30,7 @@ import numpy as np
 
 from dpsql.engines.base import Scan
 from dpsql.measure.from_sql import CELL, PLACE, UNIT
-from dpsql.measure.scan_sql import region
+from dpsql.measure.region_sql import region
 from dpsql.workload.compile.layout import Layout, Together, Walk
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.regions import IntArray
@@ -60,15 +60,15 @@ def column_of(walk: Walk, values: Mapping[str, tree.Value]) -> tree.Value:
     for axis, table in zip(walk.axes, walk.tables, strict=True):
         missing, found = table.shape[1] - axis.size, table.ravel()
         place = _big(region(axis, values))
-        place = tree.bare("+", place, _long(missing)) if missing else place
+        place = tree.bare("+", place, tree.long(missing)) if missing else place
         if state is not None:
-            place = tree.bare("+", tree.bare("*", state, _long(table.shape[1])), place)
+            place = tree.bare("+", tree.bare("*", state, tree.long(table.shape[1])), place)
         if np.array_equal(found, np.arange(found.size)):
             state = place
             continue
         listed = tree.Numbers(tuple(found.tolist()), "INTEGER")
-        state = _big(tree.bare("list_extract", listed, tree.bare("+", place, _long(1)), type="INTEGER"))
-    return _long(0) if state is None else state
+        state = _big(tree.bare("list_extract", listed, tree.bare("+", place, tree.long(1)), type="INTEGER"))
+    return tree.long(0) if state is None else state
 
 
 def kept_of(together: Together, rows: Scan, keep: Keep = lambda asked: asked) -> Kept:
@@ -134,10 +134,10 @@ def _words(together: Together, rows: Scan, *sizes: str) -> Select:
     """Each unit with its words; with ``sizes`` of pairs also with what decides whether it has too much."""
     columns = [(name, tree.Gathered("bit_or", _looked_up(word, 0))) for name, word in _words_of(together).items()]
     if sizes:
-        one = _where_counted(tree.Name(ROWS) if _counted(together) else _long(1))
+        one = _where_counted(tree.Name(ROWS) if _counted(together) else tree.long(1))
         columns.append((_TOTAL, tree.Gathered("sum", one)))
         if _counted(together):
-            columns.append((_COLUMNS, tree.Gathered("sum", _where_counted(_long(1)))))
+            columns.append((_COLUMNS, tree.Gathered("sum", _where_counted(tree.long(1)))))
     return Select((*same(UNIT), *columns), rows.select, group_by=1)
 
 
@@ -164,12 +164,12 @@ def _first(together: Together, pairs: Scan, sizes: Scan) -> Select:
     place: list[Column] = [(PLACE, tree.Window("row_number", (), (unit,), order))]
     found: tuple[Column, ...] = ()
     if _counted(together):
-        more = _where_counted(tree.bare("-", tree.Name(ROWS), _long(1)))
+        more = _where_counted(tree.bare("-", tree.Name(ROWS), tree.long(1)))
         place.append((_MORE, _big(tree.Window("sum", (more,), (unit,), order))))
-        left = tree.bare("greatest", tree.bare("-", _long(limit), tree.Name(_COLUMNS)), _long(0))
+        left = tree.bare("greatest", tree.bare("-", tree.long(limit), tree.Name(_COLUMNS)), tree.long(0))
         upto = tree.bare("least", tree.Name(_MORE), left)
         before = tree.bare("least", tree.bare("-", tree.Name(_MORE), more), left)
-        found = ((ROWS, _where_counted(tree.bare("+", tree.bare("-", upto, before), _long(1)))),)
+        found = ((ROWS, _where_counted(tree.bare("+", tree.bare("-", upto, before), tree.long(1)))),)
     held = (UNIT, CELL, *((ROWS, _COLUMNS) if _counted(together) else ()))
     placed = Select((*same(*held), *place), rows)
     within = tree.Compared(tree.Name(PLACE), "<=", tree.whole(limit))
@@ -183,7 +183,7 @@ def _counted(together: Together) -> tuple[str, ...]:
 
 def _where_counted(value: tree.Value) -> tree.Value:
     """A value of pairs, 0 for a pair that counts nowhere."""
-    return tree.CaseValue(((tree.Compared(tree.Name(CELL), ">=", tree.whole(0)), value),), _long(0), "BIGINT")
+    return tree.CaseValue(((tree.Compared(tree.Name(CELL), ">=", tree.whole(0)), value),), tree.long(0), "BIGINT")
 
 
 def _places(together: Together) -> dict[str, tuple[int, int]]:
@@ -217,14 +217,14 @@ def _used(entries: IntArray) -> IntArray:
 
 
 def _bit(word: tree.Value, place: int) -> tree.Value:
-    return tree.bare("&", tree.bare(">>", word, _long(place)), _long(1))
+    return tree.bare("&", tree.bare(">>", word, tree.long(place)), tree.long(1))
 
 
 def _looked_up(values: IntArray, other: int, nobody: bool = False) -> tree.Value:
     """Of a pair's column its value, ``other`` for no column, and for the unit NULL unless ``nobody`` counts, too."""
-    place: tree.Value = tree.bare("+", tree.Name(CELL), _long(2))
+    place: tree.Value = tree.bare("+", tree.Name(CELL), tree.long(2))
     if not nobody:
-        place = tree.CaseValue(((tree.IsNull(tree.Name(UNIT)), _long(1)),), place, "BIGINT")
+        place = tree.CaseValue(((tree.IsNull(tree.Name(UNIT)), tree.long(1)),), place, "BIGINT")
     return tree.bare("list_extract", tree.Numbers((other, *values.tolist()), "BIGINT"), place)
 
 
@@ -236,7 +236,3 @@ def _over(select: Select, *scans: Scan) -> Scan:
 
 def _big(value: tree.Value) -> tree.Value:
     return tree.Cast(value, "BIGINT", bare=True)
-
-
-def _long(number: int) -> tree.Constant:
-    return tree.Constant(number, "BIGINT")

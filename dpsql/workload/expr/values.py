@@ -288,6 +288,11 @@ def whole(number: int) -> Constant:
     return Constant(int(number), WHOLE)
 
 
+def long(number: int) -> Constant:
+    """A whole number as a BIGINT."""
+    return Constant(int(number), "BIGINT")
+
+
 def bare(function: str, *arguments: Value, type: str = "BIGINT") -> Call:  # noqa: A002 - a node's word
     """A call of DuckDB's own function without a TRY."""
     return Call(function, arguments, type, bare=True)
