@@ -747,7 +747,7 @@ def scans_together(report: Report, pairs: int) -> None:
                 return seconds
 
             found = ratio_of(run(private), run(statements), pairs)
-            name = f"{'visits and ' if both else ''}persons by {', '.join(key or 'all' for key in asked)}"
+            name = f"{'visits and ' if both else ''}persons by {'; '.join(key or 'all' for key in asked)}"
             rows.append([title, name, limit, *(f"{value:.3f}" for value in found[:2]), f"{found[2]:.2f}"])
     head = ["visits", "batch", "rows a person", "private", "plain", "ratio"]
     report.table("Scans of counts over the same 1,000,000 rows, CPU seconds", head, rows)

@@ -7,8 +7,8 @@ tables of cells are walked at once, axis by axis, one value deciding the regions
 none.
 
 **Claim.** What a unit adds is a union of what at most ``limit`` rows of it have it counted in. What is kept of a unit
-is found once for all of them: at most ``limit`` of these columns of groups (``dpsql.measure.columns``), and each counts
-the unit in its own group of each. Of the rows themselves one in each of these columns is kept, and no more than
+is found once for all of them (``dpsql.measure.together``): at most ``limit`` of these columns of groups, and each
+counts the unit in its own group of each. Of the rows themselves one in each of these columns is kept, and no more than
 ``limit``.
 
 Bounds of ``at_most`` come before that. Where one of them allows one row in each group, and some table tells its groups
