@@ -23,6 +23,8 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
     "both": lambda a, b: (a, b) if min(a, b) >= 0 else None,
     "a, if b": lambda a, b: a if min(a, b) >= 0 else None,
     "of b": lambda a, b: 1 if b > 0 else None,
+    "a, or none": lambda a, b: a,
+    "half a, or none": lambda a, b: a // 2,
 }
 
 
@@ -44,6 +46,7 @@ def patterns(by: Sequence[str], rows: str | None, wide: tuple[int, int], most: i
 def all_of(given: Patterns) -> np.ndarray:
     """Every vector that at most ``most`` rows of one unit add, and those of no unit (N x columns of ``given``)."""
     J, found = given.numbered.shape[1], set()
+    N = given.columns.shape[1] - (0 if given.rows is None else J)
     for size in range(1, given.most + 1):
         for chosen in itertools.combinations_with_replacement(range(J), size):
             units, counts = np.zeros((2, given.columns.shape[1]), dtype=int)
@@ -54,8 +57,8 @@ def all_of(given: Patterns) -> np.ndarray:
             if given.rows is None:
                 found.add(tuple(units))
             else:
-                units[given.entries.size :] = counts[given.entries.size :]
-                found |= {tuple(units), tuple(np.where(np.arange(units.size) < given.entries.size, 0, units))}
+                units[N:] = counts[N:]
+                found |= {tuple(units), tuple(np.where(np.arange(units.size) < N, 0, units))}
     return np.array(sorted(found))
 
 
@@ -73,6 +76,8 @@ CASES = [
     (("b", "both"), "a", (2, 3), 3, (0, 0)),
     (("a", "half a"), "all", (4, 1), 4, (0, 0)),
     (("a", "of b"), "a, if b", (2, 2), 3, (0, -1)),
+    (("a, or none", "half a, or none", "all"), None, (4, 1), 3, (-1, 0)),
+    (("a, or none", "half a, or none"), "a, or none", (4, 1), 3, (-1, 0)),
 ]
 
 
@@ -91,6 +96,15 @@ def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
     for _ in range(20):
         to = draw.normal(size=given.size)
         assert max(np.array(list(whole)) @ to) <= max(0.0, *(listed @ to)) + 1e-9
+
+
+def test_entries_that_count_the_same_rows_are_one() -> None:
+    """A month without a name is in a quarter of its own: no unit moves one without the other."""
+    for case, less in ((CASES[-2], 1), (CASES[-1], 1), (CASES[2], 0)):
+        given = patterns(*case)
+        told = given.columns.shape[1] - (0 if given.rows is None else given.cells.shape[1])
+        assert given.entries.size - told == less
+        assert np.linalg.matrix_rank(given.listed().toarray()) <= given.columns.shape[1]
 
 
 def products(kinds: Kinds, draw: np.random.Generator, alike: bool) -> np.ndarray:
@@ -171,7 +185,7 @@ def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypat
     assert sum(shortfall(case, 1, 40, alike=True)[0] for case in CASES) > 0
 
 
-@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9]])
+@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-2:]])
 def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tuple) -> None:  # type: ignore[type-arg]
     given = patterns(*case)
     kinds = kinds_of(given)

@@ -18,6 +18,8 @@ from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.matrix import Workload
 
+_EXACT = 1e8  # of the largest entry of X
+
 
 def alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
     """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
@@ -91,8 +93,15 @@ def piece_of(V: Workload, cells: Cells, metric: Floats) -> Piece:
             root = cells.root(metric)[np.ix_(place, place)]
     else:
         rows = columns.toarray().astype(np.float64)
-        back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-        root = symmetric_root(back @ metric[cells.orbit] @ back.T, gram)
+        X = metric[cells.orbit]
+        if rows.shape[0] <= rows.shape[1]:
+            back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
+            X = back @ X @ back.T
+        else:  # some combinations of queries no contribution moves: they are measured next to exactly
+            back = linalg.solve(rows.T @ rows, rows.T, assume_a="pos")
+            still = np.eye(rows.shape[0]) - rows @ back
+            X = back.T @ X @ back + _EXACT * float(np.diag(X).max()) * still
+        root = symmetric_root(X, gram)
     return Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
 
 

@@ -62,21 +62,36 @@ class Patterns:
         return np.unique(self.cells[self.cells >= 0])
 
     @cached_property
+    def _first(self) -> Ints:
+        """Of each entry the first that counts the units of just the same rows: no unit moves one without the other."""
+        source, column = np.nonzero(self.cells >= 0)
+        entry = np.searchsorted(self.entries, self.cells[source, column])
+        order = np.lexsort((column, entry))
+        held = np.split(column[order], np.flatnonzero(np.diff(entry[order])) + 1)
+        first: dict[bytes, int] = {}
+        return np.array([first.setdefault(one.tobytes(), number) for number, one in enumerate(held)], dtype=np.int64)
+
+    @cached_property
     def numbered(self) -> Ints:
-        """``cells`` by the numbers of their columns in ``columns``, with a row for rows (T x J, or T + 1)."""
-        units = np.where(self.cells >= 0, np.searchsorted(self.entries, self.cells), -1)
+        """``cells`` by the numbers of their columns in ``columns``, each once; a last row for rows (T x J, or T + 1)."""
+        alone, number = np.unique(self._first, return_inverse=True)
+        place = np.searchsorted(self.entries, self.cells) * (self.cells >= 0)
+        units = np.where((self.cells >= 0) & (self._first[place] == place), number[place], -1)
         if self.rows is None:
             return units
-        return np.concatenate([units, self.entries.size + np.arange(units.shape[1])[None, :]])
+        return np.concatenate([units, alone.size + np.arange(units.shape[1])[None, :]])
 
     @property
     def columns(self) -> Sparse:
-        """What unions are of: the entries that count units, and each kind of row (n x N)."""
+        """What unions are of: the entries that count units, those of the same rows as one, and each kind of row
+        (n x N).
+        """
+        alone, number = np.unique(self._first, return_inverse=True)
         rows = np.zeros(0, dtype=np.int64) if self.rows is None else self.rows
-        place = np.concatenate([self.entries, rows])
+        place, column = np.concatenate([self.entries, rows]), np.append(number, alone.size + np.arange(rows.size))
         inside = np.flatnonzero(place >= 0)
-        ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
-        return sparse.csc_array(ones, shape=(self.size, place.size))
+        ones = (np.ones(inside.size, dtype=np.int64), (place[inside], column[inside]))
+        return sparse.csc_array(ones, shape=(self.size, alone.size + rows.size))
 
     @cached_property
     def _vectors(self) -> list[tuple[int, int, int]]:
@@ -103,7 +118,8 @@ class Patterns:
         """The further rows of a union."""
         if self.rows is None:
             return [(0, 0)]
-        left, inside = union >> self.entries.size << self.entries.size, []
+        units, inside = np.unique(self._first).size, []
+        left = union >> units << units
         while left:
             inside.append((left & -left).bit_length() - 1)
             left &= left - 1
