@@ -78,6 +78,7 @@ CASES = [
     (("a", "of b"), "a, if b", (2, 2), 3, (0, -1)),
     (("a, or none", "half a, or none", "all"), None, (4, 1), 3, (-1, 0)),
     (("a, or none", "half a, or none"), "a, or none", (4, 1), 3, (-1, 0)),
+    (("a", "a, or none", "all"), "both", (3, 2), 3, (0, 0)),
 ]
 
 
@@ -100,7 +101,7 @@ def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
 
 def test_entries_that_count_the_same_rows_are_one() -> None:
     """A month without a name is in a quarter of its own: no unit moves one without the other."""
-    for case, less in ((CASES[-2], 1), (CASES[-1], 1), (CASES[2], 0)):
+    for case, less in ((CASES[-3], 1), (CASES[-2], 1), (CASES[-1], 3), (CASES[2], 0)):
         given = patterns(*case)
         told = given.columns.shape[1] - (0 if given.rows is None else given.cells.shape[1])
         assert given.entries.size - told == less
@@ -185,7 +186,7 @@ def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypat
     assert sum(shortfall(case, 1, 40, alike=True)[0] for case in CASES) > 0
 
 
-@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-2:]])
+@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-3:]])
 def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tuple) -> None:  # type: ignore[type-arg]
     given = patterns(*case)
     kinds = kinds_of(given)

@@ -47,23 +47,30 @@ def solve_alike_patterns(
 
 
 def _are_orbits(kinds: Kinds) -> bool:
-    """Whether exchanges of groups take pairs of entries to all others of their relation."""
-    N, edges = kinds.kind.size, [np.zeros((2, 0), dtype=np.int64)]
-    number = np.arange(N * N).reshape(N, N)
-    for own in kinds.groups:
-        for one, other in zip(own[:-1].tolist(), own[1:].tolist(), strict=True):
-            to = _exchange(kinds, one, other)
-            if to is None:
-                continue
-            moved = np.flatnonzero(to != np.arange(N))
-            for before, after in (
-                (number[moved], number[to[moved]][:, to]),
-                (number[:, moved], number[to][:, to[moved]]),
-            ):
-                edges.append(np.stack([before.ravel(), after.ravel()]))
-    row, column = np.concatenate(edges, axis=1)
-    joined = sparse.coo_array((np.ones(row.size, dtype=bool), (row, column)), shape=(N * N, N * N))
-    return bool(csgraph.connected_components(joined, directed=False)[0] == kinds.relation.max() + 1)
+    """Whether exchanges of groups take pairs of entries to all others of their relation.
+
+    They do where they take an entry to all of its kind, and those that leave one of each kind where it is take all
+    others to as many as are in one relation to it.
+    """
+    N = kinds.kind.size
+    swaps = [
+        to
+        for own in kinds.groups
+        for one, other in zip(own[:-1].tolist(), own[1:].tolist(), strict=True)
+        if (to := _exchange(kinds, one, other)) is not None
+    ]
+    moves = np.array(swaps, dtype=np.int64).reshape(-1, N)
+    if _reached(moves) > kinds.number:
+        return False
+    fixed = [int(own[0]) for own in kinds.groups]
+    return all(_reached(moves[moves[:, x] == x]) == np.unique(kinds.relation[x]).size for x in fixed)
+
+
+def _reached(moves: Ints) -> int:
+    """How many sets of entries none of ``moves`` (exchanges x N) leaves."""
+    swap, entry = np.nonzero(moves != np.arange(moves.shape[1]))
+    edges = sparse.coo_array((np.ones(swap.size, dtype=bool), (entry, moves[swap, entry])), shape=(moves.shape[1],) * 2)
+    return int(csgraph.connected_components(edges, directed=False)[0])
 
 
 def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:

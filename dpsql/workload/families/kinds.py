@@ -275,6 +275,7 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
     kind[entry] = source
     if patterns.rows is not None:  # rows that count in nothing themselves are of other kinds
         kind[cells[-1]] += patterns.rows < 0
+    kind = np.unique(kind, return_inverse=True)[1]  # every entry of a source may be one of another, too
     for _ in range(_ROUNDS):
         rows = np.unique(np.where(cells >= 0, kind[cells], -1), axis=1, return_inverse=True)[1].ravel()
         often = np.zeros((N, int(rows.max()) + 1), dtype=np.int64)
