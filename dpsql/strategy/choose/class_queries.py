@@ -18,7 +18,7 @@ from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.matrix import Workload
 
-_EXACT = 1e8  # of the largest entry of X
+_EXACT = 1e4  # times the largest entry of a root
 
 
 def alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
@@ -84,25 +84,29 @@ def piece_of(V: Workload, cells: Cells, metric: Floats) -> Piece:
     """A piece that moves by c^T X c for the ``metric`` X over the contributions of V, which are the ``cells``."""
     basis = choose_basis(V.span, V.inner)
     gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
-    if columns.shape[0] == columns.nnz == cells.label.size and (columns.data == 1).all():
-        place = np.argsort(columns.indices)  # the rows are the cells, in some order
-        if np.unique(np.diag(cells.orbit)).size == 1:
+    if columns.shape[0] == columns.nnz and (columns.data == 1).all():
+        # Each of the rows is a cell; a cell may be several, whose differences no contribution moves.
+        often = np.diff(columns.indptr)
+        cell = np.repeat(np.arange(often.size), often)[np.argsort(columns.indices)]
+        if np.unique(np.diag(cells.orbit)).size == often.max() == 1:
             # All cells are alike: what rounding does to each does not tell kinds of them apart.
-            root = cholesky(metric[cells.orbit[np.ix_(place, place)]])
+            root = cholesky(metric[cells.orbit[np.ix_(cell, cell)]])
         else:
-            root = cells.root(metric)[np.ix_(place, place)]
+            root = cells.root(metric)[np.ix_(cell, cell)]
+            root = _with_differences(root, cell, often) if often.max() > 1 else root
     else:
         rows = columns.toarray().astype(np.float64)
-        X = metric[cells.orbit]
-        if rows.shape[0] <= rows.shape[1]:
-            back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-            X = back @ X @ back.T
-        else:  # some combinations of queries no contribution moves: they are measured next to exactly
-            back = linalg.solve(rows.T @ rows, rows.T, assume_a="pos")
-            still = np.eye(rows.shape[0]) - rows @ back
-            X = back.T @ X @ back + _EXACT * float(np.diag(X).max()) * still
-        root = symmetric_root(X, gram)
+        back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
+        root = symmetric_root(back @ metric[cells.orbit] @ back.T, gram)
     return Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
+
+
+def _with_differences(root: Floats, cell: Ints, often: Ints) -> Floats:
+    """A root over rows that are copies of cells, with their differences, which are measured next to exactly."""
+    by = often[cell].astype(np.float64)
+    same = np.where(cell[:, None] == cell[None, :], 1.0 / by, 0.0)
+    differences = _EXACT * float(np.diag(root).max()) * (np.eye(cell.size) - same)
+    return np.asarray(root / np.outer(np.sqrt(by), by) + differences)
 
 
 def _told_apart(label: Ints, corner: Ints, told: Floats) -> Ints:

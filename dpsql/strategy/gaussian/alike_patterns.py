@@ -26,6 +26,7 @@ _ORBITS = 120
 _IMPROVED = 6  # unions of which rows are exchanged
 _EXCHANGES = 20
 _SIZES = 4  # at which unions may be longest
+_BEGINS = 24  # rows from which unions are grown
 _CLOSE = 1e-9
 
 
@@ -93,17 +94,19 @@ def _sorted(cells: Ints) -> bytes:
     return np.sort(columns.view([("", columns.dtype)] * columns.shape[1]), axis=0).tobytes()
 
 
-def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
+def longest_unions(K: Floats, kinds: Kinds, *, told: bool = True) -> list[Sum]:
     """Long vectors c, c^T K c, of unions: grown row by row by what lengthens c most, of all rows, or of those that add
     most, or fewest, groups to it, up to the sizes at which c may be longest; the longest of them improved, one row in
-    the place of another.
+    the place of another. ``told``: whether kinds are those of ``kinds_of``, which tell sizes.
     """
     growing, found = _Growing(K, kinds), dict[bytes, tuple[float, list[int]]]()
     bits = np.where(kinds.cells >= 0, 1 << kinds.kind[kinds.cells], 0).sum(axis=0)
     most = np.array([own.size for own in kinds.groups])
-    assert kinds.sizes is not None  # noqa: S101 - asked before
-    far = kinds.sizes[:, np.argsort(-kinds.reach(K), kind="stable")[:_SIZES]]
-    begins = np.unique(bits, return_index=True)[1].tolist()
+    far = np.zeros((most.size, 0), dtype=np.int64)
+    if told and kinds.sizes is not None:
+        far = kinds.sizes[:, np.argsort(-kinds.reach(K), kind="stable")[:_SIZES]]
+    begins = np.unique(bits, return_index=True)[1]
+    begins = begins[:: -(-begins.size // _BEGINS)].tolist()
     for limit, begin, mode in product((most, *far.T), begins, (0, 1, -1)):
         rows, value = [begin], float(growing.gain([])[begin])
         while True:

@@ -30,7 +30,6 @@ from dpsql.workload.expr.regions import Axis, LineAxis, is_total
 
 _MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
 _MOST_COLUMNS = 2_000  # of groups that one row can have its unit counted in
-_MOST_ROWS = 1_200  # of these, where such rows are counted, too
 
 
 def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -54,7 +53,7 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
 def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None:
     """Counts of units, and of the rows themselves where that is followed."""
     cells = _columns([*same, rows[0]], rows=True) if rows else None
-    if cells is not None and cells.shape[1] <= _MOST_ROWS:
+    if cells is not None:
         return Together(tuple(same), cells, rows[0])
     cells = _columns(same) if len(same) > 1 else None
     return None if cells is None else Together(tuple(same), cells)

@@ -297,3 +297,14 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
     refined = np.array([[(parent[b, kind == a] >= 0).all() for a in range(number)] for b in range(number)])
     counting = () if patterns.rows is None else tuple(np.unique(kind[cells[-1]]).tolist())
     return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting)
+
+
+def sources_of(patterns: Patterns) -> Kinds:
+    """All groups of a source as one kind, though they may not be alike: nothing is told of how they lie."""
+    cells, N = patterns.numbered, patterns.columns.shape[1]
+    kind = np.zeros(N, dtype=np.int64)
+    source, column = np.nonzero(cells >= 0)
+    kind[cells[source, column]] = np.unique(source, return_inverse=True)[1]
+    number = int(kind.max()) + 1
+    counting = () if patterns.rows is None else (number - 1,)
+    return Kinds(cells, patterns.most, kind, np.full((number, N), -1, dtype=np.int64), counting)

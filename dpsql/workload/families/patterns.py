@@ -73,7 +73,7 @@ class Patterns:
 
     @cached_property
     def numbered(self) -> Ints:
-        """``cells`` by the numbers of their columns in ``columns``, each once; a last row for rows (T x J, or T + 1)."""
+        """``cells`` by the numbers of their columns in ``columns``, each once; last come rows (T x J, or T + 1)."""
         alone, number = np.unique(self._first, return_inverse=True)
         place = np.searchsorted(self.entries, self.cells) * (self.cells >= 0)
         units = np.where((self.cells >= 0) & (self._first[place] == place), number[place], -1)
@@ -128,12 +128,16 @@ class Patterns:
 
     def listed(self) -> Sparse:
         """All vectors (n x count)."""
+        return sparse.csc_array(self.columns @ self.unions())
+
+    def unions(self) -> Sparse:
+        """All vectors, over ``columns`` (N x count)."""
         N = self.columns.shape[1]
         held = np.zeros((N, self.count), dtype=np.int64)
         for at, (union, column, more) in enumerate(self._vectors):
             held[[bit for bit in range(N) if union >> bit & 1], at] = 1
             held[column, at] += more
-        return sparse.csc_array(self.columns @ sparse.csc_array(held))
+        return sparse.csc_array(held)
 
     def some(self) -> Sparse:
         """A few of them: of one row each, of as many alike, and of as many different ones, as there may be."""
