@@ -45,6 +45,7 @@ _ALL_PRODUCTS = 1_500  # columns of all sources between which all products are f
 _PRODUCTS = 4_000  # columns between which all products are formed
 _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
+_TRIED = 8  # rows of which it is looked how far they reach
 
 
 def bounded_norm(
@@ -67,9 +68,13 @@ def bounded_norm(
     if exact is not None:
         return exact
     if order == 2 and patterns:
-        apart, found = bounded_norm(order, mixing, basis, parts, tied), _over_same_rows(mixing, basis, parts, patterns)
+        found = _over_same_rows(mixing, basis, parts, patterns)
         if found is None and any(one.rows is not None for one in patterns):
             found = _over_same_rows(mixing, basis, parts, [one.without_rows() for one in patterns])
+        # Some vector is nearly as long: no other bound is much less.
+        if found is not None and 20 * found <= 21 * sum(_reached_by(mixing, basis, one) for one in patterns):
+            return found
+        apart = bounded_norm(order, mixing, basis, parts, tied)
         return apart if found is None else min(apart, found)
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     if order == 1:
@@ -141,6 +146,11 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
             if met is None or max_abs(met) > 0:
                 return squared_sum(norms)
     return sum(norms)
+
+
+def _reached_by(mixing: Matrix, basis: Sparse, patterns: Patterns) -> int:
+    """The longest of a few vectors of ``patterns``."""
+    return int(column_norms(mixing, sparse.csc_array(basis @ patterns.some(_TRIED)))[1])
 
 
 def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | None:

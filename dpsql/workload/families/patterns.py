@@ -139,16 +139,24 @@ class Patterns:
             held[column, at] += more
         return sparse.csc_array(held)
 
-    def some(self) -> Sparse:
-        """A few of them: of one row each, of as many alike, and of as many different ones, as there may be."""
+    def some(self, number: int | None = None) -> Sparse:
+        """A few of them: of one row each, of as many alike, and of as many different ones, as there may be.
+
+        Of ``number`` rows, if any, in place of all.
+        """
         J, N = self.numbered.shape[1], self.columns.shape[1]
         source, column = np.nonzero(self.numbered >= 0)
         each = sparse.csc_array(
             (np.ones(column.size, dtype=np.int64), (self.numbered[source, column], column)), shape=(N, J)
         )
-        most = (each[:, : self.most].sum(axis=1) > 0).astype(np.int64)[:, None]
-        found = [each, sparse.csc_array(most)]
+        spread = np.unique(np.linspace(0, J - 1, min(self.most, J)).round().astype(np.int64))
+        chosen = np.arange(J) if number is None else np.unique(np.linspace(0, J - 1, number).round().astype(np.int64))
+        unions = [(each[:, some].sum(axis=1) > 0).astype(np.int64)[:, None] for some in (np.arange(self.most) % J, spread)]
+        found = [each[:, chosen], *map(sparse.csc_array, unions)]
         if self.rows is not None:
-            further = np.full(J, self.most - 1), (self.numbered[-1], np.arange(J))
-            found.append(each + sparse.csc_array(further, shape=(N, J)))
+            place = self.numbered[-1][chosen], np.arange(chosen.size)
+            further = np.full(chosen.size, self.most - 1), place
+            alone = np.full(chosen.size, self.most), place
+            found += [each[:, chosen] + sparse.csc_array(further, shape=(N, chosen.size))]
+            found += [sparse.csc_array(alone, shape=(N, chosen.size))]
         return sparse.csc_array(self.columns @ sparse.hstack(found, format="csc"))
