@@ -27,7 +27,7 @@ from dpsql.strategy.choose.task import Task
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.gaussian.alike_cells import Sum, longest_tied
+from dpsql.strategy.gaussian.alike_cells import Cells, Found, Sum, longest_tied
 from dpsql.strategy.gaussian.alike_patterns import longest_unions, solve_alike_patterns
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.low_rank import symmetric_root
@@ -105,7 +105,7 @@ class SameRows(Sources):
         teams = self._together(mine, patterns)
         # Rows and units apart lose more than a tenth.
         near = NEAR if all(one.rows is None for one in patterns) else _NEAR_ROWS
-        if len(teams) == len(patterns) and all(team.error <= near * team.lower for team in teams):
+        if len(teams) == len(patterns) and all(team.settled or team.error <= near * team.lower for team in teams):
             return teams
         # The units alone, and each by itself.
         tried = [teams]
@@ -178,14 +178,31 @@ class SameRows(Sources):
         if kinds is not None:
             weighed = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ V.moved(V.span)
             gram = (weighed.T @ weighed).toarray()
-            found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline)
+            apart = patterns.rows is not None and V.changes > WRITTEN
+            found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline, apart=apart)
         if found is None:
             return self._unlike(V, patterns)
         cells, solved, far = found
+        if apart:
+            return self._in_two(V, patterns, mine, found)
         piece = self.placed(piece_of(V, cells, solved.metric), mine)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
         proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
         return Team(scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
+
+    def _in_two(
+        self, V: Workload, patterns: Patterns, mine: Sequence[Source], found: tuple[Cells, Found, float]
+    ) -> Team:
+        """Units and rows in a piece of each, which are too many for one: the best of all that measure them apart."""
+        cells, solved, far = found
+        N = V.changes - patterns.cells.shape[1]
+        pieces = []
+        for sources, part in ((mine[:-1], slice(N)), (mine[-1:], slice(N, None))):
+            columns = sparse.csr_array(patterns.columns[:, part])
+            own = replace(self.only(sources, single=True), contributions=columns, _cache={})
+            pieces.append(self.placed(piece_of(own, cells, solved.metric, part), sources))
+        settled = far <= 1.0 + self.task.tolerance
+        return Team(scaled(tuple(pieces), far**-0.5), solved.error * far, solved.lower, None, settled)
 
     def _unlike(self, V: Workload, patterns: Patterns) -> Team:
         """Counts over the same rows whose groups are not alike: by a list of long unions.

@@ -11,6 +11,7 @@ union exceeds under X.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -31,10 +32,12 @@ _CLOSE = 1e-9
 
 
 def solve_alike_patterns(
-    gram: Floats, kinds: Kinds, tolerance: float, deadline: float
+    gram: Floats, kinds: Kinds, tolerance: float, deadline: float, *, apart: bool = False
 ) -> tuple[Cells, Found, float] | None:
     """The optimum for the Gram matrix ``gram`` (N x N) over the entries of ``kinds``, and what no vector exceeds under
     its X; None where entries are not alike, or the numbers of them that a unit is in too many.
+
+    ``apart``: of those that measure units and rows apart.
     """
     orbit = kinds.relation
     mean = np.bincount(orbit.ravel(), gram.ravel()) / np.bincount(orbit.ravel())
@@ -43,7 +46,13 @@ def solve_alike_patterns(
         return None
     cells = Cells(orbit, kinds.kind)
     longest = partial(longest_unions, kinds=kinds)
+    rows = np.isin(kinds.kind, kinds.rows)
     found = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False)
+    if apart:
+        kept = np.ones(orbit.max() + 1)
+        kept[np.unique(orbit[np.ix_(rows, ~rows)])] = kept[np.unique(orbit[np.ix_(~rows, rows)])] = 0.0
+        two = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False, kept=kept)
+        found = replace(two, lower=max(found.lower, two.lower))
     return cells, found, float(kinds.longest(found.metric[orbit]))
 
 
@@ -84,8 +93,11 @@ def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
         if ((here < 0) != (there < 0)).any():
             return None
         to[here[here >= 0]] = there[here >= 0]
-    same = np.array_equal(np.sort(to), np.arange(to.size))
-    return to if same and to[one] == other and _sorted(np.where(cells >= 0, to[cells], -1)) == _sorted(cells) else None
+    if to[one] != other or not np.array_equal(np.sort(to), np.arange(to.size)):
+        return None
+    moved = np.where(cells >= 0, to[cells], -1)
+    touched = (moved != cells).any(axis=0)
+    return to if _sorted(moved[:, touched]) == _sorted(cells[:, touched]) else None
 
 
 def _sorted(cells: Ints) -> bytes:

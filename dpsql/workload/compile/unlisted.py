@@ -26,7 +26,7 @@ from math import inf, prod
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
@@ -126,14 +126,13 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
             columns.append(own)
             norms.append(int(column_norms(mixing, own)[1]))
             continue
-        kinds, reached = kinds_of(one), [_rows_apart(mixing, own, one)]
-        if kinds is not None and kinds.sizes is not None:
-            reached.append(int(kinds.longest(products(mixing, own, own))))
-        known = [found for found in reached if found is not None]
-        if not known:
+        found, kinds = _rows_apart(mixing, own, one), kinds_of(one)
+        if found is None and kinds is not None and kinds.sizes is not None:
+            found = int(kinds.longest(products(mixing, own, own)))
+        if found is None:
             return None
         columns.append(own)
-        norms.append(min(known))
+        norms.append(found)
     together = {number for one in patterns for number in one.parts}
     rest = [part for number, part in enumerate(parts) if number not in together]
     if rest:
@@ -162,8 +161,12 @@ def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | No
     if np.sum(used, axis=0).max(initial=0) > 1:
         return None
     above, bits = products_above(mixing, parts, columns.shape[1])
-    found = reach_of_units(patterns, *above).max() if patterns.rows is None else reach_apart(patterns, *above)
-    return int(found) << bits
+    if patterns.rows is None:
+        return int(reach_of_units(patterns, *above).max()) << bits
+    found, kinds = int(reach_apart(patterns, *above)), kinds_of(patterns)
+    if kinds is not None and kinds.sizes is not None:
+        found = min(found, int(kinds.longest(linalg.block_diag(*above))))
+    return found << bits
 
 
 def _reached(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:

@@ -30,7 +30,7 @@ from dpsql.workload.families.patterns import Patterns
 
 _MOST_SIZES = 100_000  # numbers of entries of each kind that are tried
 _MOST_KINDS = 12
-_MOST_ENTRIES = 1_500
+_MOST_ENTRIES = 3_600
 _ROUNDS = 20
 
 
@@ -76,6 +76,8 @@ class Kinds:
     def relation(self) -> Ints:
         """(N x N): the number of the relation of two entries, by their kinds and in which kinds they meet."""
         whole = (self.met * self.number + self.kind[:, None]) * self.number + self.kind[None, :]
+        if whole.max() < whole.size:
+            return np.asarray((np.cumsum(np.bincount(whole.ravel()) > 0) - 1)[whole])
         return np.asarray(np.unique(whole, return_inverse=True)[1].reshape(whole.shape))
 
     @cached_property

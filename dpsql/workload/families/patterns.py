@@ -151,8 +151,9 @@ class Patterns:
         )
         spread = np.unique(np.linspace(0, J - 1, min(self.most, J)).round().astype(np.int64))
         chosen = np.arange(J) if number is None else np.unique(np.linspace(0, J - 1, number).round().astype(np.int64))
-        unions = [(each[:, some].sum(axis=1) > 0).astype(np.int64)[:, None] for some in (np.arange(self.most) % J, spread)]
-        found = [each[:, chosen], *map(sparse.csc_array, unions)]
+        several = [np.flatnonzero(each[:, some].sum(axis=1)) for some in (np.arange(self.most) % J, spread)]
+        ones = [(np.ones(union.size, dtype=np.int64), (union, union * 0)) for union in several]
+        found = [each[:, chosen], *(sparse.csc_array(one, shape=(N, 1)) for one in ones)]
         if self.rows is not None:
             place = self.numbered[-1][chosen], np.arange(chosen.size)
             further = np.full(chosen.size, self.most - 1), place
