@@ -108,12 +108,9 @@ class SameRows(Sources):
         if len(teams) == len(patterns) and all(team.settled or team.error <= near * team.lower for team in teams):
             return teams
         # The units alone, and each by itself.
-        tried = [teams]
+        tried = [teams, self.apart(mine)]
         if any(one.rows is not None for one in patterns):
-            tried.append(self._together(mine, [one.without_rows() for one in patterns]))
-        least = all(team.error <= (1.0 + 2.0 * self.task.tolerance) * team.lower for team in tried[-1])
-        if not least or self.W.span.shape[0] <= WRITTEN:
-            tried.append(self.apart(mine))
+            tried.insert(1, self._together(mine, [one.without_rows() for one in patterns]))
         possible = [team for team in tried if all(one.pieces for one in team)]
         found = [(team, shares_of([one.error for one in team], self.task.noise)) for team in possible]
         best, (shares, total) = min(found, key=lambda one: one[1][1])
