@@ -210,6 +210,26 @@ def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tupl
     assert solved.error * far <= least_over(C) * 1.06
 
 
+@pytest.mark.parametrize("case", [CASES[6], CASES[8], CASES[9]])
+def test_units_and_rows_apart_have_the_lower_bound_of_both_together(case: tuple) -> None:  # type: ignore[type-arg]
+    given = patterns(*case)
+    kinds, C = kinds_of(given), all_of(given)
+    assert kinds is not None
+    gram, rows = np.eye(kinds.kind.size), np.isin(kinds.kind, kinds.rows)
+    whole, two = (
+        alike_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60, apart=apart) for apart in (False, True)
+    )
+    assert whole is not None
+    assert two is not None
+    cells, solved, far = two
+    X = solved.metric[cells.orbit] / far
+    assert np.abs(X[np.ix_(rows, ~rows)]).max() <= 1e-9 * X.max()
+    assert np.einsum("ci,ij,cj->c", C, X, C).max() <= 1 + 1e-9
+    assert np.trace(np.linalg.inv(X)) == pytest.approx(solved.error * far, rel=1e-6)
+    assert whole[1].lower * (1 - 1e-9) <= solved.lower <= least_over(C) * (1 + 1e-4)
+    assert whole[1].error <= solved.error * (1 + 1e-3)
+
+
 def least_over(C: np.ndarray) -> float:
     """The least error of single numbers over listed vectors, by the dual's fixed point."""
     lam = np.full(len(C), 1.0 / len(C))
