@@ -171,6 +171,22 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     )
 
 
+def products_above(mixing: Matrix, columns: Sequence[Sparse], most: int) -> tuple[list[Array], int]:
+    """(K, bits): for each of ``columns`` (n x N) whole numbers K (N x N) with K 2^bits never below P^T P.
+
+    P = mixing @ columns. Sums of (2 ``most``)^2 of them fit int64. One product in floats each: of p terms it is off by
+    no more than (p + 3) / 2^53 times the squared norm of the longest column of P, of which twice as much is added.
+    """
+    moved = [_whole_product(mixing, one).astype(np.float64) for one in columns]
+    above = []
+    for P in moved:
+        slack = (P.shape[0] + 8) * 2.0**-52 * float(np.einsum("ij,ij->j", P, P).max(initial=0.0))
+        above.append(P.T @ P + slack)
+    top = max(float(np.abs(K).max(initial=0.0)) for K in above)
+    bits = max(0, int(np.frexp(top)[1]) + 2 * (2 * most).bit_length() - 61)
+    return [np.ceil(np.ldexp(K, -bits)).astype(np.int64) for K in above], bits
+
+
 def _whole_product(mixing: Matrix, columns: Sparse) -> Array:
     chunks = list(product_chunks(mixing, columns))
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis=1)

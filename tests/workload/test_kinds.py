@@ -23,6 +23,8 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
     "both": lambda a, b: (a, b) if min(a, b) >= 0 else None,
     "a, if b": lambda a, b: a if min(a, b) >= 0 else None,
     "of b": lambda a, b: 1 if b > 0 else None,
+    "a, or none": lambda a, b: a,
+    "half a, or none": lambda a, b: a // 2,
 }
 
 
@@ -54,6 +56,7 @@ def patterns(
 def all_of(given: Patterns) -> np.ndarray:
     """Every vector that at most ``most`` rows of one unit add, and those of no unit (N x columns of ``given``)."""
     J, found, T = given.numbered.shape[1], set(), len(given.cells)
+    N = given.numbered[T].min() if given.rows is not None else given.columns.shape[1]
     for size in range(1, given.most + 1):
         for chosen in itertools.combinations_with_replacement(range(J), size):
             classes = [] if given.classes is None else given.classes[list(chosen)].tolist()
@@ -70,9 +73,8 @@ def all_of(given: Patterns) -> np.ndarray:
             if given.rows is None:
                 found.add(tuple(units))
             else:
-                end = given.entries.size + J
-                units[given.entries.size : end] = counts[given.entries.size : end]
-                found |= {tuple(units), tuple(np.where(np.arange(units.size) < given.entries.size, 0, units))}
+                units[N : N + J] = counts[N : N + J]
+                found |= {tuple(units), tuple(np.where(np.arange(units.size) < N, 0, units))}
     return np.array(sorted(found))
 
 
@@ -96,6 +98,9 @@ CASES = [
     (("a", "b", "both"), None, (3, 3), 3, (0, 0), "b"),
     (("a", "half a"), None, (4, 3), 2, (0, -1), "b"),
     (("b",), "a, if b", (2, 3), 3, (0, -1), "both"),
+    (("a, or none", "half a, or none", "all"), None, (4, 1), 3, (-1, 0)),
+    (("a, or none", "half a, or none"), "a, or none", (4, 1), 3, (-1, 0)),
+    (("a", "a, or none", "all"), "both", (3, 2), 3, (0, 0)),
 ]
 
 
@@ -114,6 +119,15 @@ def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
     for _ in range(20):
         to = draw.normal(size=given.size)
         assert max(np.array(list(whole)) @ to) <= max(0.0, *(listed @ to)) + 1e-9
+
+
+def test_entries_that_count_the_same_rows_are_one() -> None:
+    """A month without a name is in a quarter of its own: no unit moves one without the other."""
+    for case, less in ((CASES[-3], 1), (CASES[-2], 1), (CASES[-1], 3), (CASES[2], 0)):
+        given = patterns(*case)
+        told = given.columns.shape[1] - (0 if given.rows is None else given.cells.shape[1])
+        assert given.entries.size - told == less
+        assert np.linalg.matrix_rank(given.listed().toarray()) <= given.columns.shape[1]
 
 
 def products(kinds: Kinds, draw: np.random.Generator, alike: bool) -> np.ndarray:
@@ -200,7 +214,7 @@ def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypat
     assert sum(shortfall(case, 1, 40, alike=True)[0] for case in CASES) > 0
 
 
-@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9]])
+@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-3:]])
 def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tuple) -> None:  # type: ignore[type-arg]
     given = patterns(*case)
     kinds = kinds_of(given)
@@ -222,6 +236,26 @@ def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tupl
     assert np.trace(np.linalg.inv(X)) == pytest.approx(solved.error * far, rel=1e-6)
     assert solved.lower <= least_over(C) * (1 + 1e-4)
     assert solved.error * far <= least_over(C) * 1.06
+
+
+@pytest.mark.parametrize("case", [CASES[6], CASES[8], CASES[9]])
+def test_units_and_rows_apart_have_the_lower_bound_of_both_together(case: tuple) -> None:  # type: ignore[type-arg]
+    given = patterns(*case)
+    kinds, C = kinds_of(given), all_of(given)
+    assert kinds is not None
+    gram, rows = np.eye(kinds.kind.size), np.isin(kinds.kind, kinds.rows)
+    whole, two = (
+        alike_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60, apart=apart) for apart in (False, True)
+    )
+    assert whole is not None
+    assert two is not None
+    cells, solved, far = two
+    X = solved.metric[cells.orbit] / far
+    assert np.abs(X[np.ix_(rows, ~rows)]).max() <= 1e-9 * X.max()
+    assert np.einsum("ci,ij,cj->c", C, X, C).max() <= 1 + 1e-9
+    assert np.trace(np.linalg.inv(X)) == pytest.approx(solved.error * far, rel=1e-6)
+    assert whole[1].lower * (1 - 1e-9) <= solved.lower <= least_over(C) * (1 + 1e-4)
+    assert whole[1].error <= solved.error * (1 + 1e-3)
 
 
 def least_over(C: np.ndarray) -> float:

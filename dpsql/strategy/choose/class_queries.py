@@ -18,6 +18,8 @@ from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.matrix import Workload
 
+_EXACT = 1e4  # times the largest entry of a root
+
 
 def alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
     """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
@@ -78,22 +80,35 @@ def planned_alike(
     return cells, found, piece_of(V, cells, found.metric)
 
 
-def piece_of(V: Workload, cells: Cells, metric: Floats) -> Piece:
-    """A piece that moves by c^T X c for the ``metric`` X over the contributions of V, which are the ``cells``."""
+def piece_of(V: Workload, cells: Cells, metric: Floats, part: slice = slice(None)) -> Piece:
+    """A piece that moves by c^T X c for the ``metric`` X over the contributions of V, which are the ``cells``, or a
+    ``part`` of them that X has apart.
+    """
     basis = choose_basis(V.span, V.inner)
     gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
-    if columns.shape[0] == columns.nnz == cells.label.size and (columns.data == 1).all():
-        place = np.argsort(columns.indices)  # the rows are the cells, in some order
-        if np.unique(np.diag(cells.orbit)).size == 1:
+    if columns.shape[0] == columns.nnz and (columns.data == 1).all():
+        # Each of the rows is a cell; a cell may be several, whose differences no contribution moves.
+        often = np.diff(columns.indptr)
+        cell = np.repeat(np.arange(often.size), often)[np.argsort(columns.indices)]
+        if np.unique(np.diag(cells.orbit)[part]).size == often.max() == 1:
             # All cells are alike: what rounding does to each does not tell kinds of them apart.
-            root = cholesky(metric[cells.orbit[np.ix_(place, place)]])
+            root = cholesky(metric[cells.orbit[part, part][np.ix_(cell, cell)]])
         else:
-            root = cells.root(metric)[np.ix_(place, place)]
+            root = cells.root(metric)[part, part][np.ix_(cell, cell)]
+            root = _with_differences(root, cell, often) if often.max() > 1 else root
     else:
         rows = columns.toarray().astype(np.float64)
         back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-        root = symmetric_root(back @ metric[cells.orbit] @ back.T, gram)
+        root = symmetric_root(back @ metric[cells.orbit[part, part]] @ back.T, gram)
     return Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
+
+
+def _with_differences(root: Floats, cell: Ints, often: Ints) -> Floats:
+    """A root over rows that are copies of cells, with their differences, which are measured next to exactly."""
+    by = often[cell].astype(np.float64)
+    same = np.where(cell[:, None] == cell[None, :], 1.0 / by, 0.0)
+    differences = _EXACT * float(np.diag(root).max()) * (np.eye(cell.size) - same)
+    return np.asarray(root / np.outer(np.sqrt(by), by) + differences)
 
 
 def _told_apart(label: Ints, corner: Ints, told: Floats) -> Ints:

@@ -13,6 +13,7 @@ from functools import partial
 from time import monotonic
 
 import numpy as np
+from numpy.linalg import LinAlgError
 from scipy import sparse
 
 from dpsql.arrays import Floats, Sparse
@@ -26,19 +27,23 @@ from dpsql.strategy.choose.task import Task
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.gaussian.alike_cells import Sum, longest_tied
-from dpsql.strategy.gaussian.alike_patterns import solve_alike_patterns
+from dpsql.strategy.gaussian.alike_cells import Cells, Found, Sum, longest_tied
+from dpsql.strategy.gaussian.alike_patterns import longest_unions, solve_alike_patterns
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
+from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.strategy.pure.tied_groups import plan_pure_groups
 from dpsql.workload.compile.unlisted import reach_tied
+from dpsql.workload.families.apart import reach_of_rows, reach_of_units
 from dpsql.workload.families.contributions import MOST_LISTED, Tied
-from dpsql.workload.families.kinds import kinds_of
+from dpsql.workload.families.kinds import kinds_of, sources_of
 from dpsql.workload.families.matrix import Workload
 from dpsql.workload.families.patterns import Patterns
 
 _NEAR_ROWS = 1.06  # as ``NEAR``, where rows are planned together with several counts of units
 _NEAR_MANY = 1.2  # the same for rows of very many groups and one count of units
 _SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
+_SHARES = 999  # of the sensitivity that units may have beside rows which are tried
+_LISTED_UNIONS = 120  # entries of unlike groups up to which long unions of them are listed
 _LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
 
 
@@ -100,7 +105,7 @@ class SameRows(Sources):
         teams = self._together(mine, patterns)
         # Rows and units apart lose more than a tenth.
         near = NEAR if all(one.rows is None for one in patterns) else _NEAR_ROWS
-        if len(teams) == len(patterns) and all(team.error <= near * team.lower for team in teams):
+        if len(teams) == len(patterns) and all(team.settled or team.error <= near * team.lower for team in teams):
             return teams
         # The units alone, and each by itself.
         tried = [teams, self.apart(mine)]
@@ -113,7 +118,44 @@ class SameRows(Sources):
             return teams
         lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
         pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
-        return [Team(tuple(pieces), total, lower, None)]
+        whole = Team(tuple(pieces), total, lower, None)
+        one = patterns[0]
+        if len(patterns) == 1 and len(one.parts) == len(mine) and one.rows is not None and one.classes is None:
+            held = [self._rows_apart(mine, one, team) for team in possible]
+            whole = min([whole, *filter(None, held)], key=lambda team: team.error)
+        return [replace(whole, lower=lower)]
+
+    def _rows_apart(self, mine: Sequence[Source], patterns: Patterns, teams: Sequence[Team]) -> Team | None:
+        """Teams, each of rows or of units, at the shares that are best for what a unit moves of both together.
+
+        None where a team has both.
+        """
+        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
+        N = V.changes - patterns.cells.shape[1]
+        sides: tuple[list[Team], list[Team]] = ([], [])
+        for team in teams:
+            used = [V.moved(piece.rows) for piece in team.pieces]
+            which = [any(abs(one[:, part]).sum() > 0 for one in used) for part in (slice(N), slice(N, None))]
+            if all(which):
+                return None
+            sides[which[1]].append(team)
+        held = [shares_of([one.error for one in side], self.task.noise) for side in sides]
+        pieces, K = [], []
+        for side, (shares, _), part in zip(sides, held, (slice(N), slice(N, None)), strict=True):
+            pieces.append(
+                tuple(p for team, share in zip(side, shares, strict=True) for p in scaled(team.pieces, share))
+            )
+            moved = np.concatenate([moved_by(piece, V)[:, part] for piece in pieces[-1]])
+            K.append(moved.T @ moved)
+        units, rows = reach_of_units(patterns.without_rows(), K[0]), reach_of_rows(K[1], patterns.most)
+        both = min(units.size, rows.size)
+        share = np.linspace(0.0, 1.0, _SHARES + 2)[1:-1]
+        far = (np.outer(share, units[:both]) + np.outer(1.0 - share, rows[:both])).max(axis=1)
+        errors = (held[0][1] / share + held[1][1] / (1.0 - share)) * far
+        at = int(np.argmin(errors))
+        weights = (share[at] / far[at]) ** 0.5, ((1.0 - share[at]) / far[at]) ** 0.5
+        joined = (*scaled(pieces[0], float(weights[0])), *scaled(pieces[1], float(weights[1])))
+        return Team(joined, float(errors[at]), 0.0, None)
 
     def _together(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
         """A team for each of the patterns, then those of the other sources."""
@@ -134,14 +176,64 @@ class SameRows(Sources):
         if kinds is not None:
             weighed = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ V.moved(V.span)
             gram = (weighed.T @ weighed).toarray()
-            found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline)
+            apart = patterns.rows is not None and patterns.classes is None and V.changes > WRITTEN
+            found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline, apart=apart)
         if found is None:
-            return Team((), np.inf, self._least(V, patterns.some()), None)
+            return self._unlike(V, patterns)
         cells, solved, far = found
+        if apart:
+            return self._in_two(V, patterns, mine, found)
         piece = self.placed(piece_of(V, cells, solved.metric), mine)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
         proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
         return Team(scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
+
+    def _in_two(
+        self, V: Workload, patterns: Patterns, mine: Sequence[Source], found: tuple[Cells, Found, float]
+    ) -> Team:
+        """Units and rows in a piece of each, which are too many for one: the best of all that measure them apart."""
+        cells, solved, far = found
+        N = V.changes - patterns.cells.shape[1]
+        pieces = []
+        for sources, part in ((mine[:-1], slice(N)), (mine[-1:], slice(N, None))):
+            columns = sparse.csr_array(patterns.columns[:, part])
+            own = replace(self.only(sources, single=True), contributions=columns, _cache={})
+            pieces.append(self.placed(piece_of(own, cells, solved.metric, part), sources))
+        settled = far <= 1.0 + self.task.tolerance
+        return Team(scaled(tuple(pieces), far**-0.5), solved.error * far, solved.lower, None, settled)
+
+    def _unlike(self, V: Workload, patterns: Patterns) -> Team:
+        """Counts over the same rows whose groups are not alike: by a list of long unions.
+
+        Beside the optimum over the list one that takes all groups as alike, of which less is known to be long. Without
+        pieces where there are rows, or many groups.
+        """
+        least = Team((), np.inf, self._least(V, patterns.some()), None)
+        if V.changes > _LISTED_UNIONS or patterns.classes is not None:
+            return least
+
+        def far(moved: Floats) -> float:
+            return np.inf if patterns.rows is not None else float(reach_of_units(patterns, moved.T @ moved)[-1])
+
+        found = self._listed_sums(V, partial(longest_unions, kinds=sources_of(patterns), told=False), far)
+        lower = max([least.lower, *(team.lower for team in found)])
+        if patterns.rows is not None or not found:
+            return replace(least, lower=lower)
+        best = min(found, key=lambda team: team.error)
+        if len(best.pieces) == 1 and best.pieces[0].columns.shape[0] == V.changes:
+            piece = best.pieces[0]
+            X = piece.root.T @ piece.root
+            off = ~np.eye(len(X), dtype=bool)
+            alike = np.where(off, X[off].mean(), np.diag(X).mean())
+            for share in (0.5, 1.0):
+                try:
+                    root = symmetric_root(share * alike + (1.0 - share) * X, piece.gram)
+                except LinAlgError:
+                    continue
+                other = replace(piece, root=root)
+                team = self.within((other,), other.trace(root), V, far)
+                best = min([best, *filter(None, [team])], key=lambda team: team.error)
+        return replace(best, lower=lower)
 
     def tied_pure(self, mine: Sequence[Source], tied: Tied) -> Team | None:
         """Rows and the units that they count, each group by itself; None where groups are not alike."""

@@ -37,12 +37,16 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Team:
-    """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof."""
+    """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof.
+
+    ``settled``: nothing else that is tried has less error.
+    """
 
     pieces: tuple[Piece, ...]
     error: float
     lower: float
     proof: Proof | None
+    settled: bool = False
 
 
 def rows_of(W: Workload, part: Part) -> Ints:

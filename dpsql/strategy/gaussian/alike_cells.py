@@ -207,11 +207,14 @@ def solve_alike_cells(
     deadline: float,
     *,
     alone: bool = True,
+    kept: Floats | None = None,
 ) -> Found:
     """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells.
 
     ``longest``: sums c of which c^T K c is large, the largest first. ``alone``: whether a cell is one by itself.
+    ``kept`` (L,): 0 for orbits of cells that are to be measured apart, in which X and G are 0; ``lower`` is of any X.
     """
+    kept = np.ones(cells.size.size) if kept is None else kept
     entries = np.bincount(cells.orbit.ravel(), weights=gram.ravel()) / cells.size
     top = float(np.linalg.eigvalsh(cells.multiplied(entries)).max())
     half, apart = cells.functions(
@@ -224,7 +227,8 @@ def solve_alike_cells(
     held = {cells.pairs(*one): one for one in (*first, *((at, times) for _, at, times in longest(gram)))}
     for _ in range(_ROUNDS):
         pairs, equal = np.array(list(held), dtype=np.float64), np.full(len(held), 1.0 / len(held))
-        state, lam, _ = ascend(partial(_State, cells, half, apart, pairs), equal, tolerance, deadline, _STEPS)
+        seen = pairs * kept
+        state, lam, _ = ascend(partial(_State, cells, half, apart, seen), equal, tolerance, deadline, _STEPS)
         reached, before = float(state.q.max()), list(held.values())
         found = longest((state.metric / reached)[cells.orbit])[:_ADDED]
         held |= {
@@ -239,7 +243,8 @@ def solve_alike_cells(
         for share, (chosen, times) in zip(lam, before, strict=True)
     )
     mean = (chance / cells.size)[single_orbit]
-    return Found(state.metric / reached, state.upper(), state.t**2, state.second, mean)
+    proven = state if kept.all() else _State(cells, half, apart, pairs, lam)
+    return Found(state.metric / reached, state.upper(), proven.t**2, proven.second, mean)
 
 
 def longest_sums(K: Floats, label: Ints, most: int) -> list[Sum]:

@@ -11,6 +11,7 @@ union exceeds under X.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -26,14 +27,17 @@ _ORBITS = 120
 _IMPROVED = 6  # unions of which rows are exchanged
 _EXCHANGES = 20
 _SIZES = 4  # at which unions may be longest
+_BEGINS = 24  # rows from which unions are grown
 _CLOSE = 1e-9
 
 
 def solve_alike_patterns(
-    gram: Floats, kinds: Kinds, tolerance: float, deadline: float
+    gram: Floats, kinds: Kinds, tolerance: float, deadline: float, *, apart: bool = False
 ) -> tuple[Cells, Found, float] | None:
     """The optimum for the Gram matrix ``gram`` (N x N) over the entries of ``kinds``, and what no vector exceeds under
     its X; None where entries are not alike, or the numbers of them that a unit is in too many.
+
+    ``apart``: of those that measure units and rows apart.
     """
     orbit = kinds.relation
     mean = np.bincount(orbit.ravel(), gram.ravel()) / np.bincount(orbit.ravel())
@@ -42,29 +46,42 @@ def solve_alike_patterns(
         return None
     cells = Cells(orbit, kinds.kind)
     longest = partial(longest_unions, kinds=kinds)
+    rows = np.isin(kinds.kind, kinds.rows)
     found = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False)
+    if apart:
+        kept = np.ones(orbit.max() + 1)
+        kept[np.unique(orbit[np.ix_(rows, ~rows)])] = kept[np.unique(orbit[np.ix_(~rows, rows)])] = 0.0
+        two = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False, kept=kept)
+        found = replace(two, lower=max(found.lower, two.lower))
     metric = found.metric[orbit]
     return cells, found, float(kinds.longest((metric + metric.T) / 2.0))
 
 
 def _are_orbits(kinds: Kinds) -> bool:
-    """Whether exchanges of groups take pairs of entries to all others of their relation."""
-    N, edges = kinds.kind.size, [np.zeros((2, 0), dtype=np.int64)]
-    number = np.arange(N * N).reshape(N, N)
-    for own in kinds.groups:
-        for one, other in zip(own[:-1].tolist(), own[1:].tolist(), strict=True):
-            to = _exchange(kinds, one, other)
-            if to is None:
-                continue
-            moved = np.flatnonzero(to != np.arange(N))
-            for before, after in (
-                (number[moved], number[to[moved]][:, to]),
-                (number[:, moved], number[to][:, to[moved]]),
-            ):
-                edges.append(np.stack([before.ravel(), after.ravel()]))
-    row, column = np.concatenate(edges, axis=1)
-    joined = sparse.coo_array((np.ones(row.size, dtype=bool), (row, column)), shape=(N * N, N * N))
-    return bool(csgraph.connected_components(joined, directed=False)[0] == kinds.relation.max() + 1)
+    """Whether exchanges of groups take pairs of entries to all others of their relation.
+
+    They do where they take an entry to all of its kind, and those that leave one of each kind where it is take all
+    others to as many as are in one relation to it.
+    """
+    N = kinds.kind.size
+    swaps = [
+        to
+        for own in kinds.groups
+        for one, other in zip(own[:-1].tolist(), own[1:].tolist(), strict=True)
+        if (to := _exchange(kinds, one, other)) is not None
+    ]
+    moves = np.array(swaps, dtype=np.int64).reshape(-1, N)
+    if _reached(moves) > kinds.number:
+        return False
+    fixed = [int(own[0]) for own in kinds.groups]
+    return all(_reached(moves[moves[:, x] == x]) == np.unique(kinds.relation[x]).size for x in fixed)
+
+
+def _reached(moves: Ints) -> int:
+    """How many sets of entries none of ``moves`` (exchanges x N) leaves."""
+    swap, entry = np.nonzero(moves != np.arange(moves.shape[1]))
+    edges = sparse.coo_array((np.ones(swap.size, dtype=bool), (entry, moves[swap, entry])), shape=(moves.shape[1],) * 2)
+    return int(csgraph.connected_components(edges, directed=False)[0])
 
 
 def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
@@ -77,8 +94,11 @@ def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:
         if ((here < 0) != (there < 0)).any():
             return None
         to[here[here >= 0]] = there[here >= 0]
-    same = np.array_equal(np.sort(to), np.arange(to.size))
-    return to if same and to[one] == other and _sorted(np.where(cells >= 0, to[cells], -1)) == _sorted(cells) else None
+    if to[one] != other or not np.array_equal(np.sort(to), np.arange(to.size)):
+        return None
+    moved = np.where(cells >= 0, to[cells], -1)
+    touched = (moved != cells).any(axis=0)
+    return to if _sorted(moved[:, touched]) == _sorted(cells[:, touched]) else None
 
 
 def _sorted(cells: Ints) -> bytes:
@@ -87,16 +107,16 @@ def _sorted(cells: Ints) -> bytes:
     return np.sort(columns.view([("", columns.dtype)] * columns.shape[1]), axis=0).tobytes()
 
 
-def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
+def longest_unions(K: Floats, kinds: Kinds, *, told: bool = True) -> list[Sum]:
     """Long vectors c, c^T K c, of unions: grown row by row by what lengthens c most, of all rows, or of those that add
     most, or fewest, groups to it, up to the sizes at which c may be longest; the longest of them improved, one row in
-    the place of another. And of rows of nobody.
+    the place of another. And of rows of nobody. ``told``: whether kinds are those of ``kinds_of``, which tell sizes.
     """
     longest = list[Sum]()
     for counted in (kinds.counting, kinds.rows) if kinds.classes else (kinds.counting,):
-        told = np.isin(kinds.kind, counted)
-        for value, at, times in _grown(kinds.among(K, counted), kinds) if counted else ():
-            longest.append((value, at[told[at]], times[told[at]]))
+        held = np.isin(kinds.kind, counted)
+        for value, at, times in _grown(kinds.among(K, counted), kinds, told) if counted else ():
+            longest.append((value, at[held[at]], times[held[at]]))
     for a in () if kinds.classes else kinds.rows:
         alone = np.diag(K)[kinds.groups[a]]
         heavy = kinds.groups[a][[int(np.argmax(alone))]]
@@ -104,14 +124,16 @@ def longest_unions(K: Floats, kinds: Kinds) -> list[Sum]:
     return sorted(longest, key=lambda one: -one[0])
 
 
-def _grown(K: Floats, kinds: Kinds) -> list[Sum]:
+def _grown(K: Floats, kinds: Kinds, told: bool) -> list[Sum]:
     """Long unions, and with further rows."""
     growing, found = _Growing(K, kinds), dict[bytes, tuple[float, list[int]]]()
     bits = np.where(kinds.cells >= 0, 1 << kinds.kind[kinds.cells], 0).sum(axis=0)
     most = np.array([own.size for own in kinds.groups])
-    assert kinds.sizes is not None  # noqa: S101 - asked before
-    far = kinds.sizes[:, np.argsort(-kinds.reach(K), kind="stable")[:_SIZES]]
-    begins = np.unique(bits, return_index=True)[1].tolist()
+    far = np.zeros((most.size, 0), dtype=np.int64)
+    if told and kinds.sizes is not None:
+        far = kinds.sizes[:, np.argsort(-kinds.reach(K), kind="stable")[:_SIZES]]
+    begins = np.unique(bits, return_index=True)[1]
+    begins = begins[:: -(-begins.size // _BEGINS)].tolist()
     for limit, begin, mode in product((most, *far.T), begins, (0, 1, -1)):
         rows, value = [begin], float(growing.gain([])[begin])
         while True:

@@ -34,7 +34,6 @@ from dpsql.workload.expr.rows import Cap
 
 _MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
 _MOST_COLUMNS = 2_000  # of groups that one row can have its unit counted in
-_MOST_ROWS = 1_200  # of these, where such rows are counted, too
 
 
 def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -58,7 +57,7 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
 def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None:
     """Counts of units, and of the rows themselves where that is followed."""
     found = _in_classes([*same, rows[0]], rows=True) if rows else None
-    if found is not None and found[0].shape[1] <= _MOST_ROWS:
+    if found is not None:
         cells, walk, classes = found
         return Together(tuple(same), cells, walk, rows[0], classes)
     found = _in_classes(same) if len(same) > 1 else None

@@ -26,14 +26,15 @@ from math import inf, prod
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.exact import max_abs, product_chunks, products, sparse_products
+from dpsql.linalg.exact import max_abs, product_chunks, products, products_above, sparse_products
 from dpsql.linalg.norms import column_norms, each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.compile.unlisted_pure import pure_norm
+from dpsql.workload.families.apart import reach_apart, reach_of_units
 from dpsql.workload.families.contributions import Part, Tied
 from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.patterns import Patterns
@@ -44,6 +45,7 @@ _ALL_PRODUCTS = 1_500  # columns of all sources between which all products are f
 _PRODUCTS = 4_000  # columns between which all products are formed
 _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
+_TRIED = 8  # rows of which it is looked how far they reach
 
 
 def bounded_norm(
@@ -66,9 +68,14 @@ def bounded_norm(
     if exact is not None:
         return exact
     if order == 2 and patterns:
-        apart, units = bounded_norm(order, mixing, basis, parts, tied), [one.without_rows() for one in patterns]
-        tried = [patterns] if all(one.rows is None for one in patterns) else [patterns, units]
-        return min(apart, *(_over_same_rows(mixing, basis, parts, some) or apart for some in tried))
+        found = _over_same_rows(mixing, basis, parts, patterns)
+        if found is None and any(one.rows is not None for one in patterns):
+            found = _over_same_rows(mixing, basis, parts, [one.without_rows() for one in patterns])
+        # Some vector is nearly as long: no other bound is much less.
+        if found is not None and 20 * found <= 21 * sum(_reached_by(mixing, basis, one) for one in patterns):
+            return found
+        apart = bounded_norm(order, mixing, basis, parts, tied)
+        return apart if found is None else min(apart, found)
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     if order == 1:
         known = [source.part.times * source.farthest if source.norms.size else 0 for source in held]
@@ -119,14 +126,13 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
             columns.append(own)
             norms.append(int(column_norms(mixing, own)[1]))
             continue
-        kinds = kinds_of(one)
-        if kinds is None:
-            return None
-        found = kinds.longest(products(mixing, own, own))
+        found, kinds = _rows_apart(mixing, own, one), kinds_of(one)
+        if found is None and kinds is not None and kinds.sizes is not None:
+            found = int(kinds.longest(products(mixing, own, own)))
         if found is None:
             return None
         columns.append(own)
-        norms.append(int(found))
+        norms.append(found)
     together = {number for one in patterns for number in one.parts}
     rest = [part for number, part in enumerate(parts) if number not in together]
     if rest:
@@ -139,6 +145,30 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
             if met is None or max_abs(met) > 0:
                 return squared_sum(norms)
     return sum(norms)
+
+
+def _reached_by(mixing: Matrix, basis: Sparse, patterns: Patterns) -> int:
+    """The longest of a few vectors of ``patterns``."""
+    return int(column_norms(mixing, sparse.csc_array(basis @ patterns.some(_TRIED)))[1])
+
+
+def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | None:
+    """What no vector of ``patterns`` exceeds where units and rows are measured apart, or only units; else None."""
+    if patterns.classes is not None:
+        return None
+    N = columns.shape[1] - (0 if patterns.rows is None else patterns.cells.shape[1])
+    parts = [columns] if patterns.rows is None else [columns[:, :N], columns[:, N:]]
+    held = sparse.csr_array(mixing)
+    used = [np.diff(sparse.csr_array(abs(held) @ abs(own)).indptr) > 0 for own in parts]
+    if np.sum(used, axis=0).max(initial=0) > 1:
+        return None
+    above, bits = products_above(mixing, parts, columns.shape[1])
+    if patterns.rows is None:
+        return int(reach_of_units(patterns, *above).max()) << bits
+    found, kinds = int(reach_apart(patterns, *above)), kinds_of(patterns)
+    if kinds is not None and kinds.sizes is not None:
+        found = min(found, int(kinds.longest(linalg.block_diag(*above))))
+    return found << bits
 
 
 def _reached(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:

@@ -34,7 +34,7 @@ from dpsql.workload.families.patterns import Patterns
 
 _MOST_SIZES = 100_000  # numbers of entries of each kind that are tried
 _MOST_KINDS = 12
-_MOST_ENTRIES = 1_500
+_MOST_ENTRIES = 3_600
 _ROUNDS = 20
 
 
@@ -81,6 +81,8 @@ class Kinds:
     def relation(self) -> Ints:
         """(N x N): the number of the relation of two entries, by their kinds and in which kinds they meet."""
         whole = (self.met * self.number + self.kind[:, None]) * self.number + self.kind[None, :]
+        if whole.max() < whole.size:
+            return np.asarray((np.cumsum(np.bincount(whole.ravel()) > 0) - 1)[whole])
         return np.asarray(np.unique(whole, return_inverse=True)[1].reshape(whole.shape))
 
     @cached_property
@@ -306,7 +308,7 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
     kind[entry] = 2 * source
     if patterns.rows is not None:  # rows that count in nothing themselves are of other kinds
         kind[cells[len(patterns.cells)]] += patterns.rows < 0
-    kind = np.unique(kind, return_inverse=True)[1].ravel()
+    kind = np.unique(kind, return_inverse=True)[1].ravel()  # every entry of a source may be one of another, too
     for _ in range(_ROUNDS):
         rows = np.unique(np.where(cells >= 0, kind[cells], -1), axis=1, return_inverse=True)[1].ravel()
         often = np.zeros((N, int(rows.max()) + 1), dtype=np.int64)
@@ -331,3 +333,14 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
         for told, at in ((patterns.rows, len(patterns.cells)), (patterns.classes, -1))
     )
     return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting, classes)
+
+
+def sources_of(patterns: Patterns) -> Kinds:
+    """All groups of a source as one kind, though they may not be alike: nothing is told of how they lie."""
+    cells, N = patterns.numbered, patterns.columns.shape[1]
+    kind = np.zeros(N, dtype=np.int64)
+    source, column = np.nonzero(cells >= 0)
+    kind[cells[source, column]] = np.unique(source, return_inverse=True)[1]
+    number = int(kind.max()) + 1
+    counting = () if patterns.rows is None else (number - 1,)
+    return Kinds(cells, patterns.most, kind, np.full((number, N), -1, dtype=np.int64), counting)

@@ -73,9 +73,24 @@ class Patterns:
         return np.unique(self.cells[self.cells >= 0])
 
     @cached_property
+    def _first(self) -> Ints:
+        """Of each entry the first that counts the units of just the same rows: no unit moves one without the other."""
+        source, column = np.nonzero(self.cells >= 0)
+        entry = np.searchsorted(self.entries, self.cells[source, column])
+        order = np.lexsort((column, entry))
+        held = np.split(column[order], np.flatnonzero(np.diff(entry[order])) + 1)
+        first: dict[bytes, int] = {}
+        return np.array([first.setdefault(one.tobytes(), number) for number, one in enumerate(held)], dtype=np.int64)
+
+    @cached_property
     def numbered(self) -> Ints:
-        """``cells`` by the numbers of their columns in ``columns`` (T x J), below them rows and then classes."""
-        found, start = [np.where(self.cells >= 0, np.searchsorted(self.entries, self.cells), -1)], self.entries.size
+        """``cells`` by the numbers of their columns in ``columns``, each once, below them rows and then classes (T x J,
+        or more).
+        """
+        alone, number = np.unique(self._first, return_inverse=True)
+        place = np.searchsorted(self.entries, self.cells) * (self.cells >= 0)
+        found = [np.where((self.cells >= 0) & (self._first[place] == place), number[place], -1)]
+        start = alone.size
         if self.rows is not None:
             found.append(start + np.arange(self.rows.size)[None, :])
             start += self.rows.size
@@ -85,13 +100,16 @@ class Patterns:
 
     @property
     def columns(self) -> Sparse:
-        """What unions are of: the entries that count units, each kind of row, and each class, which is 0 (n x N)."""
+        """What unions are of: the entries that count units, those of the same rows as one, each kind of row, and each
+        class, which is 0 (n x N).
+        """
+        alone, number = np.unique(self._first, return_inverse=True)
         rows = np.zeros(0, dtype=np.int64) if self.rows is None else self.rows
-        classes = np.zeros(0, dtype=np.int64) if self.classes is None else np.unique(self.classes)
-        place = np.concatenate([self.entries, rows, np.full(classes.size, -1)])
+        classes = 0 if self.classes is None else np.unique(self.classes).size
+        place, column = np.concatenate([self.entries, rows]), np.append(number, alone.size + np.arange(rows.size))
         inside = np.flatnonzero(place >= 0)
-        ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
-        return sparse.csc_array(ones, shape=(self.size, place.size))
+        ones = (np.ones(inside.size, dtype=np.int64), (place[inside], column[inside]))
+        return sparse.csc_array(ones, shape=(self.size, alone.size + rows.size + classes))
 
     @cached_property
     def _vectors(self) -> list[tuple[int, int, int]]:
@@ -123,7 +141,7 @@ class Patterns:
 
     def _added(self, unions: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         """What rows add whose unions these are."""
-        units = (1 << self.entries.size) - 1
+        units = (1 << np.unique(self._first).size) - 1
         for union in unions:
             counted = union & ~self._once
             yield counted, 0, 0
@@ -141,24 +159,38 @@ class Patterns:
 
     def listed(self) -> Sparse:
         """All vectors (n x count)."""
+        return sparse.csc_array(self.columns @ self.unions())
+
+    def unions(self) -> Sparse:
+        """All vectors, over ``columns`` (N x count)."""
         N = self.columns.shape[1]
         held = np.zeros((N, self.count), dtype=np.int64)
         for at, (union, column, more) in enumerate(self._vectors):
             held[[bit for bit in range(N) if union >> bit & 1], at] = 1
             held[column, at] += more
-        return sparse.csc_array(self.columns @ sparse.csc_array(held))
+        return sparse.csc_array(held)
 
-    def some(self) -> Sparse:
-        """A few of them: of one row each, of as many alike, and of as many different ones, as there may be."""
+    def some(self, number: int | None = None) -> Sparse:
+        """A few of them: of one row each, of as many alike, and of as many different ones, as there may be.
+
+        Of ``number`` rows, if any, in place of all.
+        """
         J, N = self.numbered.shape[1], self.columns.shape[1]
         source, column = np.nonzero(self.numbered >= 0)
         each = sparse.csc_array(
             (np.ones(column.size, dtype=np.int64), (self.numbered[source, column], column)), shape=(N, J)
         )
-        apart = np.arange(J) if self.classes is None else np.unique(self.classes, return_index=True)[1]
-        most = (each[:, apart[: self.most]].sum(axis=1) > 0).astype(np.int64)[:, None]
-        found = [each, sparse.csc_array(most)]
+        of_class = np.arange(J) if self.classes is None else np.unique(self.classes, return_index=True)[1]
+        first = of_class[: self.most]
+        spread = of_class[np.unique(np.linspace(0, of_class.size - 1, first.size).round().astype(np.int64))]
+        chosen = np.arange(J) if number is None else np.unique(np.linspace(0, J - 1, number).round().astype(np.int64))
+        several = [np.flatnonzero(each[:, some].sum(axis=1)) for some in (first, spread)]
+        ones = [(np.ones(union.size, dtype=np.int64), (union, union * 0)) for union in several]
+        found = [each[:, chosen], *(sparse.csc_array(one, shape=(N, 1)) for one in ones)]
         if self.rows is not None and self.classes is None:
-            further = np.full(J, self.most - 1), (self.numbered[-1], np.arange(J))
-            found.append(each + sparse.csc_array(further, shape=(N, J)))
+            place = self.numbered[-1][chosen], np.arange(chosen.size)
+            further = np.full(chosen.size, self.most - 1), place
+            alone = np.full(chosen.size, self.most), place
+            found += [each[:, chosen] + sparse.csc_array(further, shape=(N, chosen.size))]
+            found += [sparse.csc_array(alone, shape=(N, chosen.size))]
         return sparse.csc_array(self.columns @ sparse.hstack(found, format="csc"))
