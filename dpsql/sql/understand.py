@@ -9,7 +9,8 @@ them is outer SQL, which costs nothing and reveals nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -17,7 +18,7 @@ from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
-from dpsql.sql.aggregate.queries import read_select
+from dpsql.sql.aggregate.queries import Read, read_select
 from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
@@ -25,7 +26,7 @@ from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, co
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Statement, refuse
-from dpsql.sql.parse.trees import uncollected
+from dpsql.sql.parse.trees import nodes, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.batch_tables import united
@@ -57,7 +58,7 @@ def understand(
     statement that cannot be answered, with its place, and past ``deadline``.
     """
     with Sandbox() as sandbox:
-        batch = _Batch(policy, tables, sandbox)
+        batch = _Batch(policy, tables, sandbox, repeated(statements, policy, tables))
         answers: list[Answer] = []
         for statement in statements:
             deadline.check(len(answers), len(statements), "statements")
@@ -71,10 +72,36 @@ def understand(
     return Understood(tuple(answers), tables, tuple(notes))
 
 
+def repeated(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> set[str]:
+    """What is asked more than once, by its text, of what means the same wherever it stands in the batch.
+
+    That are unnamed SELECTs over tables, without queries in them, of a batch that gives no table's name to a result.
+    """
+    first: dict[str, Statement] = {}
+    times = Counter(statement.source for statement in statements)
+    for statement in statements:
+        if statement.source is not None and times[statement.source] > 1:
+            first.setdefault(statement.source, statement)
+    results = {fold(statement.name) for statement in statements} if first else set()
+    named = {fold(name).rpartition(".")[2] for name in (*tables, *policy.tables)}
+    if not results.isdisjoint(named):
+        return set()
+    found = set()
+    for source, statement in first.items():
+        parts = list(nodes(statement.tree))
+        read = [part.name for part in parts if isinstance(part, exp.Table)]
+        plain = sum(isinstance(part, exp.Query) for part in parts) == 1 and not statement.named
+        if plain and not any(fold(name) in results or policy.view(name) for name in read):
+            found.add(source)
+    return found
+
+
 class _Batch:
     """A batch on its way: what its earlier statements are called, and the tables that it uses."""
 
-    def __init__(self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox) -> None:
+    def __init__(
+        self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox, repeated: Collection[str] = ()
+    ) -> None:
         self.policy = policy
         self.tables = dict(tables)  # and the rows of units that statements read
         self.sandbox = sandbox
@@ -87,12 +114,22 @@ class _Batch:
         self.used: list[Table] = []
         self.computed: dict[str, Computed] = {}
         self.of_units: dict[str, Computed] = {}  # what is computed for the rows that rows of units are made of
+        self.repeated = repeated
+        self.alike: dict[str, tuple[Read, Named, Types]] = {}  # by statements that ask the same
+
+    @property
+    def noted(self) -> int:
+        """How many notes there are by now."""
+        return sum(len(computed.notes) for computed in self.computed.values())
 
     def answer(self, statement: Statement) -> Answer:
         """One statement; its result can be read by those after it."""
-        reader = _Statement(self, statement)
+        reader, noted = _Statement(self, statement), self.noted
         try:
-            answer, result, types = reader.answer()
+            known = self.alike.get(statement.source or "")
+            answer, result, types = reader.answer() if known is None else reader.like(*known)
+            if statement.source in self.repeated and reader.read is not None and self.noted == noted:
+                self.alike[statement.source or ""] = reader.read, result, types
         except RecursionError:
             answer = None
         if answer is None:
@@ -116,6 +153,7 @@ class _Statement:
         self.statement = statement
         self.cores: list[Core] = []
         self.labels = 0
+        self.read: Read | None = None
         self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation, batch.of_units)
 
     def answer(self) -> tuple[Answer, Named, Types]:
@@ -132,6 +170,13 @@ class _Statement:
             )
         types = self._checked(found)
         return self._answered(found), Named(statement.name, found.columns), types
+
+    def like(self, read: Read, result: Named, types: Types) -> tuple[Answer, Named, Types]:
+        """As ``answer``, of a statement that asks what an earlier one did."""
+        again = read.again(self._label(), self.statement.name)
+        self.cores.extend(again.cores)
+        self.batch.used.extend(again.tables)
+        return self._answered(again.outer), Named(self.statement.name, result.columns), types
 
     def _checked(self, outer: Relation) -> Types:
         """The types of outer SQL's columns, once DuckDB has agreed to run it; SQLError otherwise."""
@@ -254,6 +299,7 @@ class _Statement:
             computed = batch.computed[rows.table.name] = Computed(rows.table)
         computed = computed.over(rows.table)
         read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
+        self.read = read
         batch.used.extend(read.tables)
         self.cores.extend(read.cores)
         if len(self.cores) > MAX_CORES:
