@@ -26,7 +26,7 @@ from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, co
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Statement, refuse
-from dpsql.sql.parse.trees import nodes, uncollected
+from dpsql.sql.parse.trees import loosened, nodes, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.batch_tables import united
@@ -63,6 +63,9 @@ def understand(
         for statement in statements:
             deadline.check(len(answers), len(statements), "statements")
             answers.append(batch.answer(statement))
+        batch.alike.clear()  # they hold the batch
+        for tree in batch.copies:
+            loosened(tree)
     for computed in (*batch.computed.values(), *batch.of_units.values()):
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
@@ -114,6 +117,7 @@ class _Batch:
         self.used: list[Table] = []
         self.computed: dict[str, Computed] = {}
         self.of_units: dict[str, Computed] = {}  # what is computed for the rows that rows of units are made of
+        self.copies: list[exp.Select] = []  # of statements, with their aliases written out
         self.repeated = repeated
         self.alike: dict[str, tuple[Read, Named, Types]] = {}  # by statements that ask the same
 
@@ -132,6 +136,8 @@ class _Batch:
                 self.alike[statement.source or ""] = reader.read, result, types
         except RecursionError:
             answer = None
+        finally:
+            del reader.items, reader.read  # which hold the reader, too, so that the collector alone would free them
         if answer is None:
             raise refuse(
                 f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
@@ -280,6 +286,8 @@ class _Statement:
         if has_columns(select):
             select, texts = expanded(select, [(alias, held.names) for alias, held in sources]), None
         written = aliases_written(select, [name for _, held in sources for name in held.names], row_wise=False)
+        if written is not select:
+            self.batch.copies.append(written)
         flat = flattened(written, sources)
         if select.args.get("joins"):
             marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]

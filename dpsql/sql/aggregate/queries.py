@@ -72,19 +72,18 @@ class OverCore:
 
     def _mapped(self, node: exp.Expression) -> exp.Expression:
         """The node with its parts over the core's columns."""
-
-        def over(value: object) -> object:
-            if isinstance(value, list):
-                return [over(part) for part in value]
-            if isinstance(value, exp.Identifier | exp.DataType | exp.Star):
-                return value.copy()
-            return self._outer(value) if isinstance(value, exp.Expression) else value
-
         if isinstance(node, exp.In) and node.args.get("query"):
             query = node.args["query"]
             held = self._subquery(query.this if isinstance(query, exp.Subquery) else query)
             return exp.In(this=self._outer(node.this), query=held)
-        return type(node)(**{key: over(value) for key, value in node.args.items()})
+        return type(node)(**{key: self._part(value) for key, value in node.args.items()})
+
+    def _part(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._part(part) for part in value]
+        if isinstance(value, exp.Identifier | exp.DataType | exp.Star):
+            return value.copy()
+        return self._outer(value) if isinstance(value, exp.Expression) else value
 
     def _window(self, node: exp.Window) -> exp.Expression:
         """A window over groups: its function works on columns of the core, and is no private aggregate."""
