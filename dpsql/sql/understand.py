@@ -167,7 +167,8 @@ class _Statement:
         statement = self.statement
         found = self._query(statement.tree, {}, statement.columns, statement.items, top=True)
         if isinstance(found, Core):
-            return self._answered(None), Named(statement.name, core_columns(found)), core_types(found)
+            columns = core_columns(found)
+            return self._answered(None), Named(statement.name, columns), core_types(found, columns)
         if not self.cores and not self.items.reads:
             raise refuse(
                 f"{statement.name} reads no private table; query public tables directly",
