@@ -18,7 +18,7 @@ from dpsql.sql.outer.answers import Understood
 from dpsql.sql.outer.sandbox import Sandbox, shape_of
 from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.tokens import tokens_of
-from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected, written
+from dpsql.sql.parse.trees import DUCKDB, loosened, nodes, uncollected, written
 
 
 @pytest.mark.parametrize(
@@ -184,18 +184,45 @@ def test_what_is_asked_again_means_the_same() -> None:
 
 
 def test_a_result_by_the_name_of_what_is_read_is_read() -> None:
-    """``q1`` is the policy's view until the first statement has that name; ``v`` is a result from the second on."""
-    sql = "SELECT COUNT(*) AS a FROM t"
-    asked = _asked(f"CREATE VIEW v AS {sql}; SELECT SUM(a) AS a FROM v; SELECT SUM(a) AS a FROM v; {sql}; {sql}")
-    assert [len(answer.cores) for answer in asked.answers] == [1, 0, 0, 1, 1]
-    named = _asked("SELECT SUM(a) AS a FROM q2; SELECT SUM(a) AS a FROM q2; SELECT SUM(a) AS a FROM q2", "q2")
+    """``q1`` and ``v`` are results of the batch, however often they are read; ``q2`` is a table where there is one."""
+    sql, over = "SELECT COUNT(*) AS a FROM t", "SELECT SUM(a) AS a FROM {}"
+    asked = _asked(
+        "; ".join([sql, *[over.format("q1")] * 3, f"CREATE VIEW v AS {sql}", *[over.format("v")] * 3, sql, sql])
+    )
+    assert [len(answer.cores) for answer in asked.answers] == [1, 0, 0, 0, 1, 0, 0, 0, 1, 1]
+    assert [answer.reads for answer in asked.answers] == [(), *[("q1",)] * 3, (), *[("v",)] * 3, (), ()]
+    named = _asked("; ".join([over.format("q2")] * 3), "q2")
     assert [len(answer.cores) for answer in named.answers] == [1, 1, 1]
 
 
-def _asked(sql: str, table: str = "t") -> Understood:
+def test_views_among_selects_are_parsed_as_by_themselves() -> None:
+    sql = "SELECT COUNT(*) FROM t WHERE a = {0}; CREATE OR REPLACE VIEW v{0} AS SELECT COUNT(*) AS n FROM t; "
+    sql += "CREATE VIEW w{0} (m) AS SELECT 1"
+    batch = "; ".join(sql.format(number) for number in range(4))
+    found = parsed(batch, tokens_of(batch))
+    assert [_all_of(one.tree) for one in found] == [_all_of(tree) for tree in DUCKDB.parse(batch)]
+    assert [one.text is not None for one in found].count(True) == 2
+
+
+def test_trees_that_were_read_are_freed_without_the_collector() -> None:
+    """The statements', and the copies of them with their aliases written out; the first two of a shape make that."""
+    sql = "; ".join(f"SELECT a + 1 AS b, SUM(a) AS n FROM t WHERE b > {n} GROUP BY b HAVING n > {n}" for n in range(9))
+    with uncollected():
+        _asked("SELECT COUNT(*) FROM t")
+        before = sum(isinstance(one, exp.Select) for one in gc.get_objects())
+        _asked(sql, free=True)
+        after = sum(isinstance(one, exp.Select) for one in gc.get_objects())
+    assert after - before <= 4
+
+
+def _asked(sql: str, table: str = "t", *, free: bool = False) -> Understood:
     columns = "a = { lower = 0, upper = 9, nulls = false }\ns = { values = ['x', 'y'] }"
     policy = Policy.parse(
         f"dataset = 'd'\n[budget]\nepsilon = 1.0\n[tables.{table}]\nunit = 'row'\n[tables.{table}.columns]\n{columns}"
     )
     known = {table: table_of(policy.tables[table], {"a": "INTEGER", "s": "VARCHAR"})}
-    return understand(parse(sql), policy, known)
+    statements = parse(sql)
+    found = understand(statements, policy, known)
+    for statement in statements if free else ():
+        loosened(statement.tree)
+    return found

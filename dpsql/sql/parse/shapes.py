@@ -26,6 +26,7 @@ _OPERATORS = (TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenTyp
 _CLAUSES = (TokenType.THEN, TokenType.ELSE, TokenType.LIMIT, TokenType.OFFSET)
 _BEFORE = frozenset({*_OPERATORS, *_CLAUSES, TokenType.BETWEEN, TokenType.AND, TokenType.LIKE, TokenType.DATE})
 _LISTED = frozenset({TokenType.COMMA, TokenType.DASH, TokenType.NUMBER, TokenType.STRING})
+_VIEW, _REPLACING = (TokenType.CREATE, TokenType.VIEW), (TokenType.OR, TokenType.REPLACE)
 _PLACE = ("line", "col", "start", "end")
 
 
@@ -53,7 +54,7 @@ def parsed(text: str, tokens: Sequence[Token]) -> list[Parsed]:
 
 
 def _chunks(tokens: Sequence[Token]) -> list[list[Token]] | None:
-    """The tokens of each statement of a batch of plain SELECTs; None of any other, or one with comments."""
+    """The tokens of each statement of a batch of SELECTs and views; None of any other, or one with comments."""
     chunks: list[list[Token]] = [[]]
     for token in tokens:
         if token.comments:
@@ -64,7 +65,13 @@ def _chunks(tokens: Sequence[Token]) -> list[list[Token]] | None:
             chunks[-1].append(token)
     if not chunks[-1]:
         chunks.pop()
-    return chunks if all(chunk and chunk[0].token_type is TokenType.SELECT for chunk in chunks) else None
+    return chunks if all(map(_is_alone, chunks)) else None
+
+
+def _is_alone(chunk: Sequence[Token]) -> bool:
+    """Whether a statement is a SELECT or CREATE [OR REPLACE] VIEW, none of those that go on behind a semicolon."""
+    kinds = tuple(token.token_type for token in chunk[:4])
+    return kinds[:1] == (TokenType.SELECT,) or kinds[:2] == _VIEW or kinds == (_VIEW[0], *_REPLACING, _VIEW[1])
 
 
 @dataclass(frozen=True)
