@@ -117,9 +117,9 @@ def outer(draw: random.Random, number: int) -> str:
 
 # name, columns, statements, how one is made, seconds aimed at (None: no aim), left out by --quick
 CASES: list[tuple[str, int, int, Callable[[random.Random, int], str], float | None, bool]] = [
-    ("ranges of minutes", 1, 10_000, ranges, 20, False),
-    ("ranges, points, lists, LIKE, groups", 4, 10_000, mixed, 20, True),
-    ("AVG, HAVING, ORDER BY, windows", 5, 10_000, outer, 20, True),
+    ("ranges of minutes", 1, 10_000, ranges, 10, False),
+    ("ranges, points, lists, LIKE, groups", 4, 10_000, mixed, 10, True),
+    ("AVG, HAVING, ORDER BY, windows", 5, 10_000, outer, 10, True),
     ("ranges, equalities, groups; ages in fives", 5, 200, five(5), 2, False),
     ("the same, ages to the year", 5, 200, five(1), None, False),
     ("AVG, HAVING, ORDER BY, windows", 5, 200, outer, 2, False),

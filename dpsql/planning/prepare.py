@@ -27,6 +27,7 @@ from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
+from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve.batch_tables import one_row_each
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
@@ -212,9 +213,12 @@ def understood_for(
     known = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     if most_numbers:
         known = {name: replace(table, most_numbers=most_numbers) for name, table in known.items()}
-    with _pointing(sql):
+    with _pointing(sql), uncollected():  # until all that was parsed is let go
         text, clauses = read_options(sql)
-        understood = understand(parse(text), policy, known, deadline)
+        statements = parse(text)
+        understood = understand(statements, policy, known, deadline)
+        for statement in statements:
+            loosened(statement.tree)
         check_long(understood.answers)
     for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
         if options is not None:

@@ -9,7 +9,8 @@ them is outer SQL, which costs nothing and reveals nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -17,7 +18,7 @@ from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
-from dpsql.sql.aggregate.queries import read_select
+from dpsql.sql.aggregate.queries import Read, read_select
 from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
@@ -25,7 +26,7 @@ from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, co
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Statement, refuse
-from dpsql.sql.parse.trees import uncollected
+from dpsql.sql.parse.trees import loosened, nodes, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.batch_tables import united
@@ -57,11 +58,14 @@ def understand(
     statement that cannot be answered, with its place, and past ``deadline``.
     """
     with Sandbox() as sandbox:
-        batch = _Batch(policy, tables, sandbox)
+        batch = _Batch(policy, tables, sandbox, repeated(statements, policy, tables))
         answers: list[Answer] = []
         for statement in statements:
             deadline.check(len(answers), len(statements), "statements")
             answers.append(batch.answer(statement))
+        batch.alike.clear()  # they hold the batch
+        for tree in batch.copies:
+            loosened(tree)
     for computed in (*batch.computed.values(), *batch.of_units.values()):
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
@@ -71,10 +75,36 @@ def understand(
     return Understood(tuple(answers), tables, tuple(notes))
 
 
+def repeated(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> set[str]:
+    """What is asked more than once, by its text, of what means the same wherever it stands in the batch.
+
+    That are unnamed SELECTs over tables, without queries in them, of a batch that gives no table's name to a result.
+    """
+    first: dict[str, Statement] = {}
+    times = Counter(statement.source for statement in statements)
+    for statement in statements:
+        if statement.source is not None and times[statement.source] > 1:
+            first.setdefault(statement.source, statement)
+    results = {fold(statement.name) for statement in statements} if first else set()
+    named = {fold(name).rpartition(".")[2] for name in (*tables, *policy.tables)}
+    if not results.isdisjoint(named):
+        return set()
+    found = set()
+    for source, statement in first.items():
+        parts = list(nodes(statement.tree))
+        read = [part.name for part in parts if isinstance(part, exp.Table)]
+        plain = sum(isinstance(part, exp.Query) for part in parts) == 1 and not statement.named
+        if plain and not any(fold(name) in results or policy.view(name) for name in read):
+            found.add(source)
+    return found
+
+
 class _Batch:
     """A batch on its way: what its earlier statements are called, and the tables that it uses."""
 
-    def __init__(self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox) -> None:
+    def __init__(
+        self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox, repeated: Collection[str] = ()
+    ) -> None:
         self.policy = policy
         self.tables = dict(tables)  # and the rows of units that statements read
         self.sandbox = sandbox
@@ -87,14 +117,27 @@ class _Batch:
         self.used: list[Table] = []
         self.computed: dict[str, Computed] = {}
         self.of_units: dict[str, Computed] = {}  # what is computed for the rows that rows of units are made of
+        self.copies: list[exp.Select] = []  # of statements, with their aliases written out
+        self.repeated = repeated
+        self.alike: dict[str, tuple[Read, Named, Types]] = {}  # by statements that ask the same
+
+    @property
+    def noted(self) -> int:
+        """How many notes there are by now."""
+        return sum(len(computed.notes) for computed in self.computed.values())
 
     def answer(self, statement: Statement) -> Answer:
         """One statement; its result can be read by those after it."""
-        reader = _Statement(self, statement)
+        reader, noted = _Statement(self, statement), self.noted
         try:
-            answer, result, types = reader.answer()
+            known = self.alike.get(statement.source or "")
+            answer, result, types = reader.answer() if known is None else reader.like(*known)
+            if statement.source in self.repeated and reader.read is not None and self.noted == noted:
+                self.alike[statement.source or ""] = reader.read, result, types
         except RecursionError:
             answer = None
+        finally:
+            del reader.items, reader.read  # which hold the reader, too, so that the collector alone would free them
         if answer is None:
             raise refuse(
                 f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
@@ -116,6 +159,7 @@ class _Statement:
         self.statement = statement
         self.cores: list[Core] = []
         self.labels = 0
+        self.read: Read | None = None
         self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation, batch.of_units)
 
     def answer(self) -> tuple[Answer, Named, Types]:
@@ -123,7 +167,8 @@ class _Statement:
         statement = self.statement
         found = self._query(statement.tree, {}, statement.columns, statement.items, top=True)
         if isinstance(found, Core):
-            return self._answered(None), Named(statement.name, core_columns(found)), core_types(found)
+            columns = core_columns(found)
+            return self._answered(None), Named(statement.name, columns), core_types(found, columns)
         if not self.cores and not self.items.reads:
             raise refuse(
                 f"{statement.name} reads no private table; query public tables directly",
@@ -132,6 +177,13 @@ class _Statement:
             )
         types = self._checked(found)
         return self._answered(found), Named(statement.name, found.columns), types
+
+    def like(self, read: Read, result: Named, types: Types) -> tuple[Answer, Named, Types]:
+        """As ``answer``, of a statement that asks what an earlier one did."""
+        again = read.again(self._label(), self.statement.name)
+        self.cores.extend(again.cores)
+        self.batch.used.extend(again.tables)
+        return self._answered(again.outer), Named(self.statement.name, result.columns), types
 
     def _checked(self, outer: Relation) -> Types:
         """The types of outer SQL's columns, once DuckDB has agreed to run it; SQLError otherwise."""
@@ -235,6 +287,8 @@ class _Statement:
         if has_columns(select):
             select, texts = expanded(select, [(alias, held.names) for alias, held in sources]), None
         written = aliases_written(select, [name for _, held in sources for name in held.names], row_wise=False)
+        if written is not select:
+            self.batch.copies.append(written)
         flat = flattened(written, sources)
         if select.args.get("joins"):
             marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]
@@ -254,6 +308,7 @@ class _Statement:
             computed = batch.computed[rows.table.name] = Computed(rows.table)
         computed = computed.over(rows.table)
         read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
+        self.read = read
         batch.used.extend(read.tables)
         self.cores.extend(read.cores)
         if len(self.cores) > MAX_CORES:

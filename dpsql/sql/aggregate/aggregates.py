@@ -290,7 +290,7 @@ class Collector:
     def kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str, part_of: str = "") -> int:
         """The number of the output that these terms are; a new one where there is none yet."""
         kept = tuple(
-            replace(term, coefficient=coefficient)
+            term if term.coefficient == coefficient else replace(term, coefficient=coefficient)
             for term, coefficient in terms.items()
             if coefficient and term.condition != FALSE
         )
@@ -298,6 +298,7 @@ class Collector:
         if key not in self._known:
             self._known[key] = len(self.outputs)
             self.outputs.append(Output(name, kept, constant, part_of))
+            return self._known[key]
         at = self._known[key]
         if not part_of:  # a column by itself, whatever else it is a part of
             self.outputs[at] = replace(self.outputs[at], name=self.outputs[at].name or name, part_of="")

@@ -72,19 +72,18 @@ class OverCore:
 
     def _mapped(self, node: exp.Expression) -> exp.Expression:
         """The node with its parts over the core's columns."""
-
-        def over(value: object) -> object:
-            if isinstance(value, list):
-                return [over(part) for part in value]
-            if isinstance(value, exp.Identifier | exp.DataType | exp.Star):
-                return value.copy()
-            return self._outer(value) if isinstance(value, exp.Expression) else value
-
         if isinstance(node, exp.In) and node.args.get("query"):
             query = node.args["query"]
             held = self._subquery(query.this if isinstance(query, exp.Subquery) else query)
             return exp.In(this=self._outer(node.this), query=held)
-        return type(node)(**{key: over(value) for key, value in node.args.items()})
+        return type(node)(**{key: self._part(value) for key, value in node.args.items()})
+
+    def _part(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._part(part) for part in value]
+        if isinstance(value, exp.Identifier | exp.DataType | exp.Star):
+            return value.copy()
+        return self._outer(value) if isinstance(value, exp.Expression) else value
 
     def _window(self, node: exp.Window) -> exp.Expression:
         """A window over groups: its function works on columns of the core, and is no private aggregate."""
@@ -164,11 +163,15 @@ _OUTER = ("having", "qualify", "order", "limit", "offset")
 
 @dataclass(frozen=True)
 class Read:
-    """A SELECT over private rows, understood: its cores, its outer SQL (None where the one core is all), its tables."""
+    """A SELECT over private rows, understood: its cores, its outer SQL (None where the one core is all), its tables.
+
+    ``again``: the same for another statement that asks the same, by its label and ``whole`` (``read_select``).
+    """
 
     cores: tuple[Core, ...]
     outer: Selected | None
     tables: tuple[Table, ...] = field(repr=False)
+    again: Callable[[str, str | None], Read] = field(repr=False, compare=False)
 
 
 def read_select(
@@ -189,17 +192,16 @@ def read_select(
     Raises SQLError with the place of what cannot be answered.
     """
     check_clauses(select, label.rpartition("#")[0])
-    reader = _Reader(select, rows, computed, label, nested)
+    reader = _Reader(select, rows, computed, nested)
     reader.read(names)
-    return reader.finished(whole)
+    return reader.finished(label, whole)
 
 
 class _Reader:
     """One SELECT on its way to a core and outer SQL."""
 
-    def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, label: str, nested: Nested) -> None:
+    def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, nested: Nested) -> None:
         self.select = select
-        self.label = label
         self.beside = beside_numbers(rows.minimum)
         self.names = SelectNames(select, rows)
         self.draft = CoreDraft(self.names, computed)
@@ -278,28 +280,28 @@ class _Reader:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def finished(self, whole: str | None) -> Read:
+    def finished(self, label: str, whole: str | None) -> Read:
         """The cores, and the outer SQL unless the one core is the result."""
-        draft, statement = self.draft, self.label.rpartition("#")[0]
+        draft, statement = self.draft, label.rpartition("#")[0]
         distinct = self.select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise refuse("DISTINCT ON is not answered; use QUALIFY row_number() OVER (...) = 1", self.select)
         if whole is not None and self.is_plain and draft.grouping.simple and distinct is None:
             columns = [replace(draft.column(column), name=name) for name, column in self.plain]
             core, used = draft.core(tuple(range(len(draft.keys))), columns, whole, statement, whole=True)
-            return Read((core,), None, used)
+            return Read((core,), None, used, self.finished)
         cores: list[Core] = []
         tables: list[Table] = []
         for number, keys in enumerate(draft.grouping.sets):
-            label = self.label if len(draft.grouping.sets) == 1 else f"{self.label}.{number + 1}"
-            core, used = draft.core(keys, draft.of_keys(keys), label, statement)
+            named = label if len(draft.grouping.sets) == 1 else f"{label}.{number + 1}"
+            core, used = draft.core(keys, draft.of_keys(keys), named, statement)
             cores.append(core)
             tables.extend(used)
         sets = draft.grouping.sets
         bits = tuple(
             (name, tuple(_grouping_bits(asked, keys) for keys in sets)) for asked, name in self.over.bits.items()
         )
-        united = United(self.label, tuple(Named(core.name, core_columns(core)) for core in cores), bits)
+        united = United(label, tuple(Named(core.name, core_columns(core)) for core in cores), bits)
         items = tuple(self.items)
         if distinct is not None:
             items = tuple(replace(item, companions=()) for item in items)
@@ -310,7 +312,7 @@ class _Reader:
             "DISTINCT " if distinct is not None else "",
             self.order,
         )
-        return Read(tuple(cores), outer, tuple(tables))
+        return Read(tuple(cores), outer, tuple(tables), self.finished)
 
 
 def _raw_value(draft: CoreDraft, node: exp.Column) -> SQLError:

@@ -24,10 +24,10 @@ def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
     )
 
 
-def core_types(core: Core) -> list[tuple[str, str]]:
-    """(name, DuckDB type) of the columns of a core's noisy table, companions among them."""
+def core_types(core: Core, columns: Sequence[ColumnInfo] | None = None) -> list[tuple[str, str]]:
+    """(name, DuckDB type) of the columns of a core's noisy table, companions among them; ``columns``: where known."""
     found = []
-    for column, info in zip(core.columns, core_columns(core), strict=True):
+    for column, info in zip(core.columns, columns or core_columns(core), strict=True):
         kind, beside = "DOUBLE", "DOUBLE"
         if isinstance(column, KeyOutput):
             key, beside = column.key, "BOOLEAN"

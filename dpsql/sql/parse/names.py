@@ -109,6 +109,7 @@ def empty_database() -> duckdb.DuckDBPyConnection:
     )
 
 
+Spans = tuple[tuple[int, int], ...]
 _ENDS = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY})
 
 
@@ -130,6 +131,13 @@ class Source:
 
         Cost: linear in the statement.
         """
+        spans = self.spans(select)
+        if spans is None:
+            return None
+        return tuple(self._text[self._tokens[i].start : self._tokens[j].end + 1] for i, j in spans)
+
+    def spans(self, select: exp.Select) -> Spans | None:
+        """The numbers of the first and the last token of each item."""
         within = next((part.meta["start"] for part in nodes(select) if part.meta_get("start") is not None), None)
         if within is None:
             return None
@@ -145,4 +153,8 @@ class Source:
             found.pop()  # DuckDB reads a comma after the last item
         if len(found) != len(select.expressions) or not all(found):
             return None
-        return tuple(self._text[item[0].start : item[-1].end + 1] for item in found)
+        spans, at = [], first + heads[0] + 1
+        for item in found:
+            spans.append((at, at + len(item) - 1))
+            at += len(item) + 1
+        return tuple(spans)

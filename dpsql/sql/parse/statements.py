@@ -17,9 +17,10 @@ from sqlglot.errors import ParseError
 
 from dpsql.errors import SQLError
 from dpsql.sql.parse.names import Source
+from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
 from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
-from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected, written
+from dpsql.sql.parse.trees import nodes, uncollected, written
 
 MAX_BATCH = 8_000_000
 MAX_STATEMENT = 100_000
@@ -45,7 +46,8 @@ class Statement:
     ``name`` is the view's, or q1, q2, ... for the unnamed queries in their order (``named``
     says which). ``columns`` are the names listed after the view's name, or None. ``tree`` is a SELECT or
     a set operation. ``items`` are the texts of the SELECT's items as the user wrote them, where one
-    of them needs a name and the texts are known.
+    of them needs a name and the texts are known. ``known``: ``text``, where that is known already.
+    ``source``: the whole statement as the user wrote it, where equal ones ask the same; else None.
     """
 
     name: str
@@ -54,12 +56,14 @@ class Statement:
     columns: tuple[str, ...] | None
     tree: exp.Select | exp.SetOperation = field(repr=False)
     items: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    known: str | None = field(default=None, repr=False, compare=False)
+    source: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
         """The query as DuckDB would write it, without comments."""
         # A copy would cost as much again; writing a query out leaves its meaning alone.
-        return written(self.tree, copy=False)
+        return written(self.tree, copy=False) if self.known is None else self.known
 
 
 _PATH = re.compile(r"[^\s;'\"]+\.(sql|txt|ddl)", re.IGNORECASE)
@@ -84,7 +88,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         _refuse_commands(tokens)
         _hints_to_their_statements(text, tokens)
         prepared(tokens)
-        trees = DUCKDB.parser().parse(tokens, text)
+        found = parsed(text, tokens)
     except ParseError as error:
         raise _syntax(error) from None
     except RecursionError:
@@ -98,10 +102,11 @@ def parse(text: str) -> tuple[Statement, ...]:
     # Most batches have neither, and a walk over every tree costs a tenth of the parsing.
     commented, spelled = any(token.comments for token in tokens), has_spellings(tokens)
     if commented:
-        _refuse_lost_hints(tokens, trees)
+        _refuse_lost_hints(tokens, [one.tree for one in found])
     statements: list[Statement] = []
     unnamed = 0
-    for tree in trees:
+    for one in found:
+        tree, known = one.tree, None if spelled else one.text
         if tree is None or isinstance(tree, exp.Semicolon):
             continue
         if commented:
@@ -112,11 +117,12 @@ def parse(text: str) -> tuple[Statement, ...]:
             statement = _view(tree)
         else:
             unnamed += 1
-            statement = Statement(f"q{unnamed}", False, True, None, _query(tree, "a statement of the batch"))
+            query = _query(tree, "a statement of the batch")
+            statement = Statement(f"q{unnamed}", False, True, None, query, known=known, source=one.source)
         if isinstance(statement.tree, exp.Select) and any(
             not isinstance(item, exp.Alias | exp.Column) for item in statement.tree.expressions
         ):
-            statement = replace(statement, items=source.items(statement.tree))
+            statement = replace(statement, items=source.items(statement.tree) if known is None else one.items)
         statements.append(statement)
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT", code="syntax")

@@ -37,6 +37,12 @@ def written(tree: exp.Expr, *, copy: bool = True) -> str:
     return str(tree.sql(DUCKDB, comments=False, copy=copy))
 
 
+def loosened(tree: exp.Expr) -> None:
+    """Let the nodes of a tree that has been read forget their parents, so that it is freed without the collector."""
+    for node in nodes(tree):
+        node.parent = None
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """No collection of cycles within, in the whole process; afterwards it is as it was. Threads may overlap.

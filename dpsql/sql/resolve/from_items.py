@@ -149,7 +149,7 @@ class FromItems:
         if plain and fold(node.name) in scope:
             held = scope[fold(node.name)]
             return name, self._named(held.query, held.scope, listed or held.columns)
-        view = self.policy.view(node.name) if plain else None
+        view = self.policy.view(node.name) if plain and self.policy.views else None
         if view is not None:
             return name, self._view(node, view, listed or None)
         if plain and fold(node.name) in self.results and not selects.declares(self.tables, node.name):

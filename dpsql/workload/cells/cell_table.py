@@ -51,6 +51,10 @@ class Cells:
 
     def members(self, blocks: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Pair by pair, block by block: the place in ``blocks``, a cell that it counts, the block's row that does."""
+        if len(blocks) == 1:  # most blocks are asked for one by one, which scipy takes long for
+            start, stop = self.counted.indptr[blocks[0]], self.counted.indptr[blocks[0] + 1]
+            inside, label = self.counted.indices[start:stop], self.counted.data[start:stop]
+            return np.zeros(stop - start, dtype=np.int64), inside.astype(np.int64), label.astype(np.int64) - 1
         held = self.counted[blocks]
         place = np.repeat(np.arange(len(blocks)), np.diff(held.indptr))
         return place, held.indices.astype(np.int64), held.data.astype(np.int64) - 1

@@ -8,6 +8,7 @@ as privacy unit a neighbour changes one cell of one table.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -38,6 +39,7 @@ from dpsql.workload.families.matrix import Workload
 
 MAX_NUMBERS = 1_000_000
 MAX_DISTINCT_STATES = 200_000
+_TOGETHER = 2**22  # entries of W
 
 
 @dataclass(frozen=True)
@@ -192,10 +194,15 @@ def _units(spans: Sequence[Span], rows: sparse.csr_array, scale: np.ndarray, lay
     if not rows.shape[1] or not any(layout.measures for layout in layouts):
         return units
     whole = _cells_of_entries(layouts, rows.shape[1])
-    for span in spans:
-        if span.output.sums:
-            reach = (abs(rows[span.start : span.stop]) @ whole).max() * np.abs(scale[span.start : span.stop]).max()
-            units[span.start : span.stop] = reach or 1.0
+    sums = [span for span in spans if span.output.sums]
+    entries = np.cumsum([rows.indptr[span.stop] - rows.indptr[span.start] for span in sums]) // _TOGETHER
+    for _, found in itertools.groupby(zip(entries.tolist(), sums, strict=True), lambda pair: pair[0]):
+        some = [span for _, span in found]
+        starts = np.cumsum([0, *(span.stop - span.start for span in some)])
+        mine = np.concatenate([np.arange(span.start, span.stop) for span in some])
+        reach = (abs(rows[mine]) @ whole).max(axis=1).toarray()
+        most = np.maximum.reduceat(reach, starts[:-1]) * np.maximum.reduceat(np.abs(scale[mine]), starts[:-1])
+        units[mine] = np.repeat(np.where(most == 0, 1.0, most), np.diff(starts))
     return units
 
 

@@ -285,6 +285,10 @@ class _Table:
             starts = np.cumsum([0, *map(len, members)])
             shape = (len(members), sizes[0])
             matrix = sparse.csr_array((np.ones(starts[-1]), np.concatenate(members), starts), shape=shape)
+        elif not keys:
+            inside = np.flatnonzero(holds).astype(np.int32)
+            ends = np.array([0, inside.size], dtype=np.int32)
+            matrix = sparse.csr_array((np.ones(inside.size), inside, ends), shape=(1, prod(sizes)))
         else:
             rows = prod(len(key) for key, _ in keys)
             _check_factor(rows * prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
