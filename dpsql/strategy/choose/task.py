@@ -35,7 +35,7 @@ _ROOM = 2e7  # rank squared times cells up to which mixings are searched
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_CHANGES = 2**14  # rows times changes of a unit from which less is tried of what was planned source by source
 _APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
-_MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
+_MANY_QUERIES = 1.0e8  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
 CATALOGUE = (
     "optimal",
@@ -135,7 +135,10 @@ class Task:
             return name == "identity" and self._cell_by_cell() < min((error for error, _, _ in drafts), default=np.inf)
         if name == NORM_BLOCKS:
             wide = max((b.rank * b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
-            return self.in_blocks and 0 < wide <= _IN_BLOCKS
+            if not self.in_blocks or not 0 < wide <= _IN_BLOCKS:
+                return False
+            (block, *more) = self.blocks()
+            return start is not None or bool(more) or block.count > 1 or not norm_blocks.too_large(block, self.known)
         if all(b.solo for b in self.blocks()):
             return name in ("identity", "workload")
         cells = self.cells
