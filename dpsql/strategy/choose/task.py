@@ -22,7 +22,14 @@ from dpsql.strategy.core.integer import Piece, check_entries, normalise
 from dpsql.strategy.core.parts import split, total_of, union_piece
 from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, distinct_cells, reduce_workload
-from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, single_rows, workload_piece
+from dpsql.strategy.core.simple import (
+    cells_of,
+    error_as_asked,
+    identity_piece,
+    moved_columns,
+    single_rows,
+    workload_piece,
+)
 from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategy.gaussian.optimal import solve
 from dpsql.strategy.published import PUBLISHED, Terms
@@ -180,17 +187,9 @@ class Task:
         return float(np.bincount(W.span.indices, each, W.shape[1])[distinct_cells(W).keep].sum())
 
     def _as_asked(self) -> float:
-        """The error of very many queries measured themselves, L1^2 rank W, as tr(G G^+) is the rank; 0 for few."""
-        diagonal, blocks = self.W.inner.diagonal(), self.blocks()
-        if (
-            diagonal is None
-            or len(blocks) > 1
-            or blocks[0].count > 1
-            or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES
-        ):
-            return 0.0
-        rows = self.W.moved(self.W.span)
-        return float((np.sqrt(diagonal) @ abs(rows)).max()) ** 2 * float(blocks[0].rank)
+        """``error_as_asked`` of very many queries; 0 for few."""
+        many = max((float(self.W.shape[0]) * b.rank**2 for b in self.blocks()), default=0.0) >= _MANY_QUERIES
+        return error_as_asked(self.W) if many else 0.0
 
     def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:
         """(pieces of sensitivity 1, error) of one method."""

@@ -99,8 +99,6 @@ class Frame:
         coords = self.coordinates(W)
         if not is_sparse(coords):
             return None
-        if self._back is None:
-            self._back = self._inverted()
         # A row has entries for all that is measured in the parts that it reaches.
         reached = sparse.csr_array(
             (np.ones(coords.nnz), self._part[coords.indices], coords.indptr.copy()),
@@ -109,6 +107,8 @@ class Frame:
         reached.sum_duplicates()
         if int(self._tall[reached.indices].sum()) > _FEW * coords.shape[0] * self._p:
             return None
+        if self._back is None:
+            self._back = self._inverted()
         return sparse.csr_array(coords @ self._back)
 
     def _inverted(self) -> Csr:

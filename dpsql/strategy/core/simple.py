@@ -11,7 +11,7 @@ from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.forms import dense, is_identity
 from dpsql.strategy.core.integer import Piece
-from dpsql.strategy.core.reduce import Block
+from dpsql.strategy.core.reduce import Block, reduce_workload
 from dpsql.workload.families.matrix import Workload
 
 _ROW_CAP = 4096
@@ -75,6 +75,17 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     rows = sparse.csr_array(W.span[mine])
     coords = coordinates(rows, block.basis)
     return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
+
+
+def error_as_asked(W: Workload) -> float:
+    """The error for Laplace noise of the queries measured as they are weighted; 0 where it is not known without that.
+
+    For one block it is L1^2 rank W, as tr(G G^+) is the rank.
+    """
+    diagonal, blocks = W.inner.diagonal(), reduce_workload(W)
+    if diagonal is None or len(blocks) > 1 or blocks[0].count > 1:
+        return 0.0
+    return float((np.sqrt(diagonal) @ abs(W.moved(W.span))).max()) ** 2 * float(blocks[0].rank)
 
 
 def single_rows(block: Block) -> Piece:

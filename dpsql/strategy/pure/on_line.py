@@ -1,7 +1,7 @@
 """Queries that are ranges of ordered cells: products with their Gram matrix, and starts for weighted sums of cells.
 
-The Gram matrix of weighted ranges is G = T M T^T, T lower triangular of ones, whose mixed differences M have at most four
-entries a range: Z -> Z G is two running sums and a sparse product.
+The Gram matrix of weighted ranges is G = T M T^T, T lower triangular of ones, whose mixed differences M have at most
+four entries a range: Z -> Z G is two running sums and a sparse product.
 
 Hats, the functions max(0, 1 - |x - c| / s) at centres c a spacing s apart, each overlapping the next, are near what
 p-identity (``dpsql.strategy.pure.p_identity``) makes of ranges at last, at two scales where ranges are long: 1,000
