@@ -29,8 +29,8 @@ def sampled_bound(W: Workload) -> float:
     """At most the least error of any Gaussian matrix mechanism for W, by a sample of what records change.
 
     0 where the optimum itself takes no longer: where few columns differ, unless ranks are large; and for more than 512
-    queries of many. Rounding is taken off as in ``dpsql.strategy.core.certificate.nuclear_norm``. Cost O(nnz + q^2 k), q
-    queries and k = 2048.
+    queries of many. Rounding is taken off as in ``dpsql.strategy.core.certificate.nuclear_norm``. Cost O(nnz + q^2 k)
+    for q queries and k = 2048.
     """
     diagonal = W.inner.diagonal()
     if W.changes <= 4 * _COLUMNS and W.shape[0] >= _LARGE_RANK and not W.factors:

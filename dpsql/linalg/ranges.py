@@ -1,9 +1,9 @@
 """Rows of ones in a range of columns: the edges of a graph, which tells how they depend on each other.
 
 With P(i) the sum of the first i entries of x, a range from column a up to b sees P(b) - P(a): an edge between the
-vertices a and b of 0 .. N. So rows are independent where their edges make no circle, their rank is N + 1 less the number
-of connected parts, and the row of an edge is the sum along the way that a spanning forest has between its ends, each
-edge of it with a sign (they are a network matrix). All of this is exact.
+vertices a and b of 0 .. N. So rows are independent where their edges make no circle, their rank is N + 1 less the
+number of connected parts, and the row of an edge is the sum along the way that a spanning forest has between its ends,
+each edge of it with a sign (they are a network matrix). All of this is exact.
 """
 
 from __future__ import annotations

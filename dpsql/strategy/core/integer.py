@@ -19,6 +19,7 @@ from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular, norms
 from dpsql.linalg.forms import dense
+from dpsql.strategy.core.beside_cells import BesideCells
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.compile.sensitivity import sensitivity_over
@@ -29,7 +30,6 @@ _SUM_BITS = 2  # more where bounds of long sums add up what rounding does to eac
 _DENSE_CAP = 2**23
 _COPIED_CAP = 2**25
 _DEPENDENT_CAP = 6000
-_LEFT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,10 @@ class Piece:
             C = whitened(C, self.blocks)
         if self.coords is not None:
             C = np.asarray(C @ (dense(self.coords)))
-        cells = _cells_and_few(C) if self.gram.ndim == 2 else None
-        if cells is not None:
-            found = _beside_cells(self.gram, *cells)
-            if found is not None:
-                return found
+        cells = BesideCells.of(C) if self.gram.ndim == 2 else None
+        found = None if cells is None else cells.trace(self.gram)
+        if found is not None:
+            return found
         if C.shape[0] != C.shape[1] or not _upper(C):
             C = np.asarray(linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
         diagonal = np.abs(np.diag(C))
@@ -132,29 +131,6 @@ class Piece:
                 l1 = max(l1, float(chunk.sum(axis=0).max()))
                 l2 = max(l2, float(np.einsum("ij,ij->j", chunk, chunk).max()))
         return l1, l2
-
-
-def _cells_and_few(C: Floats) -> tuple[Floats, Floats] | None:
-    """(d, T) of C = [diag d; T] where T has few rows and no d is 0, else None."""
-    v = C.shape[1]
-    d = C.diagonal()
-    if not v < C.shape[0] <= 1.5 * v or not d.all() or np.count_nonzero(C[:v]) > v:
-        return None
-    return d, C[v:]
-
-
-def _beside_cells(gram: Floats, d: Floats, T: Floats) -> float | None:
-    """tr(gram (D^2 + T^T T)^-1) for D = diag d, by Woodbury's identity; None where rounding may show in it.
-
-    Cost O(p v^2) for p rows of T. The difference of two traces: of the first at least a thousandth is left.
-    """
-    first = float(np.sum(np.diag(gram) / d**2))
-    scaled = T / d
-    S = scaled @ scaled.T
-    S.flat[:: S.shape[0] + 1] += 1.0
-    half = linalg.solve_triangular(linalg.cholesky(S, lower=True, check_finite=False), scaled, lower=True) / d
-    found = first - float(np.sum((half @ gram) * half))
-    return found if found > _LEFT * first else None
 
 
 def _upper(C: Floats) -> bool:
