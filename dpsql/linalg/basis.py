@@ -114,8 +114,8 @@ def choose_basis(
     if ends is not None:
         if rank_of(ends, D.shape[1]) == D.shape[1]:
             return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
-        picked, coords = forest_of(ends, D.shape[1])
-        return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0], picked)
+        picked, from_these = forest_of(ends, D.shape[1])
+        return _place(sparse.csr_array(part[picked]), from_these, used, span.shape[0], picked)
     if exact and 4 * D.shape[1] < D.shape[0] and modular.rank(_thin(D)) == D.shape[1]:
         # Far more rows than columns, and no linear relation among these: no row need be picked.
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])

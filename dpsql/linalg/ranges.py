@@ -28,8 +28,9 @@ def ends_of(D: Csr) -> tuple[Ints, Ints] | None:
 
 def rank_of(ends: tuple[Ints, Ints], N: int) -> int:
     """The rank of ranges over N columns."""
-    graph = sparse.csr_array((np.ones(ends[0].size), ends), shape=(N + 1, N + 1))
-    return N + 1 - int(connected_components(graph, directed=False, return_labels=False))
+    graph = sparse.csr_array(sparse.coo_array((np.ones(ends[0].size), ends), shape=(N + 1, N + 1)))
+    number, _ = connected_components(graph, directed=False)
+    return N + 1 - int(number)
 
 
 def forest_of(ends: tuple[Ints, Ints], N: int) -> tuple[Ints, Csr]:
@@ -57,15 +58,15 @@ def forest_of(ends: tuple[Ints, Ints], N: int) -> tuple[Ints, Csr]:
             level = below
     picked = np.array(sorted(edge for edge in by if edge >= 0), dtype=np.int64)
     place = {edge: i for i, edge in enumerate(picked.tolist())}
-    line, at, sign = [], [], []
-    for edge, (a, b) in enumerate(pairs):
+    summed: list[tuple[int, int, float]] = []
+    for edge, (low, high) in enumerate(pairs):
         if edge in place:
-            line.append(edge), at.append(place[edge]), sign.append(1.0)
+            summed.append((edge, place[edge], 1.0))
             continue
-        low, high = a, b
         while low != high:
             # One step up from the deeper end: P(vertex) - P(above) is the row, or less the row, of the edge between.
             up = low if depth[low] > depth[high] else high
-            line.append(edge), at.append(place[by[up]]), sign.append(1.0 if (up > above[up]) == (up == high) else -1.0)
+            summed.append((edge, place[by[up]], 1.0 if (up > above[up]) == (up == high) else -1.0))
             low, high = (above[up], high) if up == low else (low, above[up])
+    line, at, sign = zip(*summed, strict=True)
     return picked, sparse.csr_array(sparse.coo_array((sign, (line, at)), shape=(len(pairs), picked.size)))

@@ -13,7 +13,7 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.strategy.choose.very_wide import least_sizes
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
@@ -274,7 +274,10 @@ class Task:
         objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
-        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
+        # Cells hold the queries as they are.
+        found = distinct_cells(self.W) if block.count == 1 and len(self.blocks()) == 1 else None
+        placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
+        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G, placed=placed)
 
     def _start(self) -> Piece | None:
         """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""

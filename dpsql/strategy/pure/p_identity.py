@@ -268,7 +268,7 @@ def _from_hats(objective: Objective, deadline: float, work: float) -> tuple[floa
         if value < best[0]:
             best, free = (value, Theta), may
     if free.size:
-        found = optimise(objective, best[1], deadline, _steps(objective, free, 0.15 * work, 200), free)
+        found = optimise(objective, best[1], deadline, _steps(objective, free, 0.12 * work, 200), free)
         best = min(best, found, key=lambda one: one[0])
     return best[0] * objective.unit, best[1]
 
