@@ -14,6 +14,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
+from dpsql.linalg.ranges import ends_of
 from dpsql.strategy.choose.very_wide import least_sizes
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
@@ -37,6 +38,7 @@ from dpsql.strategy.pure import low_rank, norm_blocks, p_identity
 from dpsql.workload.families.matrix import Workload
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
+_CELLS_OF_RANGES = 4096  # the same where all queries are ranges of the cells in their order
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
 _ROOM = 2e7  # rank squared times cells up to which mixings are searched
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
@@ -153,7 +155,7 @@ class Task:
         if name == "identity" and drafts and cells > _CELLS_ASKED:
             return self._cell_by_cell() < min(error for error, _, _ in drafts)
         if name == "p-identity":
-            return bool(cells <= CELLS_AUTO)
+            return bool(cells <= CELLS_AUTO or (cells <= _CELLS_OF_RANGES and self._of_ranges()))
         if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
             return False
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
@@ -177,6 +179,9 @@ class Task:
     def cells(self) -> int:
         """The columns of the widest problem; 0 where all are single rows."""
         return max((b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
+
+    def _of_ranges(self) -> bool:
+        return ends_of(sparse.csr_array(columns_at(self.W.span, distinct_cells(self.W).keep))) is not None
 
     def _cell_by_cell(self) -> float:
         """At most the error of every cell measured: ||W||_F^2 over the distinct cells; 0 where it is not known."""

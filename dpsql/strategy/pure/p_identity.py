@@ -259,22 +259,27 @@ def search(objective: Objective, G: Floats, deadline: float, work: float) -> tup
 
 def _from_hats(objective: Objective, deadline: float, work: float) -> tuple[float, Floats]:
     """As ``search``: a few steps from the best of the hats and from the best of a fifth fewer, and more from one."""
-    held = sorted(((objective(h.Theta.ravel())[0], h) for h in on_line.starts(objective.N)), key=lambda one: one[0])
+    held: list[tuple[float, on_line.Hats]] = []
+    for hats in on_line.starts(objective.N):
+        held.append((objective(hats.Theta.ravel())[0], hats))
+        if monotonic() > deadline:
+            break
+    held.sort(key=lambda one: one[0])
     fewer = [one for one in held if one[1].Theta.shape[0] < 0.8 * held[0][1].Theta.shape[0]]
     best: tuple[float, Floats] = (1.0, np.zeros((0, objective.N)))
     free = np.zeros(0, dtype=bool)
     for _, (first, may) in (held[0], *fewer[:1]):
-        value, Theta = optimise(objective, first, deadline, _steps(objective, may, 0.05 * work, 20), may)
+        value, Theta = optimise(objective, first, deadline, _steps(objective, may, 0.05 * work, 10, 20), may)
         if value < best[0]:
             best, free = (value, Theta), may
     if free.size:
-        found = optimise(objective, best[1], deadline, _steps(objective, free, 0.12 * work, 200), free)
+        found = optimise(objective, best[1], deadline, _steps(objective, free, 0.12 * work, 25, 200), free)
         best = min(best, found, key=lambda one: one[0])
     return best[0] * objective.unit, best[1]
 
 
-def _steps(objective: Objective, free: NDArray[np.bool_], work: float, most: int) -> int:
-    return int(np.clip(work / _step(objective, free.shape[0], int(free.sum())), 10, most))
+def _steps(objective: Objective, free: NDArray[np.bool_], work: float, least: int, most: int) -> int:
+    return int(np.clip(work / _step(objective, free.shape[0], int(free.sum())), least, most))
 
 
 def _step(objective: Objective, p: int, free: int | None = None) -> float:
