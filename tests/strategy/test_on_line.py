@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql import strategy, workload
+from dpsql.strategy.choose import task
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.pure import norm_blocks, on_line, p_identity
 from dpsql.strategy.pure.p_identity import Objective, optimise, row_counts, starts, weighted_tree
@@ -49,3 +50,15 @@ def test_blocks_that_are_left_out_would_not_have_come_below() -> None:
     assert norm_blocks.too_large(block, least / 20)
     (few,) = reduce_workload(workload.random_ranges(40, 200, 1))
     assert not norm_blocks.too_large(few, 0.0)  # may be in several blocks
+
+
+def test_over_more_cells_only_ranges_have_weighted_sums(monkeypatch) -> None:
+    monkeypatch.setattr(task, "CELLS_AUTO", 100)
+    ranges = workload.random_ranges(120, 150, 1)
+    mixed = ranges.matrix()
+    mixed[0, [0, 149]] = 1.0 - mixed[0, [0, 149]]
+    for W, seen in ((ranges, True), (workload.from_matrix(mixed[:, np.r_[75:150, 0:75]]), False)):
+        assert ("p-identity" in dict(strategy.select(W, noise="laplace", effort=0.01).considered)) == seen
+    monkeypatch.setattr(task, "_CELLS_OF_RANGES", 100)
+    again = strategy.select(workload.random_ranges(120, 150, 2), noise="laplace", effort=0.01)
+    assert "p-identity" not in dict(again.considered)
