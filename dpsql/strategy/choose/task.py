@@ -24,6 +24,7 @@ from dpsql.strategy.core.parts import split, total_of, union_piece
 from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, distinct_cells, reduce_workload
 from dpsql.strategy.core.simple import (
+    cell_gram,
     cells_of,
     error_as_asked,
     identity_piece,
@@ -272,11 +273,11 @@ class Task:
             raise DataError(
                 f"strategy: p-identity over {N} cells is above its cap of {_CELLS_ASKED}; use union-of-parts"
             )
-        U = (block.factor() @ D).astype(np.float64)
-        G = U.T @ U
-        through_root = 2 * U.shape[0] < N
-        shape = tuple(f.shape[1] for f in self.W.factors)
-        objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
+        G = cell_gram(block, D)
+        if 2 * block.rank < N:  # through a root of G
+            objective = p_identity.Objective(None, (block.factor() @ D).astype(np.float64))
+        else:
+            objective = p_identity.Objective(G, None, tuple(f.shape[1] for f in self.W.factors))
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
         # Cells hold the queries as they are.

@@ -15,6 +15,7 @@ from dpsql.strategy.core.reduce import Block, reduce_workload
 from dpsql.workload.families.matrix import Workload
 
 _ROW_CAP = 4096
+_FULL = 20
 
 
 def cells_of(block: Block) -> tuple[Csr, Csr]:
@@ -100,5 +101,6 @@ def cell_gram(block: Block, D: Csr) -> Floats:
         return np.asarray((D.T @ sparse.diags_array(block.gram) @ D).toarray(), dtype=np.float64)
     if is_identity(D):
         return block.gram
-    U = (block.factor() @ D).astype(np.float64)
+    held = D.toarray() if _FULL * D.nnz > D.shape[0] * D.shape[1] else D  # a dense product is quicker
+    U = (block.factor() @ held).astype(np.float64)
     return np.asarray(U.T @ U)
