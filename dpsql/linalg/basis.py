@@ -21,6 +21,7 @@ from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
+from dpsql.linalg.ranges import ends_of, forest_of, rank_of
 
 _TOLERANCE = 1e-10
 _ROUNDING = 1e-12
@@ -31,6 +32,7 @@ _ENTRIES = 64
 _RESIDUALS = 2**22  # entries of a residual at a time
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
+_MANY_RANGES = 128  # below, their dependence is found out like that of other rows
 _DIRECTIONS = 16
 _DENSE_ROWS = 1024
 _GRAM_SECONDS = 0.5e-10  # for each multiplication
@@ -108,6 +110,12 @@ def choose_basis(
     D = columns_at(part, found.keep)
     if int(np.diff(sparse.csc_array(D).indptr).max()) == 1:
         return _place(part, modular.identity_csr(used.size), used, span.shape[0], np.arange(used.size))
+    ends = ends_of(sparse.csr_array(D)) if min(D.shape) >= _MANY_RANGES else None
+    if ends is not None:
+        if rank_of(ends, D.shape[1]) == D.shape[1]:
+            return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
+        picked, from_these = forest_of(ends, D.shape[1])
+        return _place(sparse.csr_array(part[picked]), from_these, used, span.shape[0], picked)
     if exact and 4 * D.shape[1] < D.shape[0] and modular.rank(_thin(D)) == D.shape[1]:
         # Far more rows than columns, and no linear relation among these: no row need be picked.
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])

@@ -52,6 +52,17 @@ def test_a_sample_bounds_the_optimum_from_below_and_nearly_reaches_it(moves: boo
     assert 0.9 * best.lower_bound <= sampled_bound(W) <= best.lower_bound * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_equal_weights_bound_batches_of_large_rank(moves: bool) -> None:
+    W = workload.random_ranges(300, 400, 1)
+    if moves:
+        pairs = sparse.eye_array(400, dtype=np.int64) + sparse.eye_array(400, k=200, dtype=np.int64)
+        W = Workload.from_rows(W.span, np.ones(W.shape[0]), contributions=pairs)
+    best = strategy.select(W, tolerance=1e-3)
+    assert best.lower_bound is not None
+    assert 0.9 * best.lower_bound <= sampled_bound(W) <= best.lower_bound * (1 + 1e-3)
+
+
 def test_small_batches_have_no_bound_of_their_own() -> None:
     assert sampled_bound(workload.random_ranges(5, 100, 1)) == 0.0
 

@@ -13,7 +13,8 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import columns_at, distinct_columns
+from dpsql.linalg.ranges import ends_of
 from dpsql.strategy.choose.very_wide import least_sizes
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
@@ -22,7 +23,15 @@ from dpsql.strategy.core.integer import Piece, check_entries, normalise
 from dpsql.strategy.core.parts import split, total_of, union_piece
 from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, distinct_cells, reduce_workload
-from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, single_rows, workload_piece
+from dpsql.strategy.core.simple import (
+    cell_gram,
+    cells_of,
+    error_as_asked,
+    identity_piece,
+    moved_columns,
+    single_rows,
+    workload_piece,
+)
 from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategy.gaussian.optimal import solve
 from dpsql.strategy.published import PUBLISHED, Terms
@@ -30,12 +39,13 @@ from dpsql.strategy.pure import low_rank, norm_blocks, p_identity
 from dpsql.workload.families.matrix import Workload
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
+_CELLS_OF_RANGES = 4096  # the same where all queries are ranges of the cells in their order
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
 _ROOM = 2e7  # rank squared times cells up to which mixings are searched
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_CHANGES = 2**14  # rows times changes of a unit from which less is tried of what was planned source by source
 _APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
-_MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
+_MANY_QUERIES = 1.0e8  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
 CATALOGUE = (
     "optimal",
@@ -135,7 +145,10 @@ class Task:
             return name == "identity" and self._cell_by_cell() < min((error for error, _, _ in drafts), default=np.inf)
         if name == NORM_BLOCKS:
             wide = max((b.rank * b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
-            return self.in_blocks and 0 < wide <= _IN_BLOCKS
+            if not self.in_blocks or not 0 < wide <= _IN_BLOCKS:
+                return False
+            (block, *more) = self.blocks()
+            return start is not None or bool(more) or block.count > 1 or not norm_blocks.too_large(block, self.known)
         if all(b.solo for b in self.blocks()):
             return name in ("identity", "workload")
         cells = self.cells
@@ -143,7 +156,7 @@ class Task:
         if name == "identity" and drafts and cells > _CELLS_ASKED:
             return self._cell_by_cell() < min(error for error, _, _ in drafts)
         if name == "p-identity":
-            return bool(cells <= CELLS_AUTO)
+            return bool(cells <= CELLS_AUTO or (cells <= _CELLS_OF_RANGES and self._of_ranges()))
         if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
             return False
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
@@ -168,6 +181,9 @@ class Task:
         """The columns of the widest problem; 0 where all are single rows."""
         return max((b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
 
+    def _of_ranges(self) -> bool:
+        return ends_of(sparse.csr_array(columns_at(self.W.span, distinct_cells(self.W).keep))) is not None
+
     def _cell_by_cell(self) -> float:
         """At most the error of every cell measured: ||W||_F^2 over the distinct cells; 0 where it is not known."""
         W, diagonal = self.W, self.W.inner.diagonal()
@@ -177,17 +193,9 @@ class Task:
         return float(np.bincount(W.span.indices, each, W.shape[1])[distinct_cells(W).keep].sum())
 
     def _as_asked(self) -> float:
-        """The error of very many queries measured themselves, L1^2 rank W, as tr(G G^+) is the rank; 0 for few."""
-        diagonal, blocks = self.W.inner.diagonal(), self.blocks()
-        if (
-            diagonal is None
-            or len(blocks) > 1
-            or blocks[0].count > 1
-            or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES
-        ):
-            return 0.0
-        rows = self.W.moved(self.W.span)
-        return float((np.sqrt(diagonal) @ abs(rows)).max()) ** 2 * float(blocks[0].rank)
+        """``error_as_asked`` of very many queries; 0 for few."""
+        many = max((float(self.W.shape[0]) * b.rank**2 for b in self.blocks()), default=0.0) >= _MANY_QUERIES
+        return error_as_asked(self.W) if many else 0.0
 
     def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:
         """(pieces of sensitivity 1, error) of one method."""
@@ -265,14 +273,17 @@ class Task:
             raise DataError(
                 f"strategy: p-identity over {N} cells is above its cap of {_CELLS_ASKED}; use union-of-parts"
             )
-        U = (block.factor() @ D).astype(np.float64)
-        G = U.T @ U
-        through_root = 2 * U.shape[0] < N
-        shape = tuple(f.shape[1] for f in self.W.factors)
-        objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
+        G = cell_gram(block, D)
+        if 2 * block.rank < N:  # through a root of G
+            objective = p_identity.Objective(None, (block.factor() @ D).astype(np.float64))
+        else:
+            objective = p_identity.Objective(G, None, tuple(f.shape[1] for f in self.W.factors))
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
-        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
+        # Cells hold the queries as they are.
+        found = distinct_cells(self.W) if block.count == 1 and len(self.blocks()) == 1 else None
+        placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
+        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G, placed=placed)
 
     def _start(self) -> Piece | None:
         """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""

@@ -8,6 +8,8 @@ ten-thousandfold square matrix.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from scipy import linalg, sparse
@@ -18,6 +20,7 @@ from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse, row_squares
 from dpsql.linalg.inner import Diagonal
+from dpsql.strategy.core.beside_cells import BesideCells
 from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
@@ -47,19 +50,17 @@ class Frame:
         self._single = np.flatnonzero(lone[right])
         self.thin = self._single.size == v
         self._part, self._tall = right, size_p  # the part of each row, how much is measured in each part
-        self._parts: list[tuple[Ints, Ints, tuple[Floats | None, Floats]]] = []
+        self._parts: list[tuple[Ints, Ints, Factor]] = []
         by_p, by_v = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
         end_p, end_v = np.cumsum(size_p), np.cumsum(size_v)
-        factors: dict[
-            tuple[tuple[int, ...], bytes], tuple[Floats | None, Floats]
-        ] = {}  # of problems that are alike, once
+        factors: dict[tuple[tuple[int, ...], bytes], Factor] = {}  # of problems that are alike, once
         for c in np.flatnonzero((size_v > 0) & ~lone):
             p_rows = by_p[end_p[c] - size_p[c] : end_p[c]]
             v_rows = by_v[end_v[c] - size_v[c] : end_v[c]]
             block = self._block(p_rows, v_rows)
             key = (block.shape, block.tobytes())
             if key not in factors:
-                factors[key] = _factored(block)
+                factors[key] = BesideCells.of(block) or Factored.of(block)
             self._parts.append((p_rows, v_rows, factors[key]))
         self._inverse = np.zeros(self._single.size)
         self._owner = np.zeros(self._single.size, dtype=np.int64)
@@ -99,8 +100,6 @@ class Frame:
         coords = self.coordinates(W)
         if not is_sparse(coords):
             return None
-        if self._back is None:
-            self._back = self._inverted()
         # A row has entries for all that is measured in the parts that it reaches.
         reached = sparse.csr_array(
             (np.ones(coords.nnz), self._part[coords.indices], coords.indptr.copy()),
@@ -109,19 +108,20 @@ class Frame:
         reached.sum_duplicates()
         if int(self._tall[reached.indices].sum()) > _FEW * coords.shape[0] * self._p:
             return None
+        if self._back is None:
+            self._back = self._inverted()
         return sparse.csr_array(coords @ self._back)
 
     def _inverted(self) -> Csr:
         """root^+ (v x p), part by part."""
         inverses: dict[int, Floats] = {}
         at_v, at_p, values = [self._single], [self._owner], [self._inverse]
-        for p_rows, v_rows, (Q, R) in self._parts:
-            if id(R) not in inverses:
-                inverse = linalg.solve_triangular(R, np.eye(R.shape[1]), check_finite=False)
-                inverses[id(R)] = inverse if Q is None else inverse @ Q.T
+        for p_rows, v_rows, factor in self._parts:
+            if id(factor) not in inverses:
+                inverses[id(factor)] = factor.answers(np.eye(v_rows.size))
             at_v.append(np.repeat(v_rows, p_rows.size))
             at_p.append(np.tile(p_rows, v_rows.size))
-            values.append(inverses[id(R)].ravel())
+            values.append(inverses[id(factor)].ravel())
         places = np.concatenate(at_v), np.concatenate(at_p)
         found = sparse.csr_array(
             sparse.coo_array((np.concatenate(values), places), shape=(self._root.shape[1], self._p))
@@ -149,8 +149,8 @@ class Frame:
         if self._single.size:
             part = coords[:, self._single]
             yield part @ sparse.diags_array(self._inverse) if is_sparse(part) else part * self._inverse[None, :]
-        for _, v_rows, (_, R) in self._parts:
-            yield linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T
+        for _, v_rows, factor in self._parts:
+            yield factor.half(dense(coords[:, v_rows]))
 
     def reconstruction(self, W: Workload, most: int) -> Matrix | None:
         """R (m x p) with R B = W; csr where few of its entries are not 0, else dense.
@@ -175,9 +175,8 @@ class Frame:
         out = np.zeros((answers.shape[0], self._p))
         if self._single.size:
             out[:, self._owner] = answers[:, self._single] * self._inverse
-        for p_rows, v_rows, (Q, R) in self._parts:
-            half = linalg.solve_triangular(R, answers[:, v_rows].T, trans="T").T
-            out[:, p_rows] = half if Q is None else half @ Q.T
+        for p_rows, v_rows, factor in self._parts:
+            out[:, p_rows] = factor.answers(answers[:, v_rows])
         # R root = answers in row coordinates, part by part; rows are independent, so R B = W follows.
         rest = 0.0
         for p_rows, v_rows, _ in self._parts:
@@ -192,17 +191,37 @@ def _check(rest: float, answers: Floats) -> None:
         raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
 
 
-def _factored(block: Floats) -> tuple[Floats | None, Floats]:
-    """(Q or None for the identity, R), block = Q R. Raises InternalError where columns are dependent."""
-    Q: Floats | None = None
-    R = block
-    if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
-        left, right = linalg.qr(block, mode="economic", check_finite=False)
-        Q, R = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    diagonal = np.abs(np.diag(R))
-    if diagonal.size < block.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
-        raise InternalError("strategy: it measures fewer dimensions than its basis has")
-    return Q, R
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """A = Q R, the identity for Q where it is None."""
+
+    Q: Floats | None
+    R: Floats
+
+    @classmethod
+    def of(cls, A: Floats) -> Factored:
+        """Raises InternalError where columns of A are dependent."""
+        Q: Floats | None = None
+        R = A
+        if A.shape[0] != A.shape[1] or np.tril(A, -1).any():
+            left, right = linalg.qr(A, mode="economic", check_finite=False)
+            Q, R = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+        diagonal = np.abs(np.diag(R))
+        if diagonal.size < A.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
+            raise InternalError("strategy: it measures fewer dimensions than its basis has")
+        return cls(Q, R)
+
+    def half(self, coords: Floats) -> Floats:
+        """C R^-1 for C = ``coords``: C (A^T A)^-1 C^T is its product with its transpose."""
+        return np.asarray(linalg.solve_triangular(self.R, coords.T, trans="T", check_finite=False).T)
+
+    def answers(self, coords: Floats) -> Floats:
+        """C (A^T A)^-1 A^T."""
+        half = self.half(coords)
+        return half if self.Q is None else np.asarray(half @ self.Q.T)
+
+
+Factor: TypeAlias = Factored | BesideCells
 
 
 def _residual(R: Floats, block: Floats, answers: Floats) -> float:

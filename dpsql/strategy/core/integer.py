@@ -19,6 +19,7 @@ from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular, norms
 from dpsql.linalg.forms import dense
+from dpsql.strategy.core.beside_cells import BesideCells
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.compile.sensitivity import sensitivity_over
@@ -76,6 +77,10 @@ class Piece:
             C = whitened(C, self.blocks)
         if self.coords is not None:
             C = np.asarray(C @ (dense(self.coords)))
+        cells = BesideCells.of(C) if self.gram.ndim == 2 else None
+        found = None if cells is None else cells.trace(self.gram)
+        if found is not None:
+            return found
         if C.shape[0] != C.shape[1] or not _upper(C):
             C = np.asarray(linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
         diagonal = np.abs(np.diag(C))

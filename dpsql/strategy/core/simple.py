@@ -11,10 +11,11 @@ from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.forms import dense, is_identity
 from dpsql.strategy.core.integer import Piece
-from dpsql.strategy.core.reduce import Block
+from dpsql.strategy.core.reduce import Block, reduce_workload
 from dpsql.workload.families.matrix import Workload
 
 _ROW_CAP = 4096
+_FULL = 20
 
 
 def cells_of(block: Block) -> tuple[Csr, Csr]:
@@ -77,6 +78,17 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
 
 
+def error_as_asked(W: Workload) -> float:
+    """The error for Laplace noise of the queries measured as they are weighted; 0 where it is not known without that.
+
+    For one block it is L1^2 rank W, as tr(G G^+) is the rank.
+    """
+    diagonal, blocks = W.inner.diagonal(), reduce_workload(W)
+    if diagonal is None or len(blocks) > 1 or blocks[0].count > 1:
+        return 0.0
+    return float((np.sqrt(diagonal) @ abs(W.moved(W.span))).max()) ** 2 * float(blocks[0].rank)
+
+
 def single_rows(block: Block) -> Piece:
     """Rows that share no column: nothing is better than each at its largest entry."""
     top = np.asarray(abs(sparse.csr_array(block.columns)).max(axis=1).todense()).ravel().astype(np.float64)
@@ -89,5 +101,6 @@ def cell_gram(block: Block, D: Csr) -> Floats:
         return np.asarray((D.T @ sparse.diags_array(block.gram) @ D).toarray(), dtype=np.float64)
     if is_identity(D):
         return block.gram
-    U = (block.factor() @ D).astype(np.float64)
+    held = D.toarray() if _FULL * D.nnz > D.shape[0] * D.shape[1] else D  # a dense product is quicker
+    U = (block.factor() @ held).astype(np.float64)
     return np.asarray(U.T @ U)

@@ -29,6 +29,7 @@ from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.blocks import deviations, factor
+from dpsql.strategy.core.reduce import Block
 
 _STAGES = ((8, 0.3, 20.0), (20, 0.1, 60.0), (60, 0.03, 200.0), (200, 0.01, 600.0))
 _JOINED = 48  # rows up to which blocks are joined two by two
@@ -92,6 +93,20 @@ def least_of(gram: Floats, Y: Floats) -> float:
     values, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return float(np.sqrt(np.maximum(linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
+
+
+def too_large(block: Block, known: float) -> bool:
+    """Can nothing that ``search`` finds for a block come below the error ``known``? Cost: two products of v x v x N.
+
+    Rows too many to be joined two by two are all in one block, whose error is at least (v + 1)(v + 2) / (6 v) times
+    that for Gaussian noise (``least_of``), which is at least (tr K)^3 / tr K^2 (Hoelder).
+    """
+    if block.rank <= _JOINED:
+        return False
+    U = block.factor() @ block.columns.toarray().astype(np.float64)
+    K = U @ U.T / U.shape[1]
+    least = float(np.trace(K)) ** 3 / float(np.einsum("ij,ij->", K, K))
+    return least * factor(block.rank) / block.rank > known
 
 
 def search(

@@ -1,0 +1,41 @@
+"""Cells and a few sums beside them, without a factorisation, against the inverse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpsql.strategy.core.beside_cells import BesideCells
+
+
+@pytest.fixture
+def A() -> np.ndarray:
+    rng = np.random.default_rng(3)
+    return np.vstack([np.diag(rng.uniform(0.2, 2.0, 20)), rng.normal(size=(6, 20)) * rng.integers(0, 2, (6, 20))])
+
+
+def test_least_squares_and_traces_are_those_of_the_inverse(A: np.ndarray) -> None:
+    rng = np.random.default_rng(4)
+    found, coords = BesideCells.of(A), rng.normal(size=(9, 20))
+    assert found is not None
+    M = np.linalg.inv(A.T @ A)
+    assert np.allclose(found.answers(coords), coords @ M @ A.T, rtol=1e-10, atol=1e-10)
+    half = found.half(coords)
+    assert np.allclose(half @ half.T, coords @ M @ coords.T, rtol=1e-10, atol=1e-10)
+    assert found.trace(coords.T @ coords) == pytest.approx(float(np.trace(coords @ M @ coords.T)), rel=1e-11)
+
+
+def test_a_trace_in_which_rounding_would_show_is_not_given() -> None:
+    A = np.vstack([np.eye(20), 1e4 * np.ones((1, 20))])
+    found, ones = BesideCells.of(A), np.ones((1, 20))
+    assert found is not None
+    assert found.trace(ones.T @ ones) is None
+    assert found.trace(np.eye(20)) is not None
+
+
+def test_other_forms_are_left_alone(A: np.ndarray) -> None:
+    assert BesideCells.of(A[:20]) is None
+    assert BesideCells.of(A[::-1]) is None
+    assert BesideCells.of(np.vstack([A] + [A[20:]] * 3)) is None
+    A[3, 3] = 0.0
+    assert BesideCells.of(A) is None
