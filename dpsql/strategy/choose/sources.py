@@ -70,6 +70,7 @@ class Sources:
         if task.W.units is None:
             raise InternalError("strategy: a workload without units has no sources to plan by")
         self.task, self.W, self.common = task, task.W, task.W.units.common
+        self._listed: dict[tuple[Source, ...], Team] = {}
 
     def task_of(self, V: Workload, noise: str = "gaussian", *, turned: bool = False) -> Task:
         """The task of another workload within the same limits."""
@@ -91,8 +92,11 @@ class Sources:
         return Workload(span, inner, columns * (common // self.common), groups, self.W.name)
 
     def listed(self, mine: Sequence[Source], V: Workload | None = None) -> Team:
-        """All that a unit can change of these sources, one by one; or what it changes of ``V``."""
-        V = V or self.only(mine)
+        """All that a unit can change of these sources, one by one, planned once; or what it changes of ``V``."""
+        if V is None:
+            if tuple(mine) not in self._listed:
+                self._listed[tuple(mine)] = self.listed(mine, self.only(mine))
+            return self._listed[tuple(mine)]
         task = self.task_of(V)
         optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights

@@ -242,8 +242,9 @@ def finish(
 ) -> MatrixStrategy:
     """Round ``pieces``, each of real sensitivity 1, to integers whose error is at most (1 + tolerance/10) target.
 
-    No record may move two pieces: sensitivities are then the largest of the pieces', not their sum; where ``W.units``
-    may, the sensitivity is that of all pieces together. Raises
+    Or to integers from which more precise ones gain no more than that. No record may move two pieces: sensitivities
+    are then the largest of the pieces', not their sum; where ``W.units`` may, the sensitivity is that of all pieces
+    together. Raises
     InternalError where one does, and where 52 bits do not suffice (rank would be lost). Past ``deadline`` (monotonic
     seconds) the first rounding that keeps the rank is taken, with its own error. Cost a round: one
     triangular inverse and one p x v x N product a piece.
@@ -282,9 +283,13 @@ def finish(
                 l1 = isqrt(whole[0].shape[0] * l2) + 1
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
-        if best is None or error < best[0]:
+        before = np.inf if best is None else best[0]
+        if best is None or error < before:
             best = (error, mixings, l1, l2)
-        if error <= (1.0 + tolerance / 10.0) * target or (np.isfinite(best[0]) and monotonic() > deadline):
+        # As where the sensitivity is a bound that lies above what was planned for.
+        settled = np.isfinite(error) and before <= (1.0 + tolerance / 10.0) * error
+        late = np.isfinite(best[0]) and monotonic() > deadline
+        if error <= (1.0 + tolerance / 10.0) * target or settled or late:
             break
     if best is None or not np.isfinite(best[0]):
         raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
