@@ -11,6 +11,7 @@ the queries themselves are compared, too, each with the noise that it would real
 from __future__ import annotations
 
 from dataclasses import replace
+from math import sinh
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from dpsql.strategy import MatrixStrategy, Strategy, select
 from dpsql.workload.compile.compiled import Compiled
 
 _FROM = 1  # epsilon; below, integers gain less than 8 %
+_HUGE = 20.0  # half of an epsilon from which integers have next to no noise
 _CELLS = 2048
 _WHOLE = ("identity", "workload")  # measured with integers as small as they come
 
@@ -40,8 +42,10 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
     best, least = found, _error(compiled, charge, found)
     # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
     listed = workload.units is None or workload.units.listable
+    x, drafted = float(charge.epsilon) / 2, dict(found.considered)
+    share = (x / sinh(x)) ** 2 if x < _HUGE else 0.0  # no noise on integers that a record moves has less of its own
     for method in _WHOLE if listed else ("workload",):
-        if method == found.method:
+        if method == found.method or drafted.get(method, 0.0) * charge.unit_variance * share > least:
             continue
         try:
             asked = (workload, charge.noise, method, options.tolerance, options.time_limit)

@@ -327,11 +327,13 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         return found
     held = Columns.of(compiled).weights >= 1
     beside = first.beside(found) * held
-    best, times, power = found, np.ones(beside.size), _POWER
+    best, times, power, gained = found, np.ones(beside.size), _POWER, 0.0
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
         if beside.max() <= HELD or (left is not None and left <= 0):
             break
+        if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
+            break  # all steps that are left and one more, each as good as the best so far, would not do
         method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power
         try:
@@ -342,6 +344,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         except (DataError, InternalError):  # too large, or weights too unlike in size for integers
             again, after = found, np.full(beside.size, np.inf)
         if after.max() < beside.max():
+            gained = max(gained, float(np.log(beside.max() / after.max())))
             best, beside, times = again, after, times * more
         else:  # a step too far
             power /= 4
