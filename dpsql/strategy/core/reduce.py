@@ -93,6 +93,14 @@ def reduce_workload(W: Workload, deadline: float = np.inf, last: float = np.inf)
     return W._cache["blocks"]  # type: ignore[no-any-return]
 
 
+def reduced_basis(W: Workload) -> tuple[Csr, Matrix] | None:
+    """The rows that W was reduced to, where that was done and it is one problem, and all queries in them."""
+    blocks, diagonal = W._cache.get("blocks", ()), W.inner.diagonal()
+    if len(blocks) != 1 or blocks[0].coords is None or diagonal is None or not (diagonal > 0).all():
+        return None
+    return blocks[0].basis, blocks[0].coords
+
+
 def distinct_cells(W: Workload) -> Distinct:
     """The distinct columns of ``W.span``, which are those of any rows that span it; kept with W."""
     if "cells" not in W._cache:
