@@ -17,6 +17,7 @@ from dpsql.strategy.choose.class_queries import moved_by
 from dpsql.strategy.choose.task import Task
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.core.reduce import reduced_basis
 from dpsql.workload.families.contributions import Contributions, Part
 from dpsql.workload.families.matrix import Workload
 
@@ -101,7 +102,8 @@ class Sources:
         optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
         few = sum(block.count * block.rank for block in task.blocks()) <= team_bounds.LARGEST
-        proof = team_bounds.of_list(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
+        basis = (reduced_basis(V) or choose_basis(V.span, V.inner)) if few else None
+        proof = None if basis is None else team_bounds.of_list(basis, V, places, lam / float(lam.sum()))
         return Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
     def placed(self, piece: Piece, mine: Sequence[Source]) -> Piece:

@@ -127,8 +127,8 @@ def _placed(W: Workload, rows: Csr) -> tuple[Csr, Floats, Matrix]:
         query = np.full(int(label.max(initial=0)) + 1, -1)
         query[label[:q]] = np.arange(q)
         if (label[q:] >= 0).all() and (query[label[q:]] >= 0).all():
-            coords = dense(known[1])
-            return known[0], coords[query[label[q:]]], coords
+            coords = dense(known.coords)
+            return known.rows, coords[query[label[q:]]], coords
     frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
     return frame.rows, dense(frame.coords), coordinates(W.span, frame.rows)
 
