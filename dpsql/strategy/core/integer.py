@@ -295,7 +295,7 @@ def finish(
         raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
     error, mixings, l1, l2 = best
     # Rows that blocks were reduced to are independent: that need not be found out again.
-    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
+    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces) or _share_no_cell(pieces)
     known: dict[str, object] = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
     if len(pieces) == 1 and pieces[0].placed is not None:
         known["placed"] = pieces[0].placed[0], pieces[0].coords, W.span, pieces[0].placed[1]
@@ -337,6 +337,12 @@ def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
     mixed[moved.indptr[1:-1][(moved.indptr[1:-1] > 0) & (moved.indptr[1:-1] < moved.nnz)] - 1] = False
     if mixed.any():
         raise InternalError("strategy: one record moves measurements that were planned apart")
+
+
+def _share_no_cell(pieces: tuple[Piece, ...]) -> bool:
+    """Whether no two pieces have rows over a common column, so that the rows of all are independent if each's are."""
+    reached = [np.unique(p.rows.indices) for p in pieces]
+    return int(np.unique(np.concatenate(reached)).size) == sum(each.size for each in reached)
 
 
 def _assemble(mixings: list[Ints], copies: list[int]) -> Matrix:
