@@ -15,6 +15,7 @@ from math import sinh
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Prepared, scaled_sensitivity
@@ -65,6 +66,11 @@ def _error(compiled: Compiled, charge: Charge, strategy: Strategy) -> float:
     if not noise.blocks:  # one law for all measurements: the total that is known scales with its variance
         return strategy.value * noise.variance / (strategy.sensitivity * compiled.common_steps) ** 2
     errors = strategy.answers_of(compiled).errors(noise, compiled.common_steps)
-    weights = (compiled.objective / compiled.scale)[compiled.answered]
-    squares = (np.asarray(errors)[compiled.answered] * weights) ** 2
+    squares = weighed_squares(compiled, np.asarray(errors))
     return float(squares.max() if strategy.objective == "max" else squares.sum())
+
+
+def weighed_squares(compiled: Compiled, errors: Floats) -> Floats:
+    """The squared standard errors of the numbers that depend on the data, as the objective weighs them."""
+    weights = (compiled.objective / compiled.scale)[compiled.answered]
+    return np.asarray((errors[compiled.answered] * weights) ** 2)

@@ -150,6 +150,12 @@ class Prepared:
             self, understood=replace(self.understood, tables={**tables, **free}, notes=notes), compiled=compiled
         )
 
+    @property
+    def long_with_units(self) -> bool:
+        """Whether one matrix that is planned source by source takes long, so that blocks come first."""
+        joint = self.compiled
+        return isinstance(joint, Compiled) and not joint.units.listable and choice.takes_long(joint)
+
     def with_units_apart(self) -> Prepared | None:
         """The same batch as blocks, where it is one matrix with counts of units of which no list is made; else None.
 
@@ -254,11 +260,13 @@ class Chooser:
         self._workload = None if isinstance(small, Structured) else small.workload(small.objective)
         self._folder = default_folder() if cached else None
 
-    def strategy(self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto") -> Strategy:
+    def strategy(
+        self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto", known: float = np.inf
+    ) -> Strategy:
         """The strategy of least total (or, with the objective "max", least largest) squared error for that noise.
 
         The batch says what its errors count: "balanced" is the total of a batch that is weighed so. ``method``: one
-        that is known to serve; all are tried where it is none of ``select``.
+        that is known to serve; all are tried where it is none of ``select``. ``known``: as there.
         """
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
@@ -281,6 +289,7 @@ class Chooser:
             progress=options.progress,
             cache=self._folder,
             objective=objective,
+            known=known,
         )
         if isinstance(self.compiled, Lined):
             return lined_strategy(self.compiled, found, label)

@@ -111,9 +111,17 @@ class SameRows(Sources):
         best, (shares, total) = min(found, key=lambda one: one[1][1])
         if best is teams:
             return teams
-        lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
+        self.task.below(total)
+
+        def lower() -> float:
+            lowers = [team.lower for team in teams]
+            for number, one in enumerate(patterns):
+                if not teams[number].pieces:
+                    lowers[number] = self._least(self._moved_by(one, [mine[i] for i in one.parts]), one.some())
+            return team_bounds.together(lowers, [team.proof for team in teams])
+
         pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
-        return [Team(tuple(pieces), total, lower, None)]
+        return [Team(tuple(pieces), total, 0.0, None, lower)]
 
     def _together(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
         """A team for each of the patterns, then those of the other sources."""
@@ -125,9 +133,9 @@ class SameRows(Sources):
     def _patterned(self, patterns: Patterns, mine: Sequence[Source]) -> Team:
         """Counts over the same rows: by the list of what a unit adds to them, or by orbits of groups.
 
-        Without pieces, at an infinite error, where neither is possible.
+        Without pieces, at an infinite error and without a bound, where neither is possible.
         """
-        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
+        V = self._moved_by(patterns, mine)
         if patterns.count <= MOST_LISTED:
             return self.listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
         kinds, found = kinds_of(patterns), None
@@ -136,12 +144,16 @@ class SameRows(Sources):
             gram = (weighed.T @ weighed).toarray()
             found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline)
         if found is None:
-            return Team((), np.inf, self._least(V, patterns.some()), None)
+            return Team((), np.inf, 0.0, None)
         cells, solved, far = found
         piece = self.placed(piece_of(V, cells, solved.metric), mine)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
         proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
         return Team(scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
+
+    def _moved_by(self, patterns: Patterns, mine: Sequence[Source]) -> Workload:
+        """The queries on these sources, and the columns of the patterns as what a unit changes."""
+        return replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
 
     def tied_pure(self, mine: Sequence[Source], tied: Tied) -> Team | None:
         """Rows and the units that they count, each group by itself; None where groups are not alike."""

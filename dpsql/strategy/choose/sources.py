@@ -38,12 +38,16 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Team:
-    """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof."""
+    """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof.
+
+    ``later``: gives the bound in place of ``lower``, where it takes long and another plan may win.
+    """
 
     pieces: tuple[Piece, ...]
     error: float
     lower: float
     proof: Proof | None
+    later: Callable[[], float] | None = None
 
 
 def rows_of(W: Workload, part: Part) -> Ints:

@@ -108,6 +108,11 @@ class Task:
             return self.finish + asked_seconds(self.blocks(), self.W)
         return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
 
+    def below(self, error: float) -> None:
+        """DataError for an ``error`` above what is known."""
+        if error > self.known:
+            raise DataError("strategy: another plan of the batch is known to have less error")
+
     def blocks(self) -> tuple[Block, ...]:
         if self._blocks is None:
             self._blocks = reduce_workload(self.W, self.time.deadline, self.time.last)
@@ -220,8 +225,7 @@ class Task:
             piece = spread(self._piece(NORM_BLOCKS, blocks[i]), blocks[i].copies)
             check_entries((piece,))
             found[i] = normalise((piece,), self.noise)
-            if sum(found[k][1] if k in found else least[k] for k in range(len(blocks))) > self.known:
-                raise DataError("strategy: noise in blocks has a larger error than another method")
+            self.below(sum(found[k][1] if k in found else least[k] for k in range(len(blocks))))
         return tuple(piece for i in range(len(blocks)) for piece in found[i][0]), sum(
             each[1] for each in found.values()
         )
@@ -333,8 +337,7 @@ class Task:
     def _in_blocks(self, block: Block, known: float) -> Piece:
         """Rows as they are or lifted, in one block or in blocks joined two by two, and turned."""
         v, work = block.rank, self.work / len(self.blocks())
-        if norm_blocks.least_in_blocks(block.gram, _dense(block)) >= known:
-            raise DataError("strategy: noise in blocks has a larger error than another method")
+        self.below(norm_blocks.least_in_blocks(block.gram, _dense(block)) * block.count)
         rows = sparse.csr_array(sparse.vstack([block.basis, _ones_over(block.basis)], format="csr"))
         moved = self.W.moved(rows)
         columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])

@@ -26,6 +26,7 @@ from dpsql.workload.families.matrix import Workload
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
 _SUM_BITS = 2  # more where bounds of long sums add up what rounding does to each of them
+_FAR = 1.5  # error over what was planned that no rounding of nearly the same trace makes
 _DENSE_CAP = 2**23
 _COPIED_CAP = 2**25
 _DEPENDENT_CAP = 6000
@@ -282,12 +283,14 @@ def finish(
             if noise == "gaussian":
                 l1 = isqrt(whole[0].shape[0] * l2) + 1
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
-        error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
+        trace = sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
+        error = sensitivity**2 * trace
         before = np.inf if best is None else best[0]
         if best is None or error < before:
             best = (error, mixings, l1, l2)
-        # As where the sensitivity is a bound that lies above what was planned for.
-        settled = np.isfinite(error) and before <= (1.0 + tolerance / 10.0) * error
+        # As where the sensitivity is a bound that lies far above what was planned for, which no rounding does.
+        bounded = error > _FAR * target and trace * (2.0 ** (bits + extra) / divisor) ** 2 <= (1.0 + tolerance) * target
+        settled = bounded or (np.isfinite(error) and before <= (1.0 + tolerance / 10.0) * error)
         late = np.isfinite(best[0]) and monotonic() > deadline
         if error <= (1.0 + tolerance / 10.0) * target or settled or late:
             break

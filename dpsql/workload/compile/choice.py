@@ -33,6 +33,8 @@ WORK = 2.5e10
 LONG, NESTED = 4e9, 1e9
 """rank^2 x cells from which blocks are tried before one matrix: what takes several seconds, or a second or two where
 groupings nest, as blocks of these take next to nothing."""
+WITH_UNITS = 1e8
+"""The same for counts of units, whose sources take longer."""
 LONG_AXIS = 2_048
 """Regions of a column from which blocks need every one of them to be a group, or groupings that nest."""
 MOST_BESIDE = 500
@@ -134,6 +136,11 @@ def _with_units(
         if refused:
             raise _neither(refused, str(error)) from None
     return joint
+
+
+def takes_long(joint: Compiled) -> bool:
+    """Whether one matrix that counts units is planned after blocks, which end its search where it cannot win."""
+    return _work_in_parts(joint) > WITH_UNITS
 
 
 def blocks_beside(
