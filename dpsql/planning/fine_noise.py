@@ -25,6 +25,7 @@ from dpsql.workload.compile.compiled import Compiled
 
 _FROM = 1  # epsilon; below, integers gain less than 8 %
 _HUGE = 20.0  # half of an epsilon from which integers have next to no noise
+_NEAR = 2.0  # what integers of blocks of rows may have more of is a small part of it
 _CELLS = 2048
 _WHOLE = ("identity", "workload")  # measured with integers as small as they come
 
@@ -40,14 +41,19 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
     if not isinstance(compiled, Compiled) or not isinstance(found, MatrixStrategy) or compiled.cells > _CELLS:
         return found
     workload = found.planned
-    best, least = found, _error(compiled, charge, found)
+    x, drafted = float(charge.epsilon) / 2, dict(found.considered)
+    share = (x / sinh(x)) ** 2 if x < _HUGE and found.objective != "max" else 0.0  # no such noise has less of its own
     # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
     listed = workload.units is None or workload.units.listable
-    x, drafted = float(charge.epsilon) / 2, dict(found.considered)
-    share = (x / sinh(x)) ** 2 if x < _HUGE else 0.0  # no noise on integers that a record moves has less of its own
-    for method in _WHOLE if listed else ("workload",):
-        if method == found.method or drafted.get(method, 0.0) * charge.unit_variance * share > least:
-            continue
+    methods = [
+        method
+        for method in (_WHOLE if listed else ("workload",))
+        if method != found.method and drafted.get(method, 0.0) * share <= _NEAR * found.value
+    ]
+    if not methods:
+        return found
+    best, least = found, _error(compiled, charge, found)
+    for method in methods:
         try:
             asked = (workload, charge.noise, method, options.tolerance, options.time_limit)
             other = replace(select(*asked), objective=found.objective)
