@@ -14,7 +14,8 @@ import dpsql
 from dpsql.earlier.same_question import reuse_key
 from dpsql.errors import BudgetError, DataError, SQLError
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.prepare import one_by_one_strategy, prepare
+from dpsql.planning.prepare import Chooser, held_balanced, one_by_one_strategy, prepare
+from dpsql.strategy import Strategy
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -106,6 +107,26 @@ def test_a_plan_says_what_is_worse_than_alone(con: dpsql.Connection) -> None:
             total
         )
     assert "the others gain at the cost of" not in str(balanced)
+
+
+@pytest.mark.parametrize(("worst", "rounds"), [([2.0, 1.9, 1.0], 1), ([2.0, 1.5, 1.2, 1.0], 3), ([2.0, 2.5, 1.0], 2)])
+def test_rounds_end_where_none_would_make_the_worst_column_good(
+    worst: list[float], rounds: int, con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``worst``: at first and after each round; that of one by one comes last where rounds end without it."""
+    plan = con.plan("SELECT count(*) AS n FROM t; SELECT k, count(*) AS n FROM t GROUP BY k", 0.5)
+    assert plan.origin is not None
+    left, methods = iter(worst), list[str]()
+
+    def strategy(_: Chooser, noise: str, options: PlanOptions, method: str) -> Strategy:
+        methods.append(method)
+        return plan.strategy
+
+    monkeypatch.setattr(Chooser, "strategy", strategy)
+    monkeypatch.setattr(Chooser, "beside", lambda *_: np.full(2, next(left)))
+    held_balanced(plan.origin.prepared, plan.strategy, PlanOptions())
+    assert len([method for method in methods if method != "workload"]) == rounds
+    assert len(methods) == len(worst) - 1
 
 
 def test_options_are_the_budget_of_the_batch(con: dpsql.Connection) -> None:

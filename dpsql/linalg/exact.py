@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
+from dpsql.arrays import Array, Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.forms import dense, is_sparse
 
@@ -149,6 +149,10 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     p M N for each pair of words; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
     as in ``product_chunks``.
     """
+    both = _reached(mixing, left) & _reached(mixing, right)  # all other rows add nothing
+    if not both.any():
+        return np.zeros((left.shape[1], right.shape[1]), dtype=np.int64)
+    mixing = mixing if both.all() else mixing[both]
     few = sparse_products(mixing, left, right)
     if few is not None:
         return np.asarray(few.toarray())
@@ -185,6 +189,12 @@ def products_above(mixing: Matrix, columns: Sequence[Sparse], most: int) -> tupl
     top = max(float(np.abs(K).max(initial=0.0)) for K in above)
     bits = max(0, int(np.frexp(top)[1]) + 2 * (2 * most).bit_length() - 61)
     return [np.ceil(np.ldexp(K, -bits)).astype(np.int64) for K in above], bits
+
+
+def _reached(mixing: Matrix, columns: Sparse) -> Flags:
+    """The rows of mixing (p x v) that may have entries in mixing @ columns."""
+    used = np.bincount(sparse.csc_array(columns).indices, minlength=columns.shape[0]) > 0
+    return np.asarray((mixing != 0) @ used) > 0
 
 
 def _whole_product(mixing: Matrix, columns: Sparse) -> Array:

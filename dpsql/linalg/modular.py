@@ -33,7 +33,7 @@ def eliminate(work: Floats, width: int, p: int) -> list[int]:
     """Reduce ``work`` (v x (width + extra)) in place to row echelon form; pivot columns.
 
     Panels of 64 columns are eliminated one at a time, the rest of the matrix is updated by
-    one product a panel whose sums stay below 2^53. Cost O(v^2 width).
+    one product a panel whose sums stay below 2^53. Cost O(v^2 width), less where most entries stay 0.
     """
     rows, total = work.shape
     pivots: list[int] = []
@@ -53,17 +53,20 @@ def eliminate(work: Floats, width: int, p: int) -> list[int]:
             if pick != top:
                 work[[top, pick]] = work[[pick, top]]
             inverse = pow(int(work[top, j]), -1, p)
-            factor = _mod(work[top + 1 :, j] * inverse, p)
-            work[top + 1 :, j:right] = _mod(work[top + 1 :, j:right] - np.outer(factor, work[top, j:right]), p)
-            work[top + 1 :, j] = factor  # kept below the pivot until the panel is done
+            hit = top + 1 + np.flatnonzero(work[top + 1 :, j])
+            factor = _mod(work[hit, j] * inverse, p)
+            work[hit, j:right] = _mod(work[hit, j:right] - np.outer(factor, work[top, j:right]), p)
+            work[hit, j] = factor  # kept below the pivot until the panel is done
             pivots.append(j)
             top += 1
         panel = pivots[len(pivots) - (top - start) :]
         if panel and total > right:
             lower = work[start:, panel]
             for i in range(1, top - start):  # forward substitution inside the panel
-                trail[start + i] = _mod(trail[start + i] - lower[i, :i] @ trail[start : start + i], p)
-            trail[top:] = _mod(trail[top:] - lower[top - start :] @ trail[start:top], p)
+                if lower[i, :i].any():
+                    trail[start + i] = _mod(trail[start + i] - lower[i, :i] @ trail[start : start + i], p)
+            hit = np.flatnonzero(lower[top - start :].any(axis=1))
+            trail[top + hit] = _mod(trail[top + hit] - lower[top - start + hit] @ trail[start:top], p)
         for i, j in enumerate(panel):
             work[start + i + 1 :, j] = 0.0
     return pivots

@@ -16,6 +16,7 @@ from math import sinh
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Prepared, scaled_sensitivity
@@ -26,6 +27,8 @@ from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.families.matrix import Workload
 
 _FROM = 1  # epsilon; below, integers gain less than 8 %
+_HUGE = 20.0  # half of an epsilon from which integers have next to no noise
+_NEAR = 2.0  # what integers of blocks of rows may have more of is a small part of it
 _CELLS = 2048
 _WHOLE = ("identity", "workload")  # measured with integers as small as they come
 
@@ -41,11 +44,20 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
     if not isinstance(compiled, Compiled) or not isinstance(found, MatrixStrategy) or compiled.cells > _CELLS:
         return found
     workload = found.planned
-    best, least = found, _error(compiled, charge, found)
+    x, drafted = float(charge.epsilon) / 2, dict(found.considered)
+    share = (x / sinh(x)) ** 2 if x < _HUGE and found.objective != "max" else 0.0  # no such noise has less of its own
     # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
     listed = workload.units is None or workload.units.listable
-    for method in _WHOLE if listed else ("workload",):
-        if method == found.method or _at_least(found, method, charge.epsilon) > least:
+    methods = [
+        method
+        for method in (_WHOLE if listed else ("workload",))
+        if method != found.method and drafted.get(method, 0.0) * share <= _NEAR * found.value
+    ]
+    if not methods:
+        return found
+    best, least = found, _error(compiled, charge, found)
+    for method in methods:
+        if _at_least(found, method, charge.epsilon) > least:
             continue
         try:
             asked = (workload, charge.noise, method, options.tolerance, options.time_limit)
@@ -78,6 +90,11 @@ def _error(compiled: Compiled, charge: Charge, strategy: Strategy) -> float:
     if not noise.blocks:  # one law for all measurements: the total that is known scales with its variance
         return strategy.value * noise.variance / (strategy.sensitivity * compiled.common_steps) ** 2
     errors = strategy.answers_of(compiled).errors(noise, compiled.common_steps)
-    weights = (compiled.objective / compiled.scale)[compiled.answered]
-    squares = (np.asarray(errors)[compiled.answered] * weights) ** 2
+    squares = weighed_squares(compiled, np.asarray(errors))
     return float(squares.max() if strategy.objective == "max" else squares.sum())
+
+
+def weighed_squares(compiled: Compiled, errors: Floats) -> Floats:
+    """The squared standard errors of the numbers that depend on the data, as the objective weighs them."""
+    weights = (compiled.objective / compiled.scale)[compiled.answered]
+    return np.asarray((errors[compiled.answered] * weights) ** 2)

@@ -13,7 +13,7 @@ from dpsql.arguments import maybe, real, taking, whole
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.planning.explain import explain
-from dpsql.planning.fine_noise import finest
+from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
@@ -36,6 +36,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.strategy import Strategy
 from dpsql.strategy.cached.cache import key_of
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.deadline import Deadline
 
@@ -173,7 +174,8 @@ def _of_least_error(
 ) -> Plan:
     """The plan of a batch; of one that counts units the best of it, of it without bounds, and of it in blocks.
 
-    Blocks are tried where the best is not proven to be near the least. An error of planning is that of the first.
+    Blocks are tried where the best is not proven to be near the least, and first where one matrix takes long, whose
+    search then ends where it has more error. An error of planning is that of the first.
     """
     objective = options.objective or "balanced"
     if objective == "max":
@@ -184,9 +186,11 @@ def _of_least_error(
     def consider(other: Prepared | None) -> None:
         if other is not None:
             try:
-                found.append(_unheld(other, state, request, options, began))
+                beside = next((plan for plan in found if not _cannot_be_held(plan)), None)
+                found.append(_unheld(other, state, request, options, began, beside))
             except DataError as refused:
                 refusals.append(refused)
+            found.sort(key=lambda plan: isinstance(plan.compiled, Structured))
 
     def best() -> Plan:
         if len(found) == 1:
@@ -197,10 +201,13 @@ def _of_least_error(
         # Columns of one matrix may still be held to one by one.
         return min(found, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
 
+    early = objective == "balanced" and prepared.long_with_units
+    if early:
+        consider(prepared.with_units_apart())
     consider(prepared)
     consider(prepared.without_bounds())
     gap = best().gap if found else None
-    if gap is None or gap > _NEAR:
+    if not early and (gap is None or gap > _NEAR):
         consider(prepared.with_units_apart())
     if not found:
         raise refusals[0]
@@ -238,8 +245,18 @@ def _held(made: Plan, options: PlanOptions, began: float) -> Plan:
     return plan_of(origin, made.charge, held, options.alpha, made.alternatives)
 
 
-def _unheld(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
-    """The best way to pay for a batch, by the accounts of what it reads; ``began``: when its time limit did."""
+def _unheld(
+    prepared: Prepared,
+    state: BudgetState,
+    request: Request,
+    options: PlanOptions,
+    began: float,
+    beside: Plan | None = None,
+) -> Plan:
+    """The best way to pay for a batch, by the accounts of what it reads; ``began``: when its time limit did.
+
+    DataError where it is seen to have more error than the plan ``beside``.
+    """
     time_limit, objective = options.time_limit, options.objective or "balanced"
     ways: list[tuple[float, Charge, Strategy]] = []
     beaten: list[Alternative] = []
@@ -257,7 +274,8 @@ def _unheld(prepared: Prepared, state: BudgetState, request: Request, options: P
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
-        strategy = batch.chooser.strategy(charge.noise, mine)
+        known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
+        strategy = batch.chooser.strategy(charge.noise, mine, known=known)
         strategy = finest(batch, charge, strategy, mine)
         error = true_error(strategy, batch.compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
@@ -265,6 +283,14 @@ def _unheld(prepared: Prepared, state: BudgetState, request: Request, options: P
     _, charge, strategy = ways[0]
     alternatives = (*(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]), *beaten)
     return plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
+
+
+def _known(plan: Plan, compiled: Compiled | Structured | Lined, charge: Charge) -> float:
+    """The error of a plan of the same batch in the units of ``Strategy.value``; inf where these are not known."""
+    if not isinstance(compiled, Compiled) or charge.noise != "gaussian":
+        return np.inf
+    total = float(weighed_squares(compiled, np.asarray(plan.errors)).sum())
+    return total / (charge.unit_variance * compiled.units.common**2)
 
 
 class LastPlans:

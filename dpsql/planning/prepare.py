@@ -151,6 +151,12 @@ class Prepared:
             self, understood=replace(self.understood, tables={**tables, **free}, notes=notes), compiled=compiled
         )
 
+    @property
+    def long_with_units(self) -> bool:
+        """Whether one matrix that is planned source by source takes long, so that blocks come first."""
+        joint = self.compiled
+        return isinstance(joint, Compiled) and not joint.units.listable and choice.takes_long(joint)
+
     def with_units_apart(self) -> Prepared | None:
         """The same batch as blocks, where it is one matrix with counts of units of which no list is made; else None.
 
@@ -258,11 +264,13 @@ class Chooser:
         self._workload = None if isinstance(small, Structured) else small.workload(small.objective)
         self._folder = default_folder() if cached else None
 
-    def strategy(self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto") -> Strategy:
+    def strategy(
+        self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto", known: float = np.inf
+    ) -> Strategy:
         """The strategy of least total (or, with the objective "max", least largest) squared error for that noise.
 
         The batch says what its errors count: "balanced" is the total of a batch that is weighed so. ``method``: one
-        that is known to serve; all are tried where it is none of ``select``.
+        that is known to serve; all are tried where it is none of ``select``. ``known``: as there.
         """
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
@@ -285,6 +293,7 @@ class Chooser:
             progress=options.progress,
             cache=self._folder,
             objective=objective,
+            known=known,
         )
         if isinstance(self.compiled, Lined):
             return lined_strategy(self.compiled, found, label)
@@ -331,11 +340,13 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         return found
     held = Columns.of(compiled).weights >= 1
     beside = first.beside(found) * held
-    best, times, power = found, np.ones(beside.size), _POWER
+    best, times, power, gained = found, np.ones(beside.size), _POWER, 0.0
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
         if beside.max() <= HELD or (left is not None and left <= 0):
             break
+        if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
+            break  # all steps that are left and one more, each as good as the best so far, would not do
         method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power
         try:
@@ -346,6 +357,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         except (DataError, InternalError):  # too large, or weights too unlike in size for integers
             again, after = found, np.full(beside.size, np.inf)
         if after.max() < beside.max():
+            gained = max(gained, float(np.log(beside.max() / after.max())))
             best, beside, times = again, after, times * more
         else:  # a step too far
             power /= 4

@@ -60,6 +60,7 @@ def select(
     effort: float = ...,
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
+    known: float = ...,
 ) -> MatrixStrategy: ...
 @overload
 def select(
@@ -72,6 +73,7 @@ def select(
     effort: float = ...,
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
+    known: float = ...,
 ) -> MatrixStrategy | MarginalStrategy: ...
 @overload
 def select(
@@ -84,6 +86,7 @@ def select(
     effort: float = ...,
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
+    known: float = ...,
 ) -> StructuredStrategy | LevelStrategy: ...
 @taking(time_limit=maybe(real()), effort=real(0))
 def select(
@@ -96,6 +99,7 @@ def select(
     effort: float = 1.0,
     objective: str = "total",
     cache: str | os.PathLike[str] | None = None,
+    known: float = np.inf,
 ) -> MatrixStrategy | MarginalStrategy | StructuredStrategy | LevelStrategy:
     """The strategy for W with the least computed error.
 
@@ -124,6 +128,8 @@ def select(
     ``workload.products`` are planned column by column, a ``StructuredStrategy``; ``method``, ``effort`` and ``cache``
     say nothing of them.
     ``effort`` multiplies the work that searches without a certificate may take.
+
+    ``known``: the error of another plan; DataError where what is planned source by source is seen not to come below it.
 
     ``objective``: "total" squared error, or "max", the least largest squared error of a query
     (``dpsql.strategy.choose.minimax``): ``Strategy.gap`` and ``lower_bound`` are then of the largest. It is never above
@@ -206,7 +212,8 @@ def select(
     if W.units is not None and not W.units.listable:
         if method == "workload":
             return _as_asked(Task(W, noise, tolerance, left_of_all, say))
-        return strategy_by_source(Task(W, noise, tolerance, left_of_all, say, effort * WORK, in_blocks=in_blocks))
+        task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, in_blocks=in_blocks, known=known)
+        return strategy_by_source(task)
     key = None if cache is None else kept.key_of(W, asked, method, tolerance, effort)
     if cache is not None and key is not None:
         found = kept.load(Path(cache), key, W, noise, method, tolerance, (*CATALOGUE, BY_SOURCE))

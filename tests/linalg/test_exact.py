@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from dpsql.linalg import norms
+from dpsql.linalg import exact, norms
 
 
 def brute(mixing, columns):
@@ -90,3 +90,20 @@ def test_norms_by_blocks_of_parts_add_up_exactly(monkeypatch):
             wanted = max(np.maximum.reduceat(size, norms.block_starts(sizes), axis=0).sum(axis=0))
             assert norms.block_norm(mixing, sparse.csc_array(Y), sizes, found) == wanted
     assert parted > 30
+
+
+@pytest.mark.parametrize("held", [np.asarray, sparse.csr_array])
+def test_products_are_those_of_the_rows_that_both_reach(held):
+    rng = np.random.default_rng(3)
+    mixing = rng.integers(-9, 10, size=(6, 5))
+    mixing[:2, 2:] = mixing[4:, :3] = 0
+    left, right = rng.integers(-3, 4, size=(5, 7)), rng.integers(-3, 4, size=(5, 4))
+    for kept in (slice(None), slice(0, 3), slice(0, 2)):
+        one, other = left.copy(), right.copy()
+        one[2:], other[:3] = 0, 0
+        other[kept] = right[kept]
+        found = exact.products(held(mixing), sparse.csc_array(one), sparse.csc_array(other))
+        assert np.array_equal(found, (mixing @ one).T @ (mixing @ other))
+    mixing[2:4, :3] = 0
+    other[:3] = 0
+    assert not exact.products(held(mixing), sparse.csc_array(one), sparse.csc_array(other)).any()

@@ -9,7 +9,9 @@ import pytest
 from scipy import linalg, sparse
 
 from dpsql import strategy
+from dpsql.errors import DataError
 from dpsql.strategy.choose import by_source, task
+from dpsql.strategy.core import integer
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.workload.compile import unlisted_pure
 from dpsql.workload.families import contributions
@@ -336,3 +338,34 @@ def test_groupings_of_more_parts_than_are_looked_at() -> None:
     assert unlisted_pure._ROW_PARTS < 11
     # Counted twelve times in one cell they have 8.71e6.
     assert strategy.select(W, "pure").expected <= 3.75e6
+
+
+def test_a_search_ends_where_a_known_error_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    W = counts((4, 2, 3), (5, 3, 1))
+    monkeypatch.setattr(contributions, "MOST_LISTED", 10)
+    found = strategy.select(replace(W, _cache={}))
+    again = strategy.select(replace(W, _cache={}), known=found.expected * 1.001)
+    assert again.expected == found.expected
+    assert again.lower_bound == found.lower_bound
+    with pytest.raises(DataError, match="less error"):
+        strategy.select(replace(W, _cache={}), known=found.expected * 0.99)
+
+
+@pytest.mark.parametrize(("loose", "bits", "rounds"), [(1, 3, 2), (4, 3, 2), (4, 16, 1)])
+def test_rounding_ends_where_more_precise_integers_gain_nothing(
+    loose: int, bits: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the error is that planned, or where sensitivities are so many times as large and it falls no more."""
+    W = counts((4, 2, 3), (5, 3, 1))
+    monkeypatch.setattr(contributions, "MOST_LISTED", 10)
+    monkeypatch.setattr(integer, "_FIRST_BITS", bits)
+    known, asked = integer.sensitivity_over, list[int]()
+
+    def over(*given: object) -> int:
+        asked.append(loose * known(*given))  # type: ignore[arg-type]
+        return asked[-1]
+
+    monkeypatch.setattr(integer, "sensitivity_over", over)
+    found = strategy.select(replace(W, _cache={}))
+    assert len(asked) == rounds
+    assert found.expected == pytest.approx(loose * dict(found.considered)["by-source"], rel=2e-3)

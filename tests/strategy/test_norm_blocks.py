@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError, InternalError
@@ -15,7 +16,9 @@ from dpsql.linalg import norms
 from dpsql.reconstruct import covariance
 from dpsql.reconstruct.intervals import half_widths, log_concave_quantile
 from dpsql.replicates.noise import replicates
+from dpsql.strategy.choose import task
 from dpsql.strategy.core.blocks import deviations, factor
+from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.pure import norm_blocks
 from dpsql.workload.families.matrix import Workload
 
@@ -179,6 +182,31 @@ def test_no_blocks_come_below_the_bound_by_which_they_are_left_out() -> None:
         assert found >= least * (1 - 1e-9)
         nearest = min(nearest, found / least)
     assert nearest < 1.5
+
+
+def test_what_cannot_come_below_a_known_error_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several problems those that are left, each at its lower bound."""
+    W = workload.from_matrix(linalg.block_diag(filters(4).matrix(), filters(3).matrix(), filters(2).matrix()))
+    search, searched = norm_blocks.search, list[int]()
+
+    def counted(gram: np.ndarray, *given: Any) -> norm_blocks.Draft:
+        searched.append(len(gram))
+        return search(gram, *given)
+
+    def planned(known: float) -> float:
+        searched.clear()
+        limits = 1e-3, TimeLeft.within(None), lambda _: None, task.WORK
+        held = task.Task(replace(W, _cache={}), "laplace", *limits, in_blocks=True, known=known)
+        return held.plan("norm-blocks")[1]
+
+    monkeypatch.setattr(norm_blocks, "search", counted)
+    error = planned(np.inf)
+    assert {4, 3, 2} <= set(searched)
+    assert planned(error * 1.001) == pytest.approx(error, rel=1e-6)
+    with pytest.raises(DataError, match="less error"):
+        planned(error * 0.6)
+    assert 4 in searched
+    assert 2 not in searched
 
 
 def test_blocks_are_refused_where_they_do_not_belong() -> None:

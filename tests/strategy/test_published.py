@@ -70,7 +70,7 @@ def test_tree_of_branching_below_two_is_refused():
 def test_closed_form_of_level_weights(noise):
     G = workload.prefix(16).gram()
     sizes = (16, 4, 1)
-    value, w = hierarchical.best_weights(G, sizes, noise)
+    value, w = hierarchical.weights_of_traces([hierarchical.block_trace(G, size) for size in sizes], sizes, noise)
     A = hierarchical.rows_of(hierarchical.regular(16, sizes), w.tolist(), noise)
     order = 2 if noise == "gaussian" else 1
     sensitivity = np.linalg.norm(A, ord=order, axis=0).max()

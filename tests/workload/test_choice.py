@@ -10,6 +10,7 @@ import pytest
 from helpers import engine_of, policy_of, tables_of, understood
 
 from dpsql.errors import SQLError
+from dpsql.workload.compile import choice
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.histograms import MAX_HISTOGRAM
@@ -145,3 +146,32 @@ def test_blocks_are_not_compiled_past_the_deadline(monkeypatch: pytest.MonkeyPat
     )
     with pytest.raises(SQLError, match=r"^the time limit ended when \d of 6 columns of results were done; allow more"):
         compile_any(queries, tables, Deadline(float(ticks)))
+
+
+PERSONS = policy_of(
+    '[tables.p]\nunit = "person"\nmax_rows_per_unit = 3\n[tables.p.columns]\n'
+    "a = { lower = 1, upper = 7000 }\nb = { lower = 1, upper = 600 }\nc = { lower = 1, upper = 9 }\n"
+)
+COUNTS = "SELECT {0}, COUNT(*) AS n, COUNT(DISTINCT person) AS m FROM p GROUP BY {0}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "large"),
+    [
+        (("a", "b"), True),
+        (("a, c", "a"), False),  # by a many small parts
+        (("b", "a // 100"), False),  # too few groups
+        (("a // 10", "a"), False),  # as many parts as decades
+    ],
+)
+def test_groupings_without_a_common_column_tell_that_one_matrix_is_too_large(
+    keys: tuple[str, ...], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE p (person INTEGER, a INTEGER, b INTEGER, c INTEGER)")
+    found = understood("; ".join(map(COUNTS.format, keys)), PERSONS, tables_of(PERSONS, engine_of(con)))
+    counted = [query for query in found.queries if query.table == "p"]
+    assert choice._is_surely_large(compile_structured(counted, found.tables)) == large
+    if large:
+        monkeypatch.setattr(choice, "compile_batch", lambda *_, **__: pytest.fail("cells are listed"))
+        assert isinstance(compile_any(found.queries, found.tables), Structured)

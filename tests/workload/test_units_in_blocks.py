@@ -18,9 +18,11 @@ from unit_worlds import Ask, World, asks, enumerated, least
 
 import dpsql
 from dpsql.errors import DataError, SQLError
+from dpsql.planning import plan
+from dpsql.planning.prepare import true_error
 from dpsql.policy import Policy
 from dpsql.strategy import StructuredStrategy, structured_strategy
-from dpsql.workload.compile import rows_apart, sensitivity
+from dpsql.workload.compile import choice, rows_apart, sensitivity
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.layout import Layout, common_multiplicity
 from dpsql.workload.compile.rows_apart import RowsApart
@@ -138,6 +140,37 @@ def test_blocks_are_not_taken_where_a_column_becomes_worse(tmp_path: Path) -> No
     with dpsql.connect(duck, policy=str(tmp_path / "p.toml"), ledger=str(tmp_path / "l")) as con:
         plan = con.plan("; ".join([f"SELECT {wanted}", *grouped]), epsilon=1.0)
     assert (np.array(plan.errors) <= 1.02 * np.array(plan.naive_errors)).all()
+
+
+@pytest.mark.parametrize("known", [1.01, 0.99])
+def test_one_matrix_is_searched_until_it_has_more_error_than_blocks(
+    known: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks come first where it takes long: the plan is the same, and no search goes on where blocks have less."""
+    (tmp_path / "p.toml").write_text(
+        POLICY.replace("unit = 2", "unit = 9")
+        .replace("upper = 12", "upper = 3")
+        .replace("[tables.v", "delta = 1e-9\n[tables.v", 1)
+    )
+    duck = duckdb.connect()
+    duck.execute("CREATE TABLE visits (patient INTEGER, month INTEGER, ward VARCHAR)")
+    sql = "SELECT month, ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY GROUPING SETS ((month), (ward))"
+    least, more = plan._known, list[bool]()
+    with dpsql.connect(duck, policy=str(tmp_path / "p.toml"), ledger=str(tmp_path / "l")) as con:
+        first = con.plan(sql, 1.0, 1e-9)
+        one = true_error(first.strategy, first.compiled)
+
+        def of_blocks(blocks: Any, compiled: Any, charge: Any) -> float:
+            assert isinstance(blocks.compiled, Structured)
+            more.append(least(blocks, compiled, charge) * compiled.units.common**2 > one)
+            return one * known / compiled.units.common**2
+
+        monkeypatch.setattr(choice, "WITH_UNITS", 0.0)
+        monkeypatch.setattr(plan, "_known", of_blocks)
+        again = con.plan(sql + " ", 1.0, 1e-9)
+    assert more == [True]
+    assert isinstance(first.compiled, Compiled)
+    assert isinstance(again.compiled, Compiled) == (known > 1)
 
 
 def one_group_too_few(patch: pytest.MonkeyPatch) -> None:

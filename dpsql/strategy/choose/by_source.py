@@ -63,21 +63,24 @@ _ROUNDED = 2**30  # of the largest entry, where integers say how far a unit move
 def strategy_by_source(task: Task) -> MatrixStrategy:
     """The strategy of least computed error by teams of sources, for the task's units, whose parts W reads one by one.
 
-    Raises DataError where a query reads two sources, and as selections of the teams do.
+    Raises DataError where a query reads two sources, as selections of the teams do, and above ``task.known``.
     """
-    pieces, error, lower = plan_by_source(task)
-    least, tried = lower if task.noise == "gaussian" else None, ((METHOD, error),)
-    return finish(task.W, METHOD, task.noise, pieces, error, task.tolerance, least, tried, task.time.deadline)
+    pieces, error, least = plan_by_source(task)
+    task.below(error)
+    tried = ((METHOD, error),)
+    found = finish(task.W, METHOD, task.noise, pieces, error, task.tolerance, None, tried, task.time.deadline)
+    task.below(found.expected)
+    return replace(found, lower_bound=least()) if task.noise == "gaussian" else found
 
 
-def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, float]:
-    """(pieces that together have sensitivity 1 to the task's units, error, lower bound, 0 for Laplace noise)."""
+def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, Callable[[], float]]:
+    """(pieces of sensitivity 1 to the task's units together, error, what gives a lower bound for Gaussian noise)."""
     W, noise, units = task.W, task.noise, task.W.units
     if units is None:
         raise InternalError("strategy: a workload without units has no sources to plan by")
     found: list[Piece] = []
     planned: set[int] = set()
-    error = lower = 0.0
+    error, kinds = 0.0, list[list[Team]]()
     for kind, parts in enumerate(units.units):
         mine = [Source(part, rows) for part in parts if (rows := rows_of(W, part)).size]
         planned.update(row for one in mine for row in one.rows.tolist())
@@ -104,10 +107,16 @@ def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, float]:
         for team, share in zip(teams, shares, strict=True):
             found.extend(scaled(team.pieces, float(share)))
         error += total
-        lower += team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
+        kinds.append(teams)
     if len(planned) < np.count_nonzero(np.diff(sparse.csr_array(W.span).indptr)):
         raise InternalError("strategy: a query of the batch reads no source of a unit")
-    return tuple(found), error, lower
+    return tuple(found), error, lambda: sum(map(_bound_of, kinds))
+
+
+def _bound_of(teams: Sequence[Team]) -> float:
+    """A lower bound of the teams of one kind of unit."""
+    lowers = [team.lower if team.later is None else team.later() for team in teams]
+    return team_bounds.together(lowers, [team.proof for team in teams])
 
 
 class _Planner(Sources):

@@ -116,21 +116,29 @@ class SameRows(Sources):
         best, (shares, total) = min(found, key=lambda one: one[1][1])
         if best is teams:
             return teams
-        lower = team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
+
+        def lower() -> float:
+            lowers = [team.lower for team in teams]
+            for number, one in enumerate(patterns):
+                if not teams[number].pieces and not lowers[number]:
+                    lowers[number] = self._least(self._moved_by(one, [mine[i] for i in one.parts]), one.some())
+            return team_bounds.together(lowers, [team.proof for team in teams])
+
         pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
-        whole = Team(tuple(pieces), total, lower, None)
+        whole = Team(tuple(pieces), total, 0.0, None)
         one = patterns[0]
         if len(patterns) == 1 and len(one.parts) == len(mine) and one.rows is not None and one.classes is None:
             held = [self._rows_apart(mine, one, team) for team in possible]
             whole = min([whole, *filter(None, held)], key=lambda team: team.error)
-        return [replace(whole, lower=lower)]
+        self.task.below(whole.error)
+        return [replace(whole, later=lower)]
 
     def _rows_apart(self, mine: Sequence[Source], patterns: Patterns, teams: Sequence[Team]) -> Team | None:
         """Teams, each of rows or of units, at the shares that are best for what a unit moves of both together.
 
         None where a team has both.
         """
-        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
+        V = self._moved_by(patterns, mine)
         N = V.changes - patterns.cells.shape[1]
         sides: tuple[list[Team], list[Team]] = ([], [])
         for team in teams:
@@ -167,9 +175,9 @@ class SameRows(Sources):
     def _patterned(self, patterns: Patterns, mine: Sequence[Source]) -> Team:
         """Counts over the same rows: by the list of what a unit adds to them, or by orbits of groups.
 
-        Without pieces, at an infinite error, where neither is possible.
+        Without pieces, at an infinite error and without a bound, where neither is possible.
         """
-        V = replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
+        V = self._moved_by(patterns, mine)
         if patterns.count <= MOST_LISTED:
             return self.listed(mine, replace(V, contributions=sparse.csr_array(patterns.listed()), _cache={}))
         kinds, found = kinds_of(patterns), None
@@ -200,25 +208,24 @@ class SameRows(Sources):
             own = replace(self.only(sources, single=True), contributions=columns, _cache={})
             pieces.append(self.placed(piece_of(own, cells, solved.metric, part), sources))
         settled = far <= 1.0 + self.task.tolerance
-        return Team(scaled(tuple(pieces), far**-0.5), solved.error * far, solved.lower, None, settled)
+        return Team(scaled(tuple(pieces), far**-0.5), solved.error * far, solved.lower, None, settled=settled)
 
     def _unlike(self, V: Workload, patterns: Patterns) -> Team:
         """Counts over the same rows whose groups are not alike: by a list of long unions.
 
         Beside the optimum over the list one that takes all groups as alike, of which less is known to be long. Without
-        pieces where there are rows, or many groups.
+        pieces where there are rows, and without a bound, too, where groups are many.
         """
-        least = Team((), np.inf, self._least(V, patterns.some()), None)
         if V.changes > _LISTED_UNIONS or patterns.classes is not None:
-            return least
+            return Team((), np.inf, 0.0, None)
 
         def far(moved: Floats) -> float:
             return np.inf if patterns.rows is not None else float(reach_of_units(patterns, moved.T @ moved)[-1])
 
         found = self._listed_sums(V, partial(longest_unions, kinds=sources_of(patterns), told=False), far)
-        lower = max([least.lower, *(team.lower for team in found)])
+        lower = max([self._least(V, patterns.some()), *(team.lower for team in found)])
         if patterns.rows is not None or not found:
-            return replace(least, lower=lower)
+            return Team((), np.inf, lower, None)
         best = min(found, key=lambda team: team.error)
         if len(best.pieces) == 1 and best.pieces[0].columns.shape[0] == V.changes:
             piece = best.pieces[0]
@@ -234,6 +241,10 @@ class SameRows(Sources):
                 team = self.within((other,), other.trace(root), V, far)
                 best = min([best, *filter(None, [team])], key=lambda team: team.error)
         return replace(best, lower=lower)
+
+    def _moved_by(self, patterns: Patterns, mine: Sequence[Source]) -> Workload:
+        """The queries on these sources, and the columns of the patterns as what a unit changes."""
+        return replace(self.only(mine, single=True), contributions=sparse.csr_array(patterns.columns), _cache={})
 
     def tied_pure(self, mine: Sequence[Source], tied: Tied) -> Team | None:
         """Rows and the units that they count, each group by itself; None where groups are not alike."""

@@ -17,6 +17,7 @@ from dpsql.strategy.choose.class_queries import moved_by
 from dpsql.strategy.choose.task import Task
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.core.reduce import reduced_basis
 from dpsql.workload.families.contributions import Contributions, Part
 from dpsql.workload.families.matrix import Workload
 
@@ -39,13 +40,15 @@ class Source:
 class Team:
     """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof.
 
-    ``settled``: nothing else that is tried has less error.
+    ``settled``: nothing else that is tried has less error. ``later``: gives the bound in place of ``lower``, where it
+    takes long and another plan may win.
     """
 
     pieces: tuple[Piece, ...]
     error: float
     lower: float
     proof: Proof | None
+    later: Callable[[], float] | None = None
     settled: bool = False
 
 
@@ -74,6 +77,7 @@ class Sources:
         if task.W.units is None:
             raise InternalError("strategy: a workload without units has no sources to plan by")
         self.task, self.W, self.common = task, task.W, task.W.units.common
+        self._listed: dict[tuple[Source, ...], Team] = {}
 
     def task_of(self, V: Workload, noise: str = "gaussian", *, turned: bool = False) -> Task:
         """The task of another workload within the same limits."""
@@ -95,13 +99,17 @@ class Sources:
         return Workload(span, inner, columns * (common // self.common), groups, self.W.name)
 
     def listed(self, mine: Sequence[Source], V: Workload | None = None) -> Team:
-        """All that a unit can change of these sources, one by one; or what it changes of ``V``."""
-        V = V or self.only(mine)
+        """All that a unit can change of these sources, one by one, planned once; or what it changes of ``V``."""
+        if V is None:
+            if tuple(mine) not in self._listed:
+                self._listed[tuple(mine)] = self.listed(mine, self.only(mine))
+            return self._listed[tuple(mine)]
         task = self.task_of(V)
         optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
         few = sum(block.count * block.rank for block in task.blocks()) <= team_bounds.LARGEST
-        proof = team_bounds.of_list(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
+        basis = (reduced_basis(V) or choose_basis(V.span, V.inner)) if few else None
+        proof = None if basis is None else team_bounds.of_list(basis, V, places, lam / float(lam.sum()))
         return Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
     def placed(self, piece: Piece, mine: Sequence[Source]) -> Piece:

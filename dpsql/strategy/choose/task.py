@@ -118,6 +118,11 @@ class Task:
             return self.finish + asked_seconds(self.blocks(), self.W)
         return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
 
+    def below(self, error: float) -> None:
+        """DataError for an ``error`` above what is known."""
+        if error > self.known:
+            raise DataError("strategy: another plan of the batch is known to have less error")
+
     def blocks(self) -> tuple[Block, ...]:
         if self._blocks is None:
             self._blocks = reduce_workload(self.W, self.time.deadline, self.time.last)
@@ -213,9 +218,25 @@ class Task:
         if name in PUBLISHED:
             terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
             return normalise(_published(name, self.W, terms), self.noise)
+        if name == NORM_BLOCKS and len(self.blocks()) > 1:
+            return self._each_in_blocks()
         pieces = tuple(spread(self._piece(name, b), b.copies) for b in self.blocks())
         check_entries(pieces)
         return normalise(pieces, self.noise)
+
+    def _each_in_blocks(self) -> tuple[tuple[Piece, ...], float]:
+        """Problems in turn, those of the largest errors first; DataError once they cannot come below ``known``."""
+        blocks = self.blocks()
+        least = [0.0 if b.solo else b.count * norm_blocks.least_of(b.gram, b.columns.toarray()) for b in blocks]
+        found: dict[int, tuple[tuple[Piece, ...], float]] = {}
+        for i in sorted(range(len(blocks)), key=lambda i: -least[i]):
+            piece = spread(self._piece(NORM_BLOCKS, blocks[i]), blocks[i].copies)
+            check_entries((piece,))
+            found[i] = normalise((piece,), self.noise)
+            self.below(sum(found[k][1] if k in found else least[k] for k in range(len(blocks))))
+        return tuple(piece for i in range(len(blocks)) for piece in found[i][0]), sum(
+            each[1] for each in found.values()
+        )
 
     def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
         """The best simple strategy of one part, with its share of the work."""
@@ -279,7 +300,8 @@ class Task:
         else:
             objective = p_identity.Objective(G, None, tuple(f.shape[1] for f in self.W.factors))
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
-        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
+        known = self.known / block.count
+        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()), known)
         # Cells hold the queries as they are.
         found = distinct_cells(self.W) if block.count == 1 and len(self.blocks()) == 1 else None
         placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
@@ -326,6 +348,7 @@ class Task:
     def _in_blocks(self, block: Block, known: float) -> Piece:
         """Rows as they are or lifted, in one block or in blocks joined two by two, and turned."""
         v, work = block.rank, self.work / len(self.blocks())
+        self.below(norm_blocks.least_in_blocks(block.gram, _dense(block)) * block.count)
         rows = sparse.csr_array(sparse.vstack([block.basis, _ones_over(block.basis)], format="csr"))
         moved = self.W.moved(rows)
         columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
@@ -425,16 +448,21 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
 
 
 def _in_turn(task: Task) -> tuple[str, ...]:
-    """The catalogue; over very many cells, which pure noise hardly ever measures one by one, these come last.
+    """The catalogue, for pure noise with what takes no search and parts first; then others end where they cannot win.
 
-    Not where time is limited: they are what takes no search.
+    Over very many cells, which pure noise hardly ever measures one by one, these come last. Not where time is limited:
+    they are what takes no search.
     """
-    if task.noise == "gaussian" or task.deadline < np.inf or not (task.very_wide or task.cells > _CELLS_ASKED):
+    if task.noise == "gaussian":
         return CATALOGUE
-    return (*(name for name in CATALOGUE if name != "identity"), "identity")
+    first: tuple[str, ...] = ("optimal", "identity", "workload", "union-of-parts")
+    last: tuple[str, ...] = ()
+    if not task.deadline < np.inf and (task.very_wide or task.cells > _CELLS_ASKED):
+        first, last = ("optimal", "workload", "union-of-parts"), ("identity",)
+    return (*first, *(name for name in CATALOGUE if name not in (*first, *last)), *last)
 
 
-def _dense(piece: Piece) -> Floats:
+def _dense(piece: Piece | Block) -> Floats:
     """What each change of a unit moves of its rows."""
     return np.asarray(piece.columns.toarray(), dtype=np.float64)
 

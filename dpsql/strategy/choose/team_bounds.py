@@ -30,6 +30,7 @@ from dpsql.workload.families.matrix import Workload
 LARGEST = 2500
 """Order of the largest matrix whose eigenvalues are worked out for a bound."""
 
+_FEW = 0.05  # entries other than 0 from which on dense products are as quick
 _MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
 
 
@@ -133,6 +134,9 @@ def squared_root_trace(M: Floats) -> float:
 
 def of_list(basis: Basis, V: Workload, places: Ints, lam: Floats) -> Proof:
     """M_i and m_i for weights ``lam`` of the columns ``places``."""
-    moved = sparse.csc_array(V.moved(basis.rows))[:, places].toarray()
-    U = cholesky(basis.gram(V.inner)) @ moved.astype(np.float64)
-    return Proof((U * lam) @ U.T, U @ lam)
+    moved, factor = sparse.csc_array(V.moved(basis.rows), dtype=np.float64)[:, places], cholesky(basis.gram(V.inner))
+    if moved.nnz > _FEW * moved.shape[0] * moved.shape[1]:
+        U = factor @ moved.toarray()
+        return Proof((U * lam) @ U.T, U @ lam)
+    second = (moved @ sparse.diags_array(lam) @ moved.T).toarray()
+    return Proof(factor @ second @ factor.T, np.asarray(factor @ (moved @ lam)))

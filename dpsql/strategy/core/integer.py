@@ -27,6 +27,7 @@ from dpsql.workload.families.matrix import Workload
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
 _SUM_BITS = 2  # more where bounds of long sums add up what rounding does to each of them
+_FAR = 1.5  # error over what was planned that no rounding of nearly the same trace makes
 _DENSE_CAP = 2**23
 _COPIED_CAP = 2**25
 _DEPENDENT_CAP = 6000
@@ -247,8 +248,9 @@ def finish(
 ) -> MatrixStrategy:
     """Round ``pieces``, each of real sensitivity 1, to integers whose error is at most (1 + tolerance/10) target.
 
-    No record may move two pieces: sensitivities are then the largest of the pieces', not their sum; where ``W.units``
-    may, the sensitivity is that of all pieces together. Raises
+    Or to integers from which more precise ones gain no more than that. No record may move two pieces: sensitivities
+    are then the largest of the pieces', not their sum; where ``W.units`` may, the sensitivity is that of all pieces
+    together. Raises
     InternalError where one does, and where 52 bits do not suffice (rank would be lost). Past ``deadline`` (monotonic
     seconds) the first rounding that keeps the rank is taken, with its own error. Cost a round: one
     triangular inverse and one p x v x N product a piece.
@@ -286,16 +288,22 @@ def finish(
             if noise == "gaussian":
                 l1 = isqrt(whole[0].shape[0] * l2) + 1
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
-        error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
-        if best is None or error < best[0]:
+        trace = sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
+        error = sensitivity**2 * trace
+        before = np.inf if best is None else best[0]
+        if best is None or error < before:
             best = (error, mixings, l1, l2)
-        if error <= (1.0 + tolerance / 10.0) * target or (np.isfinite(best[0]) and monotonic() > deadline):
+        # As where the sensitivity is a bound that lies far above what was planned for, which no rounding does.
+        bounded = error > _FAR * target and trace * (2.0 ** (bits + extra) / divisor) ** 2 <= (1.0 + tolerance) * target
+        settled = bounded or (np.isfinite(error) and before <= (1.0 + tolerance / 10.0) * error)
+        late = np.isfinite(best[0]) and monotonic() > deadline
+        if error <= (1.0 + tolerance / 10.0) * target or settled or late:
             break
     if best is None or not np.isfinite(best[0]):
         raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
     error, mixings, l1, l2 = best
     # Rows that blocks were reduced to are independent: that need not be found out again.
-    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
+    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces) or _share_no_cell(pieces)
     known: dict[str, object] = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
     if len(pieces) == 1 and pieces[0].placed is not None:
         known["placed"] = pieces[0].placed[0], pieces[0].coords, W.span, pieces[0].placed[1]
@@ -337,6 +345,12 @@ def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
     mixed[moved.indptr[1:-1][(moved.indptr[1:-1] > 0) & (moved.indptr[1:-1] < moved.nnz)] - 1] = False
     if mixed.any():
         raise InternalError("strategy: one record moves measurements that were planned apart")
+
+
+def _share_no_cell(pieces: tuple[Piece, ...]) -> bool:
+    """Whether no two pieces have rows over a common column, so that the rows of all are independent if each's are."""
+    reached = [np.unique(p.rows.indices) for p in pieces]
+    return int(np.unique(np.concatenate(reached)).size) == sum(each.size for each in reached)
 
 
 def _assemble(mixings: list[Ints], copies: list[int]) -> Matrix:

@@ -15,14 +15,15 @@ import numpy as np
 import scipy
 from scipy import linalg, sparse
 
-from dpsql.arrays import Csr, Floats
+from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.strategy.core.axes import group_rows
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.integer import Piece, check_entries
-from dpsql.strategy.core.reduce import merge_cells
+from dpsql.strategy.core.reduce import merge_cells, reduced_basis
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
 
@@ -91,9 +92,7 @@ def joined_piece(
     check_entries(pieces, joined=True)
     roots = [np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces]
     roots = [np.asarray(np.kron(np.eye(p.copies), root)) for p, root in zip(pieces, roots, strict=True)]
-    frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
-    coords = dense(frame.coords)
-    held = coordinates(W.span, frame.rows)
+    basis, coords, held = _placed(W, rows)
     diagonal = W.inner.diagonal()
     if diagonal is not None:
         weighted = (held.T * diagonal) if not is_sparse(held) else held.T @ sparse.diags_array(diagonal)
@@ -116,8 +115,22 @@ def joined_piece(
             at += root.shape[1]
         share = _refine(share, metrics, gram, squares)
     joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
-    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks, placed=(frame.rows, held))
+    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks, placed=(basis, held))
     return piece, piece.trace(piece.root)
+
+
+def _placed(W: Workload, rows: Csr) -> tuple[Csr, Floats, Matrix]:
+    """(A basis of ``rows``, their coordinates in it, those of the queries of W): that of W where rows are queries."""
+    known, q = reduced_basis(W), W.span.shape[0]
+    if known is not None:
+        label = distinct_columns(sparse.csr_array(sparse.vstack([W.span, rows], format="csr").T)).label
+        query = np.full(int(label.max(initial=0)) + 1, -1)
+        query[label[:q]] = np.arange(q)
+        if (label[q:] >= 0).all() and (query[label[q:]] >= 0).all():
+            coords = dense(known.coords)
+            return known.rows, coords[query[label[q:]]], coords
+    frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
+    return frame.rows, dense(frame.coords), coordinates(W.span, frame.rows)
 
 
 def total_of(W: Workload) -> Workload:

@@ -19,7 +19,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
-from dpsql.linalg.basis import choose_basis
+from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.copies import Copies, alike
@@ -91,6 +91,14 @@ def reduce_workload(W: Workload, deadline: float = np.inf, last: float = np.inf)
     if "blocks" not in W._cache:
         W._cache["blocks"] = _reduce(W, deadline, last)
     return W._cache["blocks"]  # type: ignore[no-any-return]
+
+
+def reduced_basis(W: Workload) -> Basis | None:
+    """The basis that W was reduced to, where that was done and W is one problem."""
+    blocks, diagonal = W._cache.get("blocks", ()), W.inner.diagonal()
+    if len(blocks) != 1 or blocks[0].coords is None or diagonal is None or not (diagonal > 0).all():
+        return None
+    return Basis(blocks[0].basis, blocks[0].coords)
 
 
 def distinct_cells(W: Workload) -> Distinct:

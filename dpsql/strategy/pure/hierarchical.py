@@ -16,6 +16,7 @@ and only T_l, the sum of the diagonal block sums of G over s_l, is needed: O(N^2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -76,21 +77,16 @@ def rows_of(partitions: Sequence[Ints], weights: Sequence[float], noise: str) ->
 
 def block_trace(G: Floats, size: int) -> float:
     """tr(G P), P the projection on vectors constant on blocks of ``size`` consecutive cells. Cost O(N^2)."""
-    cuts = np.arange(0, G.shape[0], size)
-    return float(np.trace(np.add.reduceat(np.add.reduceat(G, cuts, 0), cuts, 1)) / size)
-
-
-def best_weights(G: Floats, sizes: Sequence[int], noise: str) -> tuple[float, Floats]:
-    """(error at sensitivity 1, level weights) of a regular tree with the given block sizes, largest first.
-
-    The error is that of the padded tree, at least that of the tree itself. Convex in w^2 for L2; for L1 not,
-    and found from equal weights.
-    """
-    return weights_of_traces([block_trace(G, size) for size in sizes], sizes, noise)
+    place = np.arange(G.shape[0])
+    return float(np.add.reduceat(G, place[::size], 0)[place // size, place].sum() / size)
 
 
 def weights_of_traces(traces: Sequence[float], sizes: Sequence[int], noise: str) -> tuple[float, Floats]:
-    """``best_weights`` of a workload that is known by T_l = tr(G P_l) alone."""
+    """(error at sensitivity 1, level weights) of a regular tree with the given block sizes, largest first.
+
+    ``traces``: T_l = tr(G P_l) of each level (``block_trace``). The error is that of the padded tree, at least that of
+    the tree itself. Convex in w^2 for L2; for L1 not, and found from equal weights.
+    """
     g = np.maximum(np.diff([0.0, *traces]), 0.0)
     s = np.asarray(sizes, dtype=np.float64)
     start = np.zeros(len(sizes))
@@ -124,6 +120,7 @@ def best_tree(G: Floats, noise: str) -> tuple[tuple[Ints, ...], Floats]:
     """(partitions, level weights): the branching and the weights of least error among regular trees."""
     n = G.shape[0]
     best: tuple[float, list[int], Floats] | None = None
+    trace = cache(partial(block_trace, G))  # branchings share sizes of blocks
     for b in (*_BRANCHINGS, n):
         if b > max(n, 2):
             continue
@@ -131,7 +128,7 @@ def best_tree(G: Floats, noise: str) -> tuple[tuple[Ints, ...], Floats]:
         while sizes[-1] < n:
             sizes.append(sizes[-1] * b)
         sizes.reverse()
-        error, w = best_weights(G, sizes, noise)
+        error, w = weights_of_traces([trace(size) for size in sizes], sizes, noise)
         if best is None or error < best[0] * (1.0 - 1e-9):
             best = (error, sizes, w)
     assert best is not None  # noqa: S101 - branching 2 is always tried

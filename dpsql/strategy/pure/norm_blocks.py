@@ -109,6 +109,12 @@ def too_large(block: Block, known: float) -> bool:
     return least * factor(block.rank) / block.rank > known
 
 
+def least_in_blocks(gram: Floats, Y: Floats) -> float:
+    """A lower bound on what ``search`` finds; 0 where that takes longer to know than a short search."""
+    v = Y.shape[0]
+    return least_of(gram, Y) * factor(v) / v if v > _JOINED else 0.0
+
+
 def search(
     gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, work: float, known: float = np.inf
 ) -> Draft:

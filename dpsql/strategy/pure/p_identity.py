@@ -120,6 +120,7 @@ def _tridiagonal(first: Floats, last: Floats, s: Floats) -> Times:
 
 _SEED = 20_180
 _MOST_ROWS = 128
+_HOPEFUL = 2.0  # no start gains so large a factor after its share of the steps
 
 
 class Objective:
@@ -221,13 +222,16 @@ def weighted_tree(G: Floats) -> Floats:
     return np.asarray(sums[order] + 0.01 * noise)
 
 
-def search(objective: Objective, G: Floats, deadline: float, work: float) -> tuple[float, Floats]:
+def search(
+    objective: Objective, G: Floats, deadline: float, work: float, known: float = np.inf
+) -> tuple[float, Floats]:
     """(error at sensitivity 1, Theta): the best of a race of starts.
 
     The number of steps follows from ``work`` (multiplications), not from a clock, so a plan is the same on
     every machine; ``deadline`` (monotonic seconds) is for those who set one. ``G`` (N x N) is the Gram matrix. The
     weighted tree, and where work suffices starts of both kinds and two numbers of rows, share half of the
-    work; the best of them takes the rest. Of ranges over many cells it is the best of the hats, with less of it.
+    work; the best of them takes the rest. Of ranges over many cells it is the best of the hats, with less of it. The
+    search ends after a start that is far above the error ``known``.
     """
     if objective.ranges:
         return _from_hats(objective, deadline, work)
@@ -249,6 +253,8 @@ def search(objective: Objective, G: Floats, deadline: float, work: float) -> tup
         value, Theta = optimise(objective, first, deadline, limit)
         if value < best[0]:
             best = (value, Theta)
+        if min(value, best[0]) * objective.unit > _HOPEFUL * known:
+            return best[0] * objective.unit, best[1]
     if best[1].shape[0]:
         limit = int(np.clip(0.5 * work / _step(objective, best[1].shape[0]), 20, 2000))
         value, Theta = optimise(objective, best[1], deadline, limit)

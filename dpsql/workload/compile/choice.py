@@ -8,6 +8,7 @@ depends on public sizes alone. Where one matrix takes seconds blocks may do as w
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import inf, prod
@@ -32,6 +33,8 @@ WORK = 2.5e10
 LONG, NESTED = 4e9, 1e9
 """rank^2 x cells from which blocks are tried before one matrix: what takes several seconds, or a second or two where
 groupings nest, as blocks of these take next to nothing."""
+WITH_UNITS = 1e8
+"""The same for counts of units, whose sources take longer."""
 LONG_AXIS = 2_048
 """Regions of a column from which blocks need every one of them to be a group, or groupings that nest."""
 MOST_BESIDE = 500
@@ -39,6 +42,8 @@ MOST_BESIDE = 500
 MOST_RANK = 6_000
 MOST_KINDS = 64
 """Parts of different sizes up to which one matrix is planned part by part."""
+MANY = 2**18
+"""Combinations of regions from which a batch that counts units is first seen as blocks."""
 WIDE = 2**18
 """Combinations of regions of one condition above which one matrix is tried before blocks."""
 
@@ -105,8 +110,16 @@ def compile_any(
 def _with_units(
     queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables, deadline: Deadline
 ) -> Compiled | Structured:
-    """A batch with counts of units, which one matrix knows to be of the very rows that others count, if they are."""
+    """A batch with counts of units, which one matrix knows to be of the very rows that others count, if they are.
+
+    Of very many combinations of regions blocks come first, which may tell that one matrix is too large.
+    """
     refused = ""
+    if max(map(prod, cut.sizes), default=0) > MANY:
+        with contextlib.suppress(SQLError):
+            blocks = compile_structured(queries, tables, cut)
+            if _is_surely_large(blocks):
+                return blocks
     try:
         joint = compile_batch(queries, tables, deadline=deadline)
         if not _is_large_in_parts(joint):
@@ -123,6 +136,11 @@ def _with_units(
         if refused:
             raise _neither(refused, str(error)) from None
     return joint
+
+
+def takes_long(joint: Compiled) -> bool:
+    """Whether one matrix that counts units is planned after blocks, which end its search where it cannot win."""
+    return _work_in_parts(joint) > WITH_UNITS
 
 
 def blocks_beside(
@@ -222,6 +240,24 @@ def _work_in_parts(batch: Compiled, rank: int | None = None) -> float:
     if kinds.shape[1] > MOST_KINDS:
         return inf
     return sum(_work(rank, cells) for rank, cells in kinds.T.tolist())
+
+
+def _is_surely_large(batch: Structured) -> bool:
+    """Whether one matrix would be, by two groupings of a table without a column in common.
+
+    Every group of one meets every group of the other, so that all of both are one part.
+    """
+    rows: dict[tuple[int, tuple[int, ...]], int] = {}
+    for block in batch.blocks:
+        if all(len(f.axes) == 1 and is_nearly_marginal(f.matrix) for f in block.factors):
+            key = block.table, block.axes
+            rows[key] = max(rows.get(key, 0), block.stop - block.start)
+    for (table, one), (other_table, other) in combinations(rows, 2):
+        if table == other_table and not set(one) & set(other):
+            cells = prod(batch.sizes[table][axis] for axis in (*one, *other))
+            if _is_large(min(rows[table, one] + rows[table, other], cells), cells):
+                return True
+    return False
 
 
 def _rank(batch: Structured) -> int:
