@@ -13,7 +13,7 @@ from dpsql.linalg import exact as whole_numbers
 from dpsql.linalg.exact import products
 from dpsql.workload.compile import unlisted
 from dpsql.workload.compile.sensitivity import sensitivity_over
-from dpsql.workload.families import contributions
+from dpsql.workload.families import contributions, reach
 from dpsql.workload.families.contributions import Contributions, Part
 
 
@@ -68,7 +68,7 @@ def test_the_bound_is_never_below(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     exact = [sensitivity_over(noise, mixing, basis, units) for noise in ("laplace", "gaussian")]
     monkeypatch.setattr(contributions, "MOST_LISTED", 0)
     found = [sensitivity_over(noise, mixing, basis, units) for noise in ("laplace", "gaussian")]
-    monkeypatch.setattr(unlisted, "_PRODUCTS", 0)
+    monkeypatch.setattr(unlisted, "PRODUCTS", 0)
     loose = [sensitivity_over(noise, mixing, basis, units) for noise in ("laplace", "gaussian")]
     assert exact == true
     assert loose[1] >= found[1] >= true[1]
@@ -128,7 +128,7 @@ def test_reach_is_never_below_the_longest_sum(seed: int) -> None:
                 c = np.zeros(8, dtype=int)
                 c[[*first, *second]] = 1
                 longest = max(longest, int(c @ K @ c))
-        for bound in (unlisted.reach, unlisted.reach_by_kinds):
+        for bound in (reach.reach, reach.reach_by_kinds):
             found = int(bound(K, [(label, most[0]), (np.arange(3), most[1])]))
             assert found >= longest
             assert kind == "any" or found == longest
@@ -153,7 +153,7 @@ def fuzzed_kinds(seed: int) -> tuple[int, int]:
     K = (B.T @ B).astype(object if scale > 1 else np.int64) * scale**2
     sums = [list(itertools.chain(*one)) for one in itertools.product(*choices)]
     longest = max(sum(K[i, j] for i in c for j in c) for c in sums)
-    return int(longest), int(unlisted.reach_by_kinds(K, parts))
+    return int(longest), int(reach.reach_by_kinds(K, parts))
 
 
 def test_the_bound_by_kinds_is_never_below() -> None:
@@ -189,8 +189,8 @@ def fuzzed_few(seed: int) -> tuple[int, int, bool]:
     longest = max(int(((B @ sum(moves)) ** 2).sum()) for moves in itertools.product(*choices))
     scale = 10**6 if seed % 5 == 0 else 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unlisted, "_ALL_PRODUCTS", 0)
-        patch.setattr(unlisted, "_PRODUCTS", 0)
+        patch.setattr(unlisted, "ALL_PRODUCTS", 0)
+        patch.setattr(unlisted, "PRODUCTS", 0)
         patch.setattr(whole_numbers, "SPARSE_COST", 0)
         found = unlisted.bounded_norm(2, np.eye(n, dtype=np.int64), sparse.csr_array(B * scale), parts)
     return longest * scale**2, found, apart

@@ -28,7 +28,7 @@ from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.scan import Select
 from dpsql.workload.expr.values import Compared, Window, bare, whole
-from dpsql.workload.families import contributions, patterns
+from dpsql.workload.families import contributions, patterns, reach
 
 NOISES = ("gaussian", "laplace")
 NOTHING = "no number of the batch depends on the data"
@@ -471,15 +471,15 @@ def inside_zero(patch: pytest.MonkeyPatch) -> None:
 
 def sum_too_short(patch: pytest.MonkeyPatch) -> None:
     """What bounds many groups together leaves one of them out."""
-    by_kinds, nested = unlisted.reach_by_kinds, unlisted.largest_sums
+    by_kinds, nested = reach.reach_by_kinds, unlisted.largest_sums
     patch.setattr(
-        unlisted, "reach_by_kinds", lambda K, parts: by_kinds(K, [(label, max(1, most - 1)) for label, most in parts])
+        reach, "reach_by_kinds", lambda K, parts: by_kinds(K, [(label, max(1, most - 1)) for label, most in parts])
     )
     patch.setattr(unlisted, "largest_sums", lambda rows, most: nested(rows, max(1, most - 1)))
 
 
 def caps_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_sql, "_capped", lambda rows, names, first, cap: rows)
+    patch.setattr(from_sql, "_capped", lambda rows, *given: rows)
 
 
 def one_group_too_many(patch: pytest.MonkeyPatch) -> None:

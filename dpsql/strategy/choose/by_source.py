@@ -46,9 +46,10 @@ from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.alike_cells import longest_sums
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
-from dpsql.workload.compile.unlisted import bounded_norm, longest_by_products, longest_sum
+from dpsql.workload.compile.unlisted import bounded_norm
 from dpsql.workload.families.contributions import MOST_LISTED, Part
 from dpsql.workload.families.matrix import Workload
+from dpsql.workload.families.reach import longest_by_products, longest_sum
 
 METHOD = "by-source"
 

@@ -23,12 +23,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from math import inf, prod
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
+from dpsql.arrays import Array, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs, product_chunks, products, products_above, sparse_products
 from dpsql.linalg.norms import column_norms, each_norm, squared_sum
@@ -38,12 +37,9 @@ from dpsql.workload.families.apart import reach_apart, reach_of_units
 from dpsql.workload.families.contributions import Part, Tied
 from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.patterns import Patterns
+from dpsql.workload.families.reach import ALL_PRODUCTS, KINDS, MEETINGS, PRODUCTS, of_classes, reach_tied, reached
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
-_KINDS = 4  # lengths of columns of one source that are told apart
-_ALL_PRODUCTS = 1_500  # columns of all sources between which all products are formed
-_PRODUCTS = 4_000  # columns between which all products are formed
-_MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
 _TRIED = 8  # rows of which it is looked how far they reach
 
@@ -93,7 +89,7 @@ def bounded_norm(
     wide = max(single, key=lambda source: source.norms.size, default=None)
     narrow = [source for source in held if source is not wide]
     kinds = [kind for source in narrow for kind in source.kinds()]
-    few = sum(source.norms.size for source in narrow) <= _PRODUCTS
+    few = sum(source.norms.size for source in narrow) <= PRODUCTS
     if not few or prod(kind.limit + 1 for kind in kinds) > _SIZES:
         return triangle
     sizes = np.stack(np.meshgrid(*(np.arange(kind.limit + 1) for kind in kinds), indexing="ij")).reshape(len(kinds), -1)
@@ -140,7 +136,7 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
         norms.append(bounded_norm(2, mixing, basis, rest))
     for i, mine in enumerate(columns):
         for other in columns[:i]:
-            few = mine.shape[1] + other.shape[1] <= _PRODUCTS
+            few = mine.shape[1] + other.shape[1] <= PRODUCTS
             met = products(mixing, mine, other) if few else sparse_products(mixing, mine, other)
             if met is None or max_abs(met) > 0:
                 return squared_sum(norms)
@@ -171,122 +167,10 @@ def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | No
     return found << bits
 
 
-def _reached(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
-    """The better of both bounds on the longest sum."""
-    plain, kinds = reach(products, parts), reach_by_kinds(products, parts)
-    return plain if kinds is None else min(plain, kinds)
-
-
-def reach(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
-    """Never below the largest c^T K c, for K = ``products`` (N x N) and c with at most one column of each of ``most``
-    classes, for every (labels of its columns, most) of ``parts``, which follow each other.
-
-    c^T K c adds up, over the columns i of c, what the K_ij of its columns j come to: a row adds at most its own entry
-    and the largest of as many other classes, and c at most the largest such rows.
-    """
-    diagonal = np.diag(products).copy()
-    row = diagonal.copy()
-    start = 0
-    for label, most in parts:
-        own = np.arange(start, start + label.size)
-        best = _of_classes(products[:, own], label)
-        best[own, np.unique(label, return_inverse=True)[1]] = 0
-        best = np.maximum(best, 0)
-        some = np.sort(best, axis=1)[:, ::-1]
-        row += some[:, :most].sum(axis=1)
-        row[own] -= some[own, most - 1] if some.shape[1] >= most else 0
-        start += label.size
-    start, total = 0, 0
-    for label, most in parts:
-        held = np.maximum(_of_classes(row[None, start : start + label.size], label)[0], 0)
-        total += np.sort(held)[::-1][:most].sum()
-        start += label.size
-    return total
-
-
-def reach_by_kinds(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
-    """``reach`` at each number of columns of each kind, which tells columns of one part apart by their length.
-
-    A row then adds its own entry and of each kind the largest of as many other classes as there are. None for many.
-    """
-    kinds: list[tuple[Ints, Ints, int, int]] = []
-    start = 0
-    for number, (label, most) in enumerate(parts):
-        own = np.arange(start, start + label.size)
-        told = _lengths(np.diag(products)[own])
-        for one in np.unique(told) if told.max(initial=0) < _KINDS else []:
-            kinds.append((own[told == one], label[told == one], most, number))
-        if told.max(initial=0) >= _KINDS:
-            kinds.append((own, label, most, number))
-        start += label.size
-    limits = [min(most, np.unique(label).size) for _, label, most, _ in kinds]
-    if prod(limit + 1 for limit in limits) * start > _MEETINGS:
-        return None
-    sizes = np.stack(np.meshgrid(*(np.arange(k + 1) for k in limits), indexing="ij")).reshape(len(kinds), -1)
-    for number, (_, most) in enumerate(parts):
-        mine = [k for k, kind in enumerate(kinds) if kind[3] == number]
-        sizes = sizes[:, sizes[mine].sum(axis=0) <= most]
-    labels = np.concatenate([label for label, _ in parts])
-    of_part = np.repeat(np.arange(len(parts)), [label.size for label, _ in parts])
-    best = []
-    for own, label, _, number in kinds:
-        value = _of_classes(products[:, own], label)
-        # The class of the row itself comes last: it is taken only where no c has so many others.
-        same = (labels[:, None] == np.unique(label)[None, :]) & (of_part == number)[:, None]
-        value = np.where(same, value.min(axis=1, keepdims=True), value)
-        ranked = np.sort(value, axis=1)[:, ::-1].cumsum(axis=1)
-        best.append(np.concatenate([ranked[:, :1] * 0, ranked], axis=1))
-    total = sizes[0] * (products[0, 0] * 0)
-    for k, (own, label, _, _) in enumerate(kinds):
-        row = np.diag(products)[own][:, None] + sum(
-            best[j][own][:, np.maximum(sizes[j] - (j == k), 0)] for j in range(len(kinds))
-        )
-        ranked = np.sort(_of_classes(row.T, label), axis=1)[:, ::-1].cumsum(axis=1)
-        padded = np.concatenate([ranked[:, :1] * 0, ranked], axis=1)
-        total = total + padded[np.arange(sizes.shape[1]), sizes[k]]
-    return total.max()
-
-
-def reach_tied(products: Array, tied: Tied) -> Any:
-    """Never below the largest c^T K c over the sums c of ``tied``, for K = ``products`` (2c x 2c) over its columns.
-
-    At each number s of classes, and for each corner of which the other rows are or none: a class adds at most its best
-    row of K, that is its own entry, the s - 1 largest of other classes and twice the others' product. The class that
-    has the others is one of the s. Exact where classes are alike. None for many.
-    """
-    label, most, c = tied.label, tied.most, tied.label.size
-    inside, free = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
-    if inside.size * c * tied.limit > _MEETINGS:
-        return None
-    alone, cross = np.diag(products)[c:], products[np.ix_(inside, c + np.arange(c))]
-    own = np.unique(label[inside], return_inverse=True)[1]
-    together = products[np.ix_(inside, inside)]
-    best = _of_classes(together, own)
-    best = np.where(own[:, None] == np.arange(best.shape[1])[None, :], best.min(axis=1, keepdims=True), best)
-    others = np.sort(best, axis=1)[:, ::-1].cumsum(axis=1)
-    total = max(most**2 * alone.max(), 0)
-    for s in range(1, tied.limit + 1):
-        row = np.diag(together) + (others[:, s - 2] if s > 1 else 0)
-        total = max(total, np.sort(_of_classes(row[None, :], own)[0])[::-1][:s].sum())
-        left = most - s
-        if not left:
-            continue
-        beside = row[:, None] + 2 * left * cross
-        by_class = _of_classes(beside.T, own)
-        if free.size:
-            ranked = np.sort(by_class[free], axis=1)[:, ::-1][:, :s].sum(axis=1)
-            total = max(total, (ranked + left**2 * alone[free]).max())
-        mine = by_class[inside]
-        mine[np.arange(inside.size), own] = mine.min(axis=1)
-        ranked = np.sort(mine, axis=1)[:, ::-1][:, : s - 1].sum(axis=1)
-        total = max(total, (beside[np.arange(inside.size), inside] + ranked + left**2 * alone[inside]).max())
-    return total
-
-
 def _tied(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
     """``reach_tied`` in integers."""
     columns = sparse.csc_array(basis @ tied.columns)
-    if columns.shape[1] > 2 * _ALL_PRODUCTS:
+    if columns.shape[1] > 2 * ALL_PRODUCTS:
         return None
     K = products(mixing, columns, columns)
     fits = int(abs(K).max(initial=0)) * (2 * tied.most + 2) ** 2 < 2**62
@@ -314,58 +198,21 @@ def _tied_apart(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
     held = sparse.csr_array(found)
     diagonal, cross = held.diagonal(), np.asarray(held.diagonal(c), dtype=np.int64)[:c]
     one, further, label = diagonal[:c], diagonal[c:], label[:c]
-    single = _of_classes(one[None, :], label)[0]
+    single = of_classes(one[None, :], label)[0]
     ranked = np.sort(single)[::-1]
     best = tied.most**2 * int(further.max())
     for s in range(1, tied.limit + 1):
         left = tied.most - s
-        heavy = np.maximum(single, _of_classes((one + 2 * left * cross + left**2 * further)[None, :], label)[0])
+        heavy = np.maximum(single, of_classes((one + 2 * left * cross + left**2 * further)[None, :], label)[0])
         # The s - 1 longest others: one less of these where the class itself is one of them.
         others = np.where(single >= ranked[s - 1], ranked[:s].sum() - single, ranked[: s - 1].sum())
         best = max(best, int((heavy + others).max()))
     return best
 
 
-def _lengths(values: Array) -> Ints:
-    """The number of each entry among those that differ, floats to nine digits of the largest."""
-    if values.dtype == np.float64:
-        values = (values / max(float(np.abs(values).max(initial=0.0)), 1e-300)).round(9)
-    return np.asarray(np.unique(values, return_inverse=True)[1].ravel())
-
-
-def longest_sum(moved: Floats, label: Ints, most: int) -> float:
-    """The squared L2 norm that no sum of columns of ``moved`` (p x N), of each of ``most`` classes one, exceeds.
-
-    In floats what ``bounded_norm`` says of one source in integers.
-    """
-    norms = np.sort(_of_classes(np.einsum("ij,ij->j", moved, moved)[None, :], label)[0])[::-1][:most]
-    triangle = float(np.sqrt(norms).sum()) ** 2
-    if label.size > _PRODUCTS:
-        return triangle
-    if label.size <= _ALL_PRODUCTS:
-        return longest_by_products(moved.T @ moved, label, most)
-    held = sparse.csr_array(moved)
-    K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * moved.size else sparse.coo_array(moved.T @ moved)
-    inside = float(K.data[label[K.row] != label[K.col]].max(initial=0.0))
-    sizes = np.arange(1, norms.size + 1)
-    return min(triangle, float((np.cumsum(norms) + sizes * (sizes - 1) * inside).max()))
-
-
-def longest_by_products(K: Floats, label: Ints, most: int) -> float:
-    """``longest_sum`` from the products K (N x N) of all columns."""
-    norms = np.sort(_of_classes(np.diag(K)[None, :], label)[0])[::-1][:most]
-    return min(float(np.sqrt(np.maximum(norms, 0.0)).sum()) ** 2, float(_reached(K, [(label, most)])))
-
-
-def _of_classes(values: Array, label: Ints) -> Array:
-    """The largest of each class along the second axis, in the order of their labels."""
-    order = np.argsort(label, kind="stable")
-    return np.maximum.reduceat(values[:, order], np.flatnonzero(np.diff(label[order], prepend=-1)), axis=1)
-
-
 def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:
     """``reach`` of all sources together; of many columns by the products that are not 0; inf where these are many."""
-    if sum(source.norms.size for source in held) > _ALL_PRODUCTS:
+    if sum(source.norms.size for source in held) > ALL_PRODUCTS:
         return _by_few_products(mixing, held)
     parts = [
         (source.part.labels if source.labelled else np.arange(source.norms.size), source.part.most) for source in held
@@ -377,7 +224,7 @@ def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:
         K, times = K.astype(np.int64), times.astype(np.int64)
     else:
         K = K.astype(object)
-    return int(_reached(K * times[:, None] * times[None, :], parts))
+    return int(reached(K * times[:, None] * times[None, :], parts))
 
 
 def _by_few_products(mixing: Matrix, held: Sequence[_Source]) -> float:
@@ -411,7 +258,7 @@ def _by_few_products(mixing: Matrix, held: Sequence[_Source]) -> float:
 
 def _meeting(alone: Array, beside: Array, sizes: Array, total: Array) -> int:
     """The largest of total_s, with or without alone_j + sum_k beside_kj sizes_ks, over all s and j."""
-    if alone.size * sizes.shape[1] > _MEETINGS:
+    if alone.size * sizes.shape[1] > MEETINGS:
         alone, beside = alone.max(keepdims=True), beside.max(axis=1, keepdims=True)
     reach = [int(abs(row).max()) * int(size.max()) for row, size in zip(beside, sizes, strict=True)]
     fits = int(abs(total).max()) + int(alone.max()) + sum(reach) < 2**62
@@ -469,7 +316,7 @@ class _Source:
         and where one column counts at a time.
         """
         values = sorted(set(self.norms.tolist()))
-        if self.part.most == 1 or self.labelled or len(values) > _KINDS:
+        if self.part.most == 1 or self.labelled or len(values) > KINDS:
             return [self]
         places = [np.flatnonzero(self.norms == value) for value in values]
         return [replace(self, columns=self.columns[:, mine], norms=self.norms[mine]) for mine in places]
@@ -478,7 +325,7 @@ class _Source:
     def farthest(self) -> int:
         """What none of their sums exceeds in L1."""
         most = int(self.longest[-1])
-        if self.limit < 2 or self.labelled or self.norms.size > _ALL_PRODUCTS:
+        if self.limit < 2 or self.labelled or self.norms.size > ALL_PRODUCTS:
             return most
         rows = np.concatenate(list(product_chunks(self.mixing, self.columns)), axis=1)
         held = largest_sums(rows.astype(np.int64) if rows.dtype == np.float64 else rows, self.limit)
