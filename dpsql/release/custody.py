@@ -25,8 +25,8 @@ from dpsql.quoting import identifier, string
 from dpsql.release.books import Books, check_replaceable
 from dpsql.release.record import ReleaseRecord
 from dpsql.release.series import places
+from dpsql.release.shared_tables import alike
 from dpsql.release.store import ReleaseStore
-from dpsql.release.together import alike
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .names import is_unnamed
 from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, ReleaseTable, Value
 from .series import LATEST, columns_of, make_place, one_release, rows_sql, series_sql, take_out
-from .together import alike, united, views_sql
+from .shared_tables import alike, united, views_sql
 
 _LISTED = 1_000  # DuckDB reads a whole list of constants for every 2048 rows
 _INT64 = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.arrays import Values
-from dpsql.release import RangeTable, ReleaseRecord, ReleaseStore, ReleaseTable
-from dpsql.release import together as together_module
+from dpsql.release import RangeTable, ReleaseRecord, ReleaseStore, ReleaseTable, shared_tables
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached
 
@@ -50,7 +49,7 @@ def test_each_result_is_as_it_would_be_in_a_table_of_its_own(
 ) -> None:
     store.write(record(1, *BATCH, result("long", rows=1001), result("whole", kinds=(("n", "BIGINT"),))))
     assert tables_of(store) == ["r1.#1", "r1.long", "r1.whole"]
-    monkeypatch.setattr(together_module, "FEWEST", 100)
+    monkeypatch.setattr(shared_tables, "FEWEST", 100)
     apart = ReleaseStore(tmp_path / "b.releases.duckdb")
     apart.write(record(1, *BATCH, result("long", rows=1001), result("whole", kinds=(("n", "BIGINT"),))))
     assert len(tables_of(apart)) == 11
@@ -92,7 +91,7 @@ def test_a_file_with_a_table_for_each_result_is_what_the_ledger_makes(
     """As a version before wrote it."""
     made = [record(1, *BATCH), record(2, result("a"), period="2024-01-01")]
     with monkeypatch.context() as before:
-        before.setattr(together_module, "FEWEST", 100)
+        before.setattr(shared_tables, "FEWEST", 100)
         store.write(*made)
     assert "r1.q1" in tables_of(store)
     assert differing(store, made) == []

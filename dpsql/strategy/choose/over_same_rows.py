@@ -32,12 +32,12 @@ from dpsql.strategy.gaussian.alike_patterns import longest_unions, solve_alike_p
 from dpsql.strategy.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.strategy.pure.tied_groups import plan_pure_groups
-from dpsql.workload.families.apart import reach_of_rows, reach_of_units
 from dpsql.workload.families.contributions import MOST_LISTED, Tied
 from dpsql.workload.families.kinds import kinds_of, sources_of
 from dpsql.workload.families.matrix import Workload
 from dpsql.workload.families.patterns import Patterns
 from dpsql.workload.families.reach import reach_tied
+from dpsql.workload.families.units_and_rows import reach_of_rows, reach_of_units
 
 _NEAR_ROWS = 1.06  # as ``NEAR``, where rows are planned together with several counts of units
 _NEAR_MANY = 1.2  # the same for rows of very many groups and one count of units

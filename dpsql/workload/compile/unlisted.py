@@ -33,11 +33,11 @@ from dpsql.linalg.exact import max_abs, product_chunks, products, products_above
 from dpsql.linalg.norms import column_norms, each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.compile.unlisted_pure import pure_norm
-from dpsql.workload.families.apart import reach_apart, reach_of_units
 from dpsql.workload.families.contributions import Part, Tied
 from dpsql.workload.families.kinds import kinds_of
 from dpsql.workload.families.patterns import Patterns
 from dpsql.workload.families.reach import ALL_PRODUCTS, KINDS, MEETINGS, PRODUCTS, of_classes, reach_tied, reached
+from dpsql.workload.families.units_and_rows import reach_apart, reach_of_units
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
 _CHUNK = 4096

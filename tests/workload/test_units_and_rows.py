@@ -11,7 +11,7 @@ from test_kinds import CASES, all_of, patterns
 
 from dpsql.linalg.exact import products_above
 from dpsql.workload.compile.unlisted import bounded_norm
-from dpsql.workload.families import apart
+from dpsql.workload.families import units_and_rows
 from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.patterns import Patterns
 
@@ -21,7 +21,7 @@ BOTH = [case for case in CASES if case[1] is not None and len(case) == 5]  # no 
 def unlike(patch: pytest.MonkeyPatch) -> None:
     """As if groups were neither few nor alike."""
     patch.setattr(Patterns, "listable", False)
-    patch.setattr(apart, "kinds_of", lambda patterns: None)
+    patch.setattr(units_and_rows, "kinds_of", lambda patterns: None)
 
 
 def unlisted(patch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def shortfall(case: tuple, seed: int, times: int) -> tuple[int, int]:  # type: i
             size = len(range(N)[part])
             moved = draw.integers(least, 4, size=(draw.integers(1, size + 1), size))
             K[part, part] = moved.T @ moved + draw.integers(0, 9) * np.eye(size, dtype=np.int64)
-        bound = apart.reach_apart(given, K[: N - J, : N - J], K[N - J :, N - J :])
+        bound = units_and_rows.reach_apart(given, K[: N - J, : N - J], K[N - J :, N - J :])
         true = int(np.einsum("ci,ij,cj->c", C, K, C).max())
         below += bound < true
         reached += bound == true
@@ -63,17 +63,17 @@ def test_the_bound_is_often_reached() -> None:
 
 
 def no_others(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(apart, "_ranked", lambda K, most: np.zeros((len(K), most + 1), dtype=K.dtype))
+    patch.setattr(units_and_rows, "_ranked", lambda K, most: np.zeros((len(K), most + 1), dtype=K.dtype))
 
 
 def one_less(patch: pytest.MonkeyPatch) -> None:
-    real = apart.reach_of_rows
-    patch.setattr(apart, "reach_of_rows", lambda K, most: real(K, most - 1))
+    real = units_and_rows.reach_of_rows
+    patch.setattr(units_and_rows, "reach_of_rows", lambda K, most: real(K, most - 1))
 
 
 def more_needed(patch: pytest.MonkeyPatch) -> None:
-    real = apart._up_to
-    patch.setattr(apart, "_up_to", lambda S, needed, reached: real(S, needed + 1, reached))
+    real = units_and_rows._up_to
+    patch.setattr(units_and_rows, "_up_to", lambda S, needed, reached: real(S, needed + 1, reached))
 
 
 @pytest.mark.parametrize("mutant", [no_others, one_less, more_needed])
