@@ -11,7 +11,6 @@ the queries themselves are compared, too, each with the noise that it would real
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from math import sinh
 
 import numpy as np
@@ -44,20 +43,20 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
     if not isinstance(compiled, Compiled) or not isinstance(found, MatrixStrategy) or compiled.cells > _CELLS:
         return found
     workload = found.planned
-    x, drafted = float(charge.epsilon) / 2, dict(found.considered)
-    share = (x / sinh(x)) ** 2 if x < _HUGE and found.objective != "max" else 0.0  # no such noise has less of its own
+    x = float(charge.epsilon) / 2
+    gain = sinh(x) ** -2 if x < _HUGE and found.objective != "max" else 0.0  # noise of integers moved by 1, halved
     # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
     listed = workload.units is None or workload.units.listable
     methods = [
         method
         for method in (_WHOLE if listed else ("workload",))
-        if method != found.method and drafted.get(method, 0.0) * share <= _NEAR * found.value
+        if method != found.method and _drafted(found, method) * x * x * gain <= _NEAR * found.value
     ]
     if not methods:
         return found
     best, least = found, _error(compiled, charge, found)
     for method in methods:
-        if _at_least(found, method, charge.epsilon) > least:
+        if 0.99 * _drafted(found, method) * gain / 2 > least:  # a hundredth for what rounding gained or lost
             continue
         try:
             asked = (workload, charge.noise, method, options.tolerance, options.time_limit)
@@ -71,17 +70,12 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
     return best
 
 
-def _at_least(found: Strategy, method: str, epsilon: Fraction) -> float:
-    """A lower bound on ``_error`` of a method: what it was considered at, times what integers gain at most, moved by 1.
-
-    0 where it is not known. A hundredth is left for what rounding gained or lost.
-    """
-    if found.objective == "max" or not isinstance(found.planned, Workload):
-        return 0.0
+def _drafted(found: Strategy, method: str) -> float:
+    """The error at which a method was considered, with noise of any numbers; 0 where that is not known."""
     known = dict(found.considered).get(method, 0.0)
-    if not known and method == "workload":
-        known = error_as_asked(found.planned)
-    return 0.99 * known * 0.5 / sinh(float(epsilon) / 2.0) ** 2
+    if not known and method == "workload" and isinstance(found.planned, Workload):
+        return error_as_asked(found.planned)
+    return known
 
 
 def _error(compiled: Compiled, charge: Charge, strategy: Strategy) -> float:

@@ -29,6 +29,7 @@ from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
 from dpsql.workload.families.matrix import Workload
 
+_LEAST = -100.0  # the log of a weight, of the largest
 _BRANCHINGS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 
 
@@ -112,7 +113,7 @@ def log_error(logs: Floats, g: Floats, s: Floats, noise: str) -> tuple[float, Fl
 
 
 def _normal(logs: Floats, noise: str) -> Floats:
-    w = np.exp(logs - logs.max())
+    w = np.exp(np.maximum(logs - logs.max(), _LEAST))  # a step of a search may go far
     return np.asarray(w / (np.sqrt((w * w).sum()) if noise == "gaussian" else w.sum()))
 
 
