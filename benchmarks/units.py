@@ -8,7 +8,8 @@ as planned, and the least possible, for Gaussian noise in units of 1 / mu^2 and 
 1 / epsilon^2. (2) Counts of visits and of persons by state, by month and by state x month over 200,000 visits of
 50,000 persons, at most 12 a person and 1 a month, beside libraries that bound contributions, at equal bounds and
 budgets: each library's six queries get a sixth of the budget, as none plans a batch. (3) What units cost: planning of
-batches with units over the same over rows, and the scan that holds the bounds over the scan without them, in pairs.
+batches with units over the same over rows, the scan that holds the bounds over the scan without them, and scans of
+several counts over the same rows over plain ones, in pairs.
 
 Peers run as in benchmarks/sql_peers.py; ``--environments`` is where theirs are made.
 """
@@ -706,6 +707,52 @@ def scanning(sql: str, tables: str) -> Callable[[], float]:
     return run
 
 
+def scans_together(report: Report, pairs: int) -> None:
+    """Scans of several counts over the same million visits, one thread, over what they would take without privacy."""
+    rows = []
+    for title, persons, most in (
+        ("250,000 persons, 4 visits each", "i % 250000", (10, 12, 4)),
+        ("250,000 persons, 4 visits on average", "hash(i) % 250000", (10, 12, 4)),
+        ("50,000 persons, 20 visits on average", "hash(i) % 50000", (10, 12, 4)),
+    ):
+        table = (
+            f"CREATE TABLE visits AS SELECT CAST({persons} AS INTEGER) AS patient_id, "
+            "CAST(1 + hash(i + 3000000) % 20 AS INTEGER) AS ward, CAST(1 + hash(i + 7000000) % 12 AS INTEGER) AS month "
+            "FROM range(1000000) r(i)"
+        )
+        plain = duckdb.connect(config={"threads": 1})
+        plain.execute(table)
+        for limit, keys, both in itertools.product(most, (3, 4), (False, True)):
+            asked = ("ward", "month", "", "ward, month")[:keys]
+            wanted = "COUNT(DISTINCT patient_id) AS p" + (", COUNT(*) AS v" if both else "")
+            statements = [
+                f"SELECT {f'{key}, ' if key else ''}{wanted} FROM visits" + (f" GROUP BY {key}" if key else "")
+                for key in asked
+            ]
+            tables = visits_by(20, limit, nulls=False).tables + "month = { lower = 1, upper = 12, nulls = false }\n"
+            empty = f"{table} LIMIT 0"
+            with connected(tables, {"rho": 0.5}, empty) as con, scans() as ran:
+                plan = con.plan("; ".join(statements), rho=0.5)
+                ran.clear()
+                con.run(plan, fresh=True)
+                private = list(ran)
+
+            def run(texts: Sequence[str], plain: duckdb.DuckDBPyConnection = plain) -> Callable[[], float]:
+                def seconds() -> float:
+                    began = time.thread_time()
+                    for text in texts:
+                        plain.execute(text).fetchnumpy()
+                    return time.thread_time() - began
+
+                return seconds
+
+            found = ratio_of(run(private), run(statements), pairs)
+            name = f"{'visits and ' if both else ''}persons by {'; '.join(key or 'all' for key in asked)}"
+            rows.append([title, name, limit, *(f"{value:.3f}" for value in found[:2]), f"{found[2]:.2f}"])
+    head = ["visits", "batch", "rows a person", "private", "plain", "ratio"]
+    report.table("Scans of counts over the same 1,000,000 rows, CPU seconds", head, rows)
+
+
 def costs_table(report: Report, pairs: int) -> None:
     """Planning with units over planning over rows; scans with bounds over scans without."""
     counts = ";\n".join(column.sql(1.0) for column in SIX if not column.distinct)
@@ -749,6 +796,7 @@ def main() -> None:
     pairs_of_columns(report)
     peers_table(report, given)
     costs_table(report, given.pairs)
+    scans_together(report, given.pairs)
 
 
 if __name__ == "__main__":

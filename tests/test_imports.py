@@ -229,7 +229,8 @@ def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
     for _, path, tree in (source for source in sources() if source[0] == "local"):
         for name in imported(tree, path):
             if room_of(name) == "measure":
-                assert name.startswith(("dpsql.measure.scan_sql.", "dpsql.measure.from_sql.")), name
+                texts = ("scan_sql", "region_sql", "from_sql")
+                assert name.startswith(tuple(f"dpsql.measure.{text}." for text in texts)), name
             if room_of(name) == "privacy":
                 assert name.startswith(("dpsql.privacy.response.", "dpsql.privacy.amounts.")), name
 

@@ -17,6 +17,7 @@ swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``eng
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -41,6 +42,7 @@ from dpsql.workload.expr.value_sql import select_text
 
 SUPPORTED = ((1, 5), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
+_numbers = itertools.count()
 _MOST_KEPT = 2
 _MOST_SCANS = 1000  # of a process at once
 _PROCESS = uuid.uuid4().hex
@@ -82,7 +84,7 @@ class OpenEngine:
     @contextlib.contextmanager
     def kept(self, asked: Scan) -> Iterator[Scan]:
         """A scan of the rows that ``asked`` gives, in a temporary table of this connection alone."""
-        name = "dpsql_kept"
+        name = f"dpsql_kept_{next(_numbers)}"
         held = replace(asked, tables=tuple(self.located.get(table.name, table) for table in asked.tables))
         _scan(self.connection, held, self.catalog, self.seconds, into=_dotted((*_TEMPORARY, name)))
         try:

@@ -25,7 +25,8 @@ from dpsql.local.device import OTHER, Categories
 from dpsql.local.functions import Shape
 from dpsql.local.released import FLOATS, Released, counted, places_of, shown_type
 from dpsql.measure.from_sql import rows_of
-from dpsql.measure.scan_sql import region, summed
+from dpsql.measure.region_sql import region
+from dpsql.measure.scan_sql import summed
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.release import ReleaseTable

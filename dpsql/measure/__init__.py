@@ -26,7 +26,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
 from typing import Any, TypeAlias
@@ -40,9 +40,10 @@ from dpsql.engines.limits import Limits
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Multiplied, Scanned
-from dpsql.measure.reading import scan_of, scans_of
+from dpsql.measure.reading import kept_together, scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
+from dpsql.measure.together import ENTRY, Keep, Kept
 from dpsql.measure.unchanged import checked_tables
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
@@ -221,10 +222,14 @@ def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
 def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
     """y = L B x + noise; the exact vector dies with this frame."""
     x = np.zeros(job.integers.shape[1], dtype=object)
-    scans = scans_of(job.layouts)
-    with _opened(engine, job, len(scans)) as held:
+    scans, known = scans_of(job.layouts), dict[int, Kept]()
+    with _opened(engine, job, len(scans)) as (held, keep):
         for scan in scans:
-            found = _inside(held.scan(scan_of(scan.layout, job.sources)), scan.layout)
+            together, kept = scan.layout.together, None
+            if together is not None:
+                kept = known.get(id(together)) or kept_together(scan.layout, job.sources, keep)
+                known[id(together)] = kept
+            found = _inside(held.scan(scan_of(scan.layout, job.sources, kept=kept)), scan.layout)
             for layout, columns in scan.parts:
                 _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
     # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
@@ -234,14 +239,14 @@ def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
 
 
 @contextmanager
-def _opened(engine: Engine, job: Scanned, scans: int) -> Iterator[Scanning]:
-    """The engine, for several scans opened once where it can be."""
+def _opened(engine: Engine, job: Scanned, scans: int) -> Iterator[tuple[Scanning, Keep]]:
+    """The engine, for several scans opened once where it can be, and what it keeps for later ones meanwhile."""
     if scans == 1 or not isinstance(engine, FileEngine | ConnectionEngine):
-        yield engine
+        yield engine, lambda asked: asked
         return
     tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)
-    with engine.opened([job.sources[table] for table in tables]) as held:
-        yield held
+    with engine.opened([job.sources[table] for table in tables]) as held, ExitStack() as stack:
+        yield held, lambda asked: stack.enter_context(held.kept(asked))
 
 
 def _inside(found: Scan, layout: Layout) -> Scan:
@@ -255,8 +260,13 @@ def _inside(found: Scan, layout: Layout) -> Scan:
 
 def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
     """Add one table's scan to x, in units of 1/L: L per row, L / steps per half step of a measure."""
+    if "n" not in found:
+        # A column for each entry.
+        at = np.array([int(name.removeprefix(ENTRY)) for name in found])
+        _add_at(x, at, np.array([column[0] for column in found.values()], dtype=np.int64), common)
+        return
     counts = np.asarray(found["n"], dtype=np.int64)
-    if layout.source.distinct:
+    if layout.source.distinct or layout.together is not None:
         # The scan found the entries itself.
         _add_at(x, np.asarray(found["a0"], dtype=np.int64), counts, common)
         return

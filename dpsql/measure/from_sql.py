@@ -35,12 +35,10 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   count come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them
   have one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and
   in no other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
-- Where several distinct sources count units over the same rows (``Layout.together``), each keeps one row for each pair
-  of a unit and a column of cells, one in every such source, and at most k of a unit, in the same order everywhere: so
-  all of them keep the same columns of it. Only then are they pairs of a unit and the source's own cell. The scan of the
-  rows themselves keeps the first row in each of these columns before others, as above. Caps then order rows by these
-  columns and by the groups of all caps, those in no column last: rows that are equal in these are the same to every
-  scan, so that each keeps as many of them.
+- Caps of a source that counts units, and of the rows that it is tied to, order rows by its cell and by the groups of
+  all caps, those in no cell last: rows equal in these are the same to both scans, so that each keeps as many of them.
+- Where several distinct sources count units over the same rows (``Layout.together``), what is kept of a unit is found
+  once for all of them, over ``owned`` rows (``dpsql.measure.together``).
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -90,9 +88,7 @@ def rows_of(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
     is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts, or are in such a cell. With
-    ``cell`` a source that counts units keeps ``limit`` of these cells of a unit, and counts it in its own of each.
-    Caps then look at nothing but the cell, so that scans of the same cells keep the same rows.
+    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -114,33 +110,47 @@ def rows_of(
         )
         first, held = [tree.Name(LAST)], [*held, LAST]
     for cap in caps:
+        of_unit = CELL if tied else names[0]
         if source.counts_units or tied:
-            of_unit = CELL if tied else names[0]
-            missing = tree.Compared(tree.Name(of_unit), "<", tree.whole(0))
-            rows = _capped(rows, held, [missing], cap, [of_unit, *(cap.name for cap in caps)])
+            rows = _capped(rows, held, [_below_zero(of_unit)], cap, [of_unit, *(cap.name for cap in caps)])
         else:
             rows = _capped(rows, held, first, cap)
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
         (name,) = names
-        of = [CELL, name] if tied else [name]
-        alone = [(one, tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(one), "BIGINT")) for one in of]
-        rows = Select(((UNIT, unit), *alone), rows, group_by=1 + len(of))
-        if (cells is None or cells > source.limit) and not few:
-            first = [tree.Compared(tree.Name(of[0]), "<", tree.whole(0))]
-            rows = _truncated(rows, of[:1], first, source.limit, *([UNIT, name] if tied else []))
-        return Select(same(UNIT, name), rows, group_by=2) if tied else rows
+        alone = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
+        rows = Select(((UNIT, unit), (name, alone)), rows, group_by=2)
+        if cells is None or cells > source.limit:
+            rows = _truncated(rows, names, [_below_zero(name)], source.limit)
+        return rows
     if public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
         return rows  # one for each unit
     elif cell is not None and cells == 1:
-        first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
+        first = [_below_zero(CELL), *first]
     elif cell is not None:
         rows, first = _first_of_cells(rows, held, names, first)
     if not few:
         rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
+
+
+def owned(
+    source: RowSource, used: Iterable[tree.Stored], once: Sequence[Once], cell: tree.Value, caps: Sequence[CapColumn]
+) -> Select:
+    """Each row of ``source`` that ``caps`` leave, with its unit and its ``CELL``, over the values ``once``."""
+    assert source.unit is not None  # noqa: S101 - asked before
+    values = values_of(once, joined(source, used), (UNIT, _key(source.unit)))
+    rows = Select((*same(UNIT), (CELL, cell), *((cap.name, cap.group) for cap in caps)), values)
+    for cap in caps:
+        rows = _capped(rows, [CELL, *(cap.name for cap in caps)], [_below_zero(CELL)], cap)
+    return Select(same(UNIT, CELL), rows) if caps else rows
+
+
+def _below_zero(name: str) -> tree.Test:
+    """Whether a row is in no cell."""
+    return tree.Compared(tree.Name(name), "<", tree.whole(0))
 
 
 def _once_each(rows: Select, names: Sequence[str]) -> Select:
@@ -191,12 +201,10 @@ def _capped(
     return rows
 
 
-def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int, *beside: str) -> Select:
-    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value. They have the
-    columns ``beside``, too.
-    """
+def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int) -> Select:
+    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    return _within(rows, [*beside, *names], tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
+    return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
 
 
 def _first_of_cells(

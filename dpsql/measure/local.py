@@ -37,7 +37,7 @@ from dpsql.arrays import Array, Json, Values
 from dpsql.engines.base import Engine, Scan, TableSource
 from dpsql.errors import InternalError, OperationalError
 from dpsql.measure.from_sql import rows_of
-from dpsql.measure.scan_sql import region
+from dpsql.measure.region_sql import region
 from dpsql.measure.shield import shielded
 from dpsql.measure.unchanged import checked_tables
 from dpsql.policy import TablePolicy

@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
-from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
-from dpsql.measure.scan_sql import KEPT, counted, counted_together, each_value, region, row_columns, select_list, tells
+from dpsql.measure.from_sql import CapColumn, base_of, owned, rows_of, values_of
+from dpsql.measure.region_sql import region
+from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, select_list, tells
+from dpsql.measure.together import Keep, Kept, column_of, columns_of, count_of, kept_of
 from dpsql.policy.values import fold
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.caps import leave_few
@@ -68,6 +70,8 @@ def _over(layout: Layout, axes: Iterable[Axis]) -> Layout:
 
 def _columns(layout: Layout, scanned: Layout) -> dict[str, str]:
     """The scan's column for each that the layout reads."""
+    if layout.together is not None:
+        return {name: name for name in columns_of(layout)}
     place = {id(axis): number for number, axis in enumerate(scanned.cells.axes)}
     found = {f"a{number}": f"a{place[id(axis)]}" for number, axis in enumerate(layout.cells.axes)}
     if layout.source.distinct:
@@ -112,14 +116,26 @@ def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]
     return found
 
 
-def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -> Scan:
+def kept_together(layout: Layout, sources: Mapping[str, TableSource], keep: Keep = lambda asked: asked) -> Kept:
+    """What is kept of the units that ``layout.together`` counts."""
+    source, used, together = layout.source, joined_columns(layout), layout.together
+    assert together is not None  # noqa: S101 - asked before
+    found, once = named(layout)
+    values, caps = _caps(source)
+    rows = owned(source, used, (*once, *values), column_of(together.walk, found.values), caps)
+    return kept_of(together, Scan(source.table, tuple(sources[name] for name in source.tables), rows), keep)
+
+
+def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column, kept: Kept | None = None) -> Scan:
     """The scan for one layout, grouped by its keys.
 
     ``sources`` hold every table of ``layout.source.tables``. A table of single rows without joins is
     scanned as it is. Where a unit's rows are truncated they are chosen by all that the batch reads of these rows
     (``Layout.whole``), so that every scan counts the same ones. ``beside``: columns of a plain table that are keys
-    before all others.
+    before all others. ``kept``: what is kept of the units that are counted together, if it is found already.
     """
+    if layout.together is not None:
+        return count_of(layout, kept_together(layout, sources) if kept is None else kept)
     source, used = layout.source, joined_columns(layout)
     beside_axes: list[Once] = []
     if source.each is not None:
@@ -137,14 +153,8 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
-        held = row_columns(whole)
-        if layout.together is not None and _mates(layout):
-            number, own = counted_together(layout)
-            held = (("a0", own),) if source.distinct else held
-            if layout.together.cuts(layout.table) or not source.distinct:
-                found, cells, few = number, layout.together.cells.shape[1], layout.together.few
         rows = rows_of(
-            *(source, used, held),
+            *(source, used, row_columns(whole)),
             once=every,
             cells=cells,
             caps=caps,
@@ -190,12 +200,7 @@ def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
         once.append(read_once(values.get(column, Stored(column, line.type)), line, name))
         found[column] = Stored(name, line.type, VALUES)
     tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=found))
-    mates = tuple(replace(mate, values=found) for mate in _mates(layout))
-    together = layout.together
-    if mates and together is not None:
-        T = len(together.layouts)
-        together = replace(together, layouts=mates[:T], rows=mates[T] if mates[T:] else None)
-    return replace(layout, values=found, tie=tie, together=together), tuple(once)
+    return replace(layout, values=found, tie=tie), tuple(once)
 
 
 def _one_day(layout: Layout, column: str) -> Constant | None:
@@ -231,11 +236,8 @@ def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
 
 
 def _mates(layout: Layout) -> tuple[Layout, ...]:
-    """All that count units over the same rows where what a scan keeps, finds or counts has to be the same in each."""
-    together = layout.together
-    if together is None or (layout.source.distinct and not together.cuts(layout.table) and not together.closed):
-        return ()
-    return together.all
+    """All that count units over the same rows."""
+    return () if layout.together is None else layout.together.all
 
 
 def _values(layout: Layout) -> Mapping[str, Value]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from dpsql.measure.scan_sql import is_inside, is_total, region
+from dpsql.measure.region_sql import is_inside, region
 from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.regions import RunAxis
+from dpsql.workload.expr.regions import RunAxis, is_total
 from dpsql.workload.expr.total import BASE
 from dpsql.workload.expr.value_sql import render
 

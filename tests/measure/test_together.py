@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import duckdb
 import numpy as np
 import pytest
-from unit_worlds import COLUMNS, VALUES, Ask, World, broken
+from unit_worlds import COLUMNS, SOURCES, VALUES, Ask, World, broken
 
-from dpsql.measure import from_sql, reading, scan_sql
+import dpsql
+from dpsql import measure
+from dpsql.engines.base import TableSource
+from dpsql.measure import from_sql, reading, together
+from dpsql.measure.from_sql import PLACE
 from dpsql.workload.compile import layout as layouts
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.expr.values import Name, whole
 
 MOST = {**dict.fromkeys(COLUMNS, 1), "visits": 2}
 
@@ -147,6 +154,83 @@ def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> N
     assert x[np.unique(both.rows[both.rows >= 0])].sum() == 2
 
 
+def run(batch: Compiled, duck: duckdb.DuckDBPyConnection, sources: Mapping[str, TableSource] = SOURCES) -> np.ndarray:
+    """L x as a run finds it, what is kept of units once for all counts."""
+    n = batch.rows.shape[1]
+    itself = SimpleNamespace(shape=(n, n), times=lambda x, bits: x)
+    job = SimpleNamespace(layouts=batch.layouts, sources=sources, common_steps=batch.common_steps, integers=itself)
+    return np.array(measure._observe(job, measure.ConnectionEngine(duck), [0] * n), dtype=object)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few("rows alike", "rows in groups", "joined")
+def test_a_run_changes_by_what_one_unit_may_add(world: World, tmp_path: Path, name: str) -> None:
+    """Over tables that break their bounds; each neighbour is scanned by itself."""
+    batch = compiled(world, tmp_path, name, 2)
+    used, held = of_counts(batch)
+    for seed in range(3):
+        persons = broken(random.Random(seed), 7)
+        world.fill(persons)
+        x = run(batch, world.duck)
+        assert (x == world.whole(batch)).all()
+        for gone in persons:
+            world.fill({number: person for number, person in persons.items() if number != gone})
+            assert tuple((x - run(batch, world.duck))[used].tolist()) in held
+    assert world.duck.execute("SELECT COUNT(*) FROM duckdb_tables() WHERE temporary").fetchone() == (0,)
+
+
+ORDERLY = {
+    "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY ward": 1,
+    "SELECT day, COUNT(DISTINCT patient) FROM visits GROUP BY day": 1,
+    "SELECT COUNT(*), COUNT(DISTINCT patient) FROM visits": 0,
+}
+
+
+def exact(batch: Compiled, x: np.ndarray) -> list[int]:
+    """All answers, in whole numbers."""
+    scale = np.array([int(value) for value in batch.scale], dtype=object)
+    return (scale * (batch.rows.toarray().astype(int).astype(object) @ x)).tolist()  # type: ignore[no-any-return]
+
+
+def test_units_with_few_rows_count_whole(world: World, tmp_path: Path) -> None:
+    """As DuckDB answers."""
+    found = world.plan(Ask("; ".join(ORDERLY), {**MOST, "visits": 3}), "laplace", tmp_path).compiled
+    assert isinstance(found, Compiled)
+    draw = random.Random(7)
+    rows = list(itertools.product("ab", (1, 2, 3), (0,)))
+    persons = {n: {"visits": [draw.choice(rows) for _ in range(draw.randrange(4))]} for n in range(40)}
+    world.fill(persons)
+    counted = exact(found, run(found, world.duck))
+    answers = {sql: world.duck.execute(sql).fetchall() for sql in ORDERLY}
+    wanted = [value for sql, keys in ORDERLY.items() for row in answers[sql] for value in row[keys:]]
+    assert sorted(value for value in counted if value) == sorted(wanted)
+
+
+def test_units_of_text_are_told_apart_whatever_the_collation(tmp_path: Path) -> None:
+    """What the engine keeps has the connection's collation, in which 'A' and 'a' were one unit."""
+    policy = """dataset = "t"
+[budget]
+epsilon = 1e6
+[tables.t]
+unit = "who"
+max_rows_per_unit = 2
+[tables.t.columns]
+g = { values = [1, 2, 3], nulls = false }
+"""
+    sql = "SELECT g, COUNT(*) AS n, COUNT(DISTINCT who) AS u FROM t GROUP BY g; SELECT COUNT(DISTINCT who) AS u FROM t"
+    duck = duckdb.connect()
+    duck.execute("SET default_collation = 'NOCASE'")
+    duck.execute("CREATE TABLE t (who VARCHAR, g INTEGER)")
+    duck.execute("INSERT INTO t SELECT who, g FROM (VALUES ('a'), ('A')) a(who), range(1, 4) r(g)")
+    path = tmp_path / "p.toml"
+    path.write_text(policy)
+    with dpsql.connect(duck, policy=str(path), ledger=str(tmp_path / "l")) as con:
+        batch = con.plan(sql, epsilon=1.0).compiled
+    assert isinstance(batch, Compiled)
+    found = exact(batch, run(batch, duck, {"t": TableSource("t")}))
+    assert (sum(found[:3]), sum(found[3:6]), found[6]) == (4, 4, 2)
+
+
 def test_what_units_add_may_be_dependent(world: World, tmp_path: Path) -> None:
     """One row a unit is in as many halves as parities of days: as many contributions as queries, but dependent."""
     sql = counts("day / 2", "day % 2") + "; SELECT ward, day, COUNT(*) FROM visits GROUP BY ward, day"
@@ -155,8 +239,8 @@ def test_what_units_add_may_be_dependent(world: World, tmp_path: Path) -> None:
     assert plan.gap < 0.01
 
 
-def each_keeps_its_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layouts.Together, "cuts", lambda together, table: False)
+def nothing_is_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(layouts.Together, "cut", False)
 
 
 def by_its_own_columns(patch: pytest.MonkeyPatch) -> None:
@@ -169,69 +253,67 @@ def by_its_own_columns(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading, "joined_columns", own_first)
 
 
-def ordered_by_its_own(patch: pytest.MonkeyPatch) -> None:
-    """The columns that a scan keeps are the first in an order of its own."""
-    real = from_sql._truncated
+def ordered_in_turn(patch: pytest.MonkeyPatch) -> None:
+    """Every second scan keeps the last columns of a unit."""
+    real, turn = together._first, itertools.count()
 
-    def changed(rows, names, first, limit, *beside):  # type: ignore[no-untyped-def]
-        return real(rows, names, [*first, *map(from_sql.tree.Name, beside[1:])], limit, *beside)
+    def changed(*given):  # type: ignore[no-untyped-def]
+        found = real(*given)
+        way = (0,) if next(turn) % 2 else ()
+        columns = [(n, replace(v, falling=way) if n == PLACE else v) for n, v in found.source.columns]
+        return replace(found, source=replace(found.source, columns=tuple(columns)))
 
-    patch.setattr(from_sql, "_truncated", changed)
-
-
-def any_row_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first: (rows, list(first)))
-
-
-def other_columns_first(patch: pytest.MonkeyPatch) -> None:
-    """One row in each column comes first, but the columns in another order than that of the counts of units."""
-    real = from_sql._first_of_cells
-    patch.setattr(from_sql, "_first_of_cells", lambda *given: (lambda rows, first: (rows, first[:1]))(*real(*given)))
+    patch.setattr(together, "_first", changed)
 
 
-def open_domains(patch: pytest.MonkeyPatch) -> None:
-    """Rows outside a closed domain are counted by what does not look at it."""
-    patch.setattr(scan_sql, "is_inside", lambda axis, values: scan_sql.tree.ALWAYS)
+def all_rows_of_columns(patch: pytest.MonkeyPatch) -> None:
+    """Of the columns that are kept all rows are."""
+    real = together._first
+
+    def changed(*given):  # type: ignore[no-untyped-def]
+        found = real(*given)
+        return replace(found, columns=tuple((name, Name(name)) for name, _ in found.columns))
+
+    patch.setattr(together, "_first", changed)
 
 
-def caps_by_its_own(patch: pytest.MonkeyPatch) -> None:
-    """Which rows the bounds of ``at_most`` keep is decided by what each scan reads."""
-    patch.setattr(
-        from_sql, "_capped", lambda rows, names, first, cap, by=(), real=from_sql._capped: real(rows, names, first, cap)
-    )
+def larger_units_whole(patch: pytest.MonkeyPatch) -> None:
+    """Units that have too much keep all beside what is kept of them."""
+    real = together._split
+
+    def changed(*given, too_much):  # type: ignore[no-untyped-def]
+        found = real(*given, too_much=too_much)
+        return found if too_much else replace(found, where=None)
+
+    patch.setattr(together, "_split", changed)
 
 
-def caps_before_what_counts(patch: pytest.MonkeyPatch) -> None:
-    """Rows of every scan's own come first."""
-    real = from_sql._capped
+def one_more(patch: pytest.MonkeyPatch) -> None:
+    """One more column of a unit is kept than rows count."""
+    real = together._first
 
-    def own_first(rows, names, first, cap, by=()):  # type: ignore[no-untyped-def]
-        return real(rows, names, [from_sql.tree.Name(names[-1])], cap, by)
+    def changed(*given):  # type: ignore[no-untyped-def]
+        found = real(*given)
+        return replace(found, where=replace(found.where, operator="<=", right=whole(found.where.right.value + 1)))
 
-    patch.setattr(from_sql, "_capped", own_first)
-
-
-def one_cap_at_a_time(patch: pytest.MonkeyPatch) -> None:
-    """Rows that are equal in their cells are taken in any order, though other bounds tell them apart."""
-    real = from_sql._capped
-    patch.setattr(from_sql, "_capped", lambda rows, names, first, cap, by=(): real(rows, names, first, cap, by[:1]))
+    patch.setattr(together, "_first", changed)
 
 
-def never_too_many(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layouts.Together, "few", True)
+def no_bounds(patch: pytest.MonkeyPatch) -> None:
+    """Of ``at_most`` nothing is held."""
+    patch.setattr(from_sql, "_capped", lambda rows, *given: rows)
 
 
 MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
-    "each scan keeps its own": (each_keeps_its_own, "nested"),
-    "an order of its own": (ordered_by_its_own, "nested"),
+    "nothing is cut": (nothing_is_cut, "nested"),
+    "an order in turn": (ordered_in_turn, "nested"),
+    "rows in another order": (ordered_in_turn, "rows alike"),
     "joined rows of its own": (by_its_own_columns, "joined"),
-    "outside a closed domain": (open_domains, "closed"),
-    "any row first": (any_row_first, "rows alike"),
-    "columns in another order": (other_columns_first, "rows alike"),
-    "bounds by own columns": (caps_by_its_own, "one a day, few"),
-    "bounds by own rows first": (caps_before_what_counts, "one a day, few"),
-    "bounds one by one": (one_cap_at_a_time, "one a ward, and a day"),
-    "more than count": (never_too_many, "one a day"),
+    "all rows of a column": (all_rows_of_columns, "rows alike"),
+    "larger units whole": (larger_units_whole, "rows in groups"),
+    "one more": (one_more, "crossed"),
+    "bounds not held": (no_bounds, "one a day, rows"),
+    "nothing is cut beside bounds": (nothing_is_cut, "one a day"),
 }
 
 

@@ -141,6 +141,11 @@ FEW = [(1, "a", 1, 4.0), (1, "b", 2, 0.0), (2, "a", 1, -2.0), (3, "c", 6, 1.0), 
 MANY = [*((1, "abc"[n % 3], 1 + n % 6, 1.0) for n in range(30)), *((1, "x", 9, 4.0) for _ in range(40)), *FEW[2:]]
 
 
+TOGETHER = """SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM stays GROUP BY ward;
+SELECT ward, day, COUNT(DISTINCT patient) FROM stays GROUP BY ward, day;
+SELECT COUNT(DISTINCT patient) FROM stays"""
+
+
 @pytest.mark.parametrize(
     ("most", "caps", "rows", "batch"),
     [
@@ -158,6 +163,7 @@ MANY = [*((1, "abc"[n % 3], 1 + n % 6, 1.0) for n in range(30)), *((1, "x", 9, 4
             "FROM stays WHERE cost > 0 QUALIFY ROW_NUMBER() OVER (PARTITION BY patient ORDER BY day DESC) < 5) "
             "WHERE day < 7 GROUP BY w",
         ),
+        (80, "", MANY, TOGETHER),
     ],
 )  # fmt: skip
 def test_rows_within_the_caps_are_those_of_duckdb(
@@ -176,6 +182,24 @@ def test_caps_hold_what_is_more_than_they_allow(spark: Any, tmp_path: Path) -> N
         # Wards are two of three, and none that does not count.
         assert sum(x_of("SELECT ward, COUNT(DISTINCT patient) FROM stays GROUP BY ward", policy, engine, con)) == 2
         assert sum(x_of("SELECT ward, COUNT(*) FROM stays GROUP BY ward", policy, engine, con)) == 9
+
+
+def test_counts_over_the_same_rows_keep_no_more_than_count(spark: Any, tmp_path: Path) -> None:
+    con = _stays(spark, tmp_path, MANY[:30])
+    for most in (2, 9):  # of six pairs of a ward and a day, each of which has five rows
+        policy = policy_of(STAYS.format(most=most, caps=""))
+        compiled = compiled_of(TOGETHER, policy, tables_of(policy, engine_of(con)))
+        assert all(layout.together is not None for layout in compiled.layouts)
+        for engine in (SparkEngine(spark), engine_of(con)):
+            x = np.array(x_of(TOGETHER, policy, engine, con), dtype=object)
+            found = {
+                (layout.source.distinct, len(layout.cells.axes)): sum(x[np.unique(layout.entry[layout.entry >= 0])])
+                for layout in compiled.layouts
+            }
+            assert found[True, 0] == 1
+            assert found[True, 1] in ({1, 2} if most == 2 else {3})
+            assert found[True, 2] == min(most, 6)
+            assert found[False, 1] == most
 
 
 def _stays(spark: Any, folder: Path, rows: list[tuple[Any, ...]]) -> duckdb.DuckDBPyConnection:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from noiseless import Pipeline, rows_of
 
 from dpsql.errors import OperationalError, SQLError
-from dpsql.measure.scan_sql import region
+from dpsql.measure.region_sql import region
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.values import Some

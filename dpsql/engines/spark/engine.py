@@ -36,9 +36,9 @@ from dpsql.engines.spark.expressions import Columns, Scope, Writer
 from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
 from dpsql.engines.spark.values import Expr, quote, refusal
 from dpsql.errors import OperationalError, PolicyError
-from dpsql.workload.expr.scan import Joined, Relation, Select, Table
+from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
 from dpsql.workload.expr.value_sql import select_text
-from dpsql.workload.expr.values import CountRows
+from dpsql.workload.expr.values import CountRows, Gathered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, list[str
 
 
 def _counts(select: Select) -> bool:
-    return any(isinstance(value, CountRows) for _, value in select.columns)
+    return any(isinstance(value, CountRows | Gathered) for _, value in select.columns)
 
 
 def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
@@ -155,12 +155,20 @@ def _from(relation: Relation, tables: Mapping[str, Source]) -> tuple[str, Scope]
     return text, Scope(sources)
 
 
-def _item(relation: Table | Select, tables: Mapping[str, Source]) -> tuple[str, str, Columns]:
+def _item(relation: Table | Select | Union, tables: Mapping[str, Source]) -> tuple[str, str, Columns]:
     """A table or subquery of FROM, its alias, and its columns."""
-    alias = relation.alias or "dpsql_rows"
+    alias = "" if isinstance(relation, Union) else relation.alias
+    alias = alias or "dpsql_rows"
     if isinstance(relation, Table):
         source = tables[relation.name]
         text, inner = source.reference, {name: values.column("", kind) for name, kind in source.types.items()}
+    elif isinstance(relation, Union):
+        texts, parts = zip(*(_select(part, tables) for part in relation.parts), strict=True)
+        text = f"({' UNION ALL '.join(texts)})"
+        inner = {
+            name: replace(one, low=min(c[name].low for c in parts), high=max(c[name].high for c in parts))
+            for name, one in parts[0].items()
+        }
     else:
         text, inner = _select(relation, tables)
         text = f"({text})"

@@ -59,7 +59,7 @@ class Writer:
     def _marked(self, node: tree.Node, of: Sequence[Expr]) -> Expr:
         """A node by its parts. What is made of several rows, with all that it stands in, is no value of a subquery."""
         found = self._column(node) if isinstance(node, tree.Name) else _WRITERS[type(node)](node, of)
-        made = isinstance(node, tree.Window | tree.CountRows | tree.Word) or _says_kept(node)
+        made = isinstance(node, tree.Window | tree.CountRows | tree.Word | tree.Gathered) or _says_kept(node)
         if made or any(part.several for part in of):
             return replace(found, several=True)
         return replace(found, text=self.layers.marked(found.text))
@@ -181,12 +181,14 @@ def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
 
 def _window(node: tree.Window, of: Sequence[Expr]) -> Expr:
     given, apart = len(node.arguments), len(node.arguments) + len(node.apart)
-    if node.function not in ("row_number", "dense_rank", "min", "rank", "lag", "lead", "first_value"):
+    if node.function not in ("row_number", "dense_rank", "min", "rank", "lag", "lead", "first_value", "sum"):
         raise refusal(f"the window {node.function} is not admitted", "plan again")
     text = f"PARTITION BY {', '.join(part.text for part in of[given:apart])}"
     if node.order:
         text += f" ORDER BY {node.ordered([part.text for part in of[apart:]])}"
     text = f"{node.function}({', '.join(part.text for part in of[:given])}) OVER ({text})"
+    if node.function == "sum":
+        return Expr(text, "BIGINT", 0, _FAR)
     return replace(of[0], text=text, constant=None, rank=9) if given else Expr(text, "BIGINT", 1, _FAR)
 
 
@@ -210,6 +212,7 @@ _WRITERS: Mapping[type, Callable[..., Expr]] = {
     tree.Unscaled: _unscaled,
     tree.Window: _window,
     tree.Word: _word,
+    tree.Gathered: lambda node, of: Expr(f"coalesce({node.function}({of[0].text}), 0L)", "BIGINT", 0, _FAR),
     tree.Distinct: _distinct,
     tree.CountRows: lambda *_: Expr("count(1)", "BIGINT", 0, _FAR),
     tree.Compared: _compared,

@@ -91,6 +91,19 @@ def remainder(of: Sequence[Expr]) -> Expr:
                   "a remainder", OPERATOR)  # fmt: skip
 
 
+def both(of: Sequence[Expr]) -> Expr:
+    """The bits that two whole numbers from 0 on have in common."""
+    wholes(of, "&")
+    return Expr(f"{of[0].inner} & {of[1].inner}", widest(of), 0, max(0, min(of[0].high, of[1].high)), rank=OPERATOR)
+
+
+def shifted(of: Sequence[Expr]) -> Expr:
+    """A whole number from 0 on without its lowest bits, as many as a constant says."""
+    wholes(of, ">>")
+    a, b = of
+    return Expr(f"shiftright({a.text}, CAST({b.text} AS INT))", a.type, 0, max(0, a.high >> b.low))
+
+
 def absolute(of: Sequence[Expr]) -> Expr:
     (a,) = of
     if a.type == "DOUBLE":
@@ -174,6 +187,8 @@ FUNCTIONS: dict[str, Rule] = {
     "/": divided,
     "//": quotient,
     "%": remainder,
+    "&": both,
+    ">>": shifted,
     "abs": absolute,
     "sign": sign,
     "isnan": isnan,

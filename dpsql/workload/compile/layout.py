@@ -14,7 +14,7 @@ from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.expr.batch import Output, Query
 from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray, is_total
+from dpsql.workload.expr.regions import Axis, IntArray
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.values import Value
 
@@ -34,16 +34,29 @@ class Tie:
 
 
 @dataclass(frozen=True)
+class Walk:
+    """Which of several columns of groups a row is in.
+
+    ``tables[k]`` (states before axis k x regions of axis k) gives the state after it, the last the column, -1 for none.
+    Of an axis on which a row may have no region the first region in its table stands for that.
+    """
+
+    axes: tuple[Axis, ...]
+    tables: tuple[IntArray, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Together:
     """Counts of units ``layouts`` over the same rows of units, and the count of these ``rows``, if there is one.
 
     ``cells`` (T x columns): the entries of x in which one row has its unit counted, -1 for none, of each; that of
-    ``rows`` comes last. ``classes`` (columns,): the group that the row is in of a bound of ``at_most`` that lets a unit
-    have one row in each.
+    ``rows`` comes last. ``walk`` says which column a row is in. ``classes`` (columns,): the group of such a row by a
+    bound of ``at_most`` that lets a unit have one row in each.
     """
 
     layouts: tuple[Layout, ...]
     cells: IntArray = field(repr=False)
+    walk: Walk = field(repr=False)
     rows: Layout | None = field(default=None, repr=False)
     classes: IntArray | None = field(default=None, repr=False)
 
@@ -53,25 +66,21 @@ class Together:
         return self.layouts if self.rows is None else (*self.layouts, self.rows)
 
     @property
+    def source(self) -> RowSource:
+        """What all of them read."""
+        return self.layouts[0].source
+
+    @property
     def cut(self) -> bool:
-        """Whether scans have to agree on what they keep of a unit, or on what they find for its rows."""
-        source = self.layouts[0].source
-        return bool(source.joins or source.caps) or self.cells.shape[1] > source.limit
+        """Whether not all that bounds leave of a unit may be kept of it."""
+        if self.classes is not None and np.unique(self.classes).size <= self.source.limit:
+            return False  # it has one row in each class
+        return self.rows is not None or self.cells.shape[1] > self.source.limit
 
-    def cuts(self, table: str) -> bool:
-        """``cut``, for a count to which it makes a difference what is kept: not one of all columns in one group."""
-        place = [layout.table for layout in self.all].index(table)
-        return self.cut and (bool(self.layouts[0].source.joins) or np.unique(self.cells[place]).size > 1)
-
-    @property
-    def few(self) -> bool:
-        """Whether a unit has no more than ``limit`` rows in columns of cells, one in each class."""
-        return self.classes is not None and np.unique(self.classes).size <= self.layouts[0].source.limit
-
-    @property
-    def closed(self) -> bool:
-        """Whether a row may have no region on an axis of one of them, so that no other counts its unit."""
-        return not all(is_total(axis) for layout in self.all for axis in layout.cells.axes)
+    def entries(self, layout: Layout) -> IntArray:
+        """The entry of x of one of them, in each column."""
+        found: IntArray = self.cells[[one.table for one in self.all].index(layout.table)]
+        return found
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,22 @@
 
 The statements of a batch count units by month, by ward and in all. Each is a source with a scan of its own, and all of
 them read the same rows of a unit. What one row has its unit counted in follows from the regions of its values: all
-tables of cells are walked at once, axis by axis, one value deciding the regions of all axes over its column. A row
-without a region on an axis of one of them, a value outside a closed domain, has its unit counted in none.
+tables of cells are walked at once, axis by axis, one value deciding the regions of all axes over its column
+(``Walk``). A row without a region on an axis of one of them, a value outside a closed domain, has its unit counted in
+none.
 
-**Claim.** What a unit adds is a union of what at most ``limit`` rows of it have it counted in. A scan keeps of a unit
-at most ``limit`` of these columns of groups, those that are first in an order of them that no other scan changes
-(``dpsql.measure.from_sql``), and counts the unit in its own group of each. If there are no more than ``limit`` columns
-at all, every scan keeps every group of the unit, and so of every column. The scan of rows keeps one row in each of the
-columns that are kept before all others. What scans see of a row is the same in all:
-either no row is joined, or every scan reads the same columns of the rows that are, so that it finds the same ones.
+**Claim.** What a unit adds is a union of what at most ``limit`` rows of it have it counted in. What is kept of a unit
+is found once for all of them (``dpsql.measure.together``): at most ``limit`` of these columns of groups, and each
+counts the unit in its own group of each. Of the rows themselves one in each of these columns is kept, and no more than
+``limit``.
 
-Under bounds of ``at_most`` every scan keeps the same rows of a unit first: as many of each column, in the same groups
-of these (``dpsql.measure.from_sql``). Where one of them allows one row in each group, and some table tells its groups
-apart, rows are told apart by them, too: what a unit adds is then a union of rows of different groups. What other bounds
-keep it from is left out. Where no bound says so much, each count is as if it were by itself.
+Bounds of ``at_most`` come before that. Where one of them allows one row in each group, and some table tells its groups
+apart, columns are told apart by them, too: what a unit adds is then a union of rows of different groups. What other
+bounds keep it from is left out. Where no bound says so much, each count is as if it were by itself.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,7 +27,7 @@ from scipy import sparse
 from dpsql.arrays import Ints
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.caps import MOST_STATES, before, is_over
-from dpsql.workload.compile.layout import Layout, Together
+from dpsql.workload.compile.layout import Layout, Together, Walk
 from dpsql.workload.compile.units import axis_key, by_unit
 from dpsql.workload.expr.regions import Axis, LineAxis, is_total
 from dpsql.workload.expr.rows import Cap
@@ -60,24 +57,25 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
 
 def _together(same: Sequence[Layout], rows: Sequence[Layout]) -> Together | None:
     """Counts of units, and of the rows themselves where that is followed."""
-    found = _with_classes([*same, rows[0]], rows=True) if rows else None
+    found = _in_classes([*same, rows[0]], rows=True) if rows else None
     if found is not None and found[0].shape[1] <= _MOST_ROWS:
-        return Together(tuple(same), found[0], rows[0], found[1])
-    found = _with_classes(same) if len(same) > 1 else None
-    return None if found is None else Together(tuple(same), found[0], None, found[1])
+        cells, walk, classes = found
+        return Together(tuple(same), cells, walk, rows[0], classes)
+    found = _in_classes(same) if len(same) > 1 else None
+    return None if found is None else Together(tuple(same), *found[:2], classes=found[2])
 
 
-def _with_classes(mates: Sequence[Layout], rows: bool = False) -> tuple[Ints, Ints | None] | None:
+def _in_classes(mates: Sequence[Layout], rows: bool = False) -> tuple[Ints, Walk, Ints | None] | None:
     """``_columns``, and the group of a bound of one row that each is in; None, too, where bounds tell none apart."""
-    caps = mates[0].source.caps
-    if not caps:
-        cells = _columns(mates, rows)
-        return None if cells is None else (cells, None)
-    for cap in caps:
-        over = (is_over(axis, mate, cap) for mate in mates for axis in mate.cells.axes)
-        cells = _columns(mates, rows, cap) if cap.rows == 1 and is_total(cap.axis) and any(over) else None
-        if cells is not None:
-            return cells[:-1], cells[-1]
+    if not mates[0].source.caps:
+        found = _columns(mates, rows)
+        return None if found is None else (*found, None)
+    for cap in mates[0].source.caps:
+        over = (_groups_of(cap, axis, mate) for mate in mates for axis in mate.cells.axes if is_over(axis, mate, cap))
+        groups = next(over, None) if cap.rows == 1 and is_total(cap.axis) else None
+        found = None if groups is None else _columns(mates, rows, groups)
+        if found is not None:
+            return found[0][:-1], found[1], found[0][-1]
     return None
 
 
@@ -103,26 +101,28 @@ def _alike(one: Layout, other: Layout) -> bool:
     return same and all(other.values.get(name, value) == value for name, value in one.values.items())
 
 
-def _columns(layouts: Sequence[Layout], rows: bool = False, cap: Cap | None = None) -> Ints | None:
-    """The entries of x in which one row has its unit counted, -1 for none (T x columns); None for very many.
+def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | None = None) -> tuple[Ints, Walk] | None:
+    """The entries of x in which one row has its unit counted, -1 for none (T x columns), and which column a row is in.
 
-    ``rows``: whether the last is a count of rows, which looks at no axes but its own. ``cap``: a bound whose groups
-    tell rows apart, in a row of their numbers below.
+    None for very many. ``rows``: whether the last is a count of rows, which looks at no axes but its own. ``groups``
+    tell columns apart, too, with a row of their numbers below.
     """
-    layouts = layouts if cap is None else [*layouts, _groups_of(cap, layouts[0])]
-    T = len(layouts) - (cap is not None)
+    T, layouts = len(layouts), layouts if groups is None else [*layouts, groups]
     # The last state is 0 for rows that have a region on every axis.
     states, done = np.zeros((len(layouts) + 1, 1), dtype=np.int64), [0] * len(layouts)
     tables = [layout.cells for layout in layouts]
     keys = [[axis_key(axis, layout) for axis in layout.cells.axes] for layout in layouts]
+    axes: list[Axis] = []
+    walk: list[Ints] = []
     while any(at < len(own) for at, own in zip(done, keys, strict=True)):
         key = _next(keys, done)
         if key is None:
             return None
         walked = [at < len(own) and own[at] == key for at, own in zip(done, keys, strict=True)]
-        regions = _regions([table.axes[at] if w else None for table, at, w in zip(tables, done, walked, strict=True)])
-        if regions is None or states.shape[1] * regions.shape[1] > MOST_STATES:
+        joint = _regions([table.axes[at] if w else None for table, at, w in zip(tables, done, walked, strict=True)])
+        if joint is None or states.shape[1] * joint[0].shape[1] > MOST_STATES:
             return None
+        regions = joint[0]
         moved = []
         for table, at, walks, state, region in zip(tables, done, walked, states, regions, strict=False):
             both = np.repeat(state, regions.shape[1]), np.tile(region, states.shape[1])
@@ -131,7 +131,10 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, cap: Cap | None = No
             after = table.transitions[at][np.maximum(both[0], 0), np.maximum(both[1], 0)] if walks else both[0]
             moved.append(np.where(gone, -1, after))
         inside = np.repeat(states[-1], regions.shape[1]), np.tile(regions.min(axis=0), states.shape[1])
-        states = np.unique(np.stack([*moved, np.minimum(*inside).clip(-1, 0)]), axis=1)
+        before, after = states.shape[1], np.stack([*moved, np.minimum(*inside).clip(-1, 0)])
+        states, led = np.unique(after, axis=1, return_inverse=True)
+        axes.append(joint[1])
+        walk.append(led.reshape(before, -1))
         done = [at + walks for at, walks in zip(done, walked, strict=True)]
     ends = []
     for number, (layout, state) in enumerate(zip(layouts, states, strict=False)):
@@ -139,22 +142,24 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, cap: Cap | None = No
         known = (state >= 0) & ((states[-1] >= 0) | (rows and number + 1 == T) | (number == T))
         cell = np.where(known, layout.cells.cell_of_state[state], -1)
         ends.append(np.where(cell >= 0, layout.entry[0, cell], -1))
-    found = np.unique(np.stack(ends), axis=1)
-    found = found[:, (found[:T] >= 0).any(axis=0)]
-    # A column has one number, by the place of each of its entries; and each entry is to be in some column.
+    found, column = np.unique(np.stack(ends), axis=1, return_inverse=True)
+    counts = (found[:T] >= 0).any(axis=0)
+    column = np.where(counts, np.cumsum(counts) - 1, -1)[column.ravel()]
+    found = found[:, counts]
+    walk = [*walk[:-1], column[walk[-1]]] if walk else []
+    # Each entry is to be in some column.
     used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts[:T]]
     whole = all(np.isin(*both).all() for both in zip(used, found, strict=False))
-    few = found.shape[1] <= _MOST_COLUMNS and math.prod(one.size + 2 for one in used) < 2**62
-    return found if whole and few else None
+    few = found.shape[1] <= _MOST_COLUMNS and sum(table.size for table in walk) <= _MOST_STATES
+    return (found, Walk(tuple(axes), tuple(walk))) if whole and few else None
 
 
-def _groups_of(cap: Cap, layout: Layout) -> Layout:
-    """A table of the groups of a bound on the rows of ``layout``."""
-    size = cap.axis.size
-    axes, counted = (cap.axis,), sparse.csr_array((0, size), dtype=np.int64)
+def _groups_of(cap: Cap, axis: Axis, layout: Layout) -> Layout:
+    """A table of the groups of a bound on the rows of ``layout``, of which an axis is over the same column."""
+    size, column = cap.axis.size, axis.column if isinstance(axis, LineAxis) else cap.column
+    axes, counted = (replace(cap.axis, column=column),), sparse.csr_array((0, size), dtype=np.int64)
     cells = Cells(axes, (np.arange(size, dtype=np.int32)[None, :],), np.arange(size), counted)
-    values = {} if cap.value is None else {cap.column: cap.value}
-    return replace(layout, cells=cells, measures=(), entry=np.arange(size)[None, :], values=values)
+    return replace(layout, cells=cells, measures=(), entry=np.arange(size)[None, :])
 
 
 def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | None:
@@ -165,16 +170,25 @@ def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | Non
     return None
 
 
-def _regions(axes: Sequence[Axis | None]) -> Ints | None:
-    """The regions of axes over one column that a row can have, -1 for none; 0 for no axis (T x columns)."""
+def _regions(axes: Sequence[Axis | None]) -> tuple[Ints, Axis] | None:
+    """The regions of axes over one column that a row can have, -1 for none; 0 for no axis (T x joint regions).
+
+    And the axis of these joint regions; one that is not total has the first of them where a row has no region.
+    """
     held = [axis for axis in axes if axis is not None]
-    if all(isinstance(axis, LineAxis) for axis in held):
-        lines = [axis for axis in held if isinstance(axis, LineAxis)]
-        cuts = sorted({cut for axis in lines for cut in axis.cuts})
-        found = [np.append(axis.pieces[before(axis, cuts)], axis.null_region) for axis in lines]
-    elif all(axis == held[0] for axis in held):
-        found = [np.arange(0 if is_total(held[0]) else -1, held[0].size)] * len(held)
-    else:
+    lines = [axis for axis in held if isinstance(axis, LineAxis)]
+    if len(lines) == len(held):
+        cuts = tuple(sorted({cut for axis in lines for cut in axis.cuts}))
+        each = iter([np.append(axis.pieces[before(axis, cuts)], axis.null_region) for axis in lines])
+        none = np.zeros(len(cuts) + 2, dtype=np.int64)
+        found = np.stack([none if axis is None else next(each) for axis in axes])
+        regions, number = np.unique(found, axis=1, return_inverse=True)
+        number = number.ravel()
+        joint = replace(
+            lines[0], cuts=cuts, pieces=number[:-1], null_region=int(number[-1]), size=int(regions.shape[1])
+        )
+        return regions, joint
+    if any(axis != held[0] for axis in held):
         return None
-    each, none = iter(found), np.zeros(found[0].size, dtype=np.int64)
-    return np.unique(np.stack([none if axis is None else next(each) for axis in axes]), axis=1)
+    own = np.arange(0 if is_total(held[0]) else -1, held[0].size)
+    return np.stack([own * 0 if axis is None else own for axis in axes]), held[0]

@@ -304,7 +304,8 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             read = (layout.entry >= 0).any(axis=0)
             tables = (*cells.transitions, cells.cell_of_state, read)
             told += [np.asarray(table, dtype=np.int64).tobytes() for table in tables]
-        if layout.together is not None and (layout.together.cut or layout.together.rows is not None):
+        if layout.together is not None and (layout.together.cut or layout.source.joins or layout.source.caps):
+            told.append(b"columns")  # by whose numbers a unit's are taken
             others = kept_first([replace(mate, together=None) for mate in layout.together.all])
             told += [digest.encode() for _, digest in sorted(others.items())]
         if layout.tie is not None:

@@ -1,4 +1,4 @@
-"""What a private scan is: a SELECT over tables, LEFT JOINs and other SELECTs, of the nodes of ``values``.
+"""What a private scan is: a SELECT over tables, LEFT JOINs, UNION ALL and other SELECTs, of the nodes of ``values``.
 
 ``measure/`` makes it of a layout, and each engine has a printer of it.
 """
@@ -57,7 +57,14 @@ class Joined:
     joins: tuple[Match, ...]
 
 
-Relation: TypeAlias = Table | Select | Joined
+@dataclass(frozen=True)
+class Union:
+    """The rows of several SELECTs of the same columns, one after the other."""
+
+    parts: tuple[Select, ...]
+
+
+Relation: TypeAlias = Table | Select | Joined | Union
 
 
 def same(*names: str) -> tuple[Column, ...]:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from dpsql.quoting import identifier, string
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.scan import Joined, Relation, Select, Table
+from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
 from dpsql.workload.expr.total import INFINITE_DAY, INFINITE_MOMENT, decimal_sizes, digits, held_moment, lowered
 
 # The Gregorian calendar repeats after 400 years.
@@ -50,6 +50,8 @@ def relation_text(relation: Relation, references: References) -> str:
             word = "ASOF LEFT JOIN" if match.nearest else "LEFT JOIN"
             parts.append(f"{word} {relation_text(match.rows, references)} ON {render(match.on)}")
         return " ".join(parts)
+    if isinstance(relation, Union):
+        return f"({' UNION ALL '.join(select_text(part, references) for part in relation.parts)})"
     alias = f" AS {identifier(relation.alias)}" if relation.alias else ""
     return f"({select_text(relation, references)}){alias}"
 
@@ -188,6 +190,7 @@ _PRINTERS: Mapping[type, Callable[..., str]] = {
     tree.Unscaled: _unscaled,
     tree.Window: _window,
     tree.Word: _word,
+    tree.Gathered: lambda node, of: f"CAST(COALESCE({_function(node.function, of[0])}, 0) AS BIGINT)",
     tree.Distinct: lambda _, of: f"DISTINCT {of[0]}",
     tree.CountRows: lambda *_: f"CAST({_function('count_star')} AS BIGINT)",
     tree.Compared: lambda node, of: f"({of[0]} {node.operator} {of[1]})",

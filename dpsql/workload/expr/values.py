@@ -195,9 +195,18 @@ class Word:
     type: str = "BIGINT"
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """``sum`` or ``bit_or`` of BIGINTs from 0 on, 0 where there are none; a sum that stays below 2^62."""
+
+    function: str
+    this: Value
+    type: str = "BIGINT"
+
+
 Value: TypeAlias = (
     Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue | Number | Name | Binary | Guarded | Truth
-    | Like | Numbers | Window | CountRows | Distinct | Word
+    | Like | Numbers | Window | CountRows | Distinct | Word | Gathered
 )  # fmt: skip
 
 
@@ -277,6 +286,11 @@ ALWAYS = Every(())
 def whole(number: int) -> Constant:
     """A whole number as SQL writes it."""
     return Constant(int(number), WHOLE)
+
+
+def long(number: int) -> Constant:
+    """A whole number as a BIGINT."""
+    return Constant(int(number), "BIGINT")
 
 
 def bare(function: str, *arguments: Value, type: str = "BIGINT") -> Call:  # noqa: A002 - a node's word
