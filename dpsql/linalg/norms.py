@@ -282,7 +282,8 @@ def _sizes(mixing: Matrix, csc: Sparse, order: int) -> Floats:
         return np.zeros(csc.shape[1])
     if _is_sparser(mixing, csc):
         # Column by column, as they lie in memory.
-        entries = sparse.csr_array(csc.T) @ sparse.csr_array(sparse.csr_array(mixing).astype(np.float64).T)
+        held = sparse.csr_array(mixing.astype(np.float64))  # before it is sparse, which Python integers cannot be
+        entries = sparse.csr_array(csc.T) @ sparse.csr_array(held.T)
         np.abs(entries.data, out=entries.data) if order == 1 else np.square(entries.data, out=entries.data)
         return np.asarray(entries @ np.ones(entries.shape[1]))
     left = np.asarray(dense(mixing)).astype(np.float32)

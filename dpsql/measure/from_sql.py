@@ -110,8 +110,8 @@ def rows_of(
         )
         first, held = [tree.Name(LAST)], [*held, LAST]
     for cap in caps:
-        of_unit = CELL if tied else names[0]
         if source.counts_units or tied:
+            of_unit = CELL if tied else names[0]
             rows = _capped(rows, held, [_below_zero(of_unit)], cap, [of_unit, *(cap.name for cap in caps)])
         else:
             rows = _capped(rows, held, first, cap)

@@ -32,3 +32,12 @@ def test_the_same_without_rows_or_columns() -> None:
     nothing = sparse.csc_array((4, 0), dtype=np.int64)
     assert largest_norm(np.zeros((0, 4), dtype=np.int64), sparse.csc_array(np.eye(4, dtype=np.int64)), 1) == 0
     assert largest_norm(np.ones((2, 4), dtype=np.int64), nothing, 1, (2,)) == 0
+
+
+@pytest.mark.parametrize("blocks", [(), (1, 2)])
+def test_rough_norms_of_python_integers_over_single_entries(blocks: tuple[int, ...]) -> None:
+    """A product of sparse matrices, which hold none of them."""
+    mixing = np.zeros((3, 60), dtype=object)
+    mixing[0, 0], mixing[1, 1], mixing[2, 1] = 2**80, 3, -(2**70)
+    columns = sparse.csc_array(np.eye(60, dtype=np.int64))
+    assert largest_norm(mixing, columns, 1, blocks) == pytest.approx(2**80, rel=1e-5)

@@ -51,6 +51,7 @@ BATCHES: dict[str, tuple[Policy, list[Ask]]] = {
     "counts by day and ward": (policy(6, ROWS_BY_DAY), [Ask("visits", ("day", "ward")), Ask("visits", ("ward",))]),
     "one day and all": (policy(8, ROWS_BY_DAY), [Ask("visits WHERE day = 1", ("ward",)), Ask("visits", ("ward",))]),
     "sums by day": (policy(4, ROWS_BY_DAY), [Ask("visits", ("day",), ("cost",)), Ask("visits", (), ("cost",))]),
+    "all rows": (policy(4, ROWS_BY_DAY), [Ask("visits")]),
     "units by ward": (policy(5, WARDS), [Ask("visits", ("ward",), distinct=True)]),
     "units by ward and others": (
         policy_of(OTHERS.format(most=5, caps=WARDS)),

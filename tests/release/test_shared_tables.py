@@ -108,6 +108,8 @@ def test_a_file_with_a_table_for_each_result_is_what_the_ledger_makes(
         ('CREATE TABLE r1."#2" AS FROM r1."#1"', ["r1.#2"]),
         ("CREATE OR REPLACE VIEW r1.q3 AS FROM r1.q2", ["r1.q3"]),
         ("DROP VIEW r1.q3", ["r1.q3"]),
+        ('DROP TABLE r1."#1"', [f"r1.q{i}" for i in range(1, 10)]),
+        ("CREATE OR REPLACE VIEW r1.q3 AS SELECT * EXCLUDE (x) FROM (SELECT 1 AS x, * FROM r1.q2)", ["r1.q3"]),
     ],
 )
 def test_what_was_changed_by_hand_is_found(store: ReleaseStore, change: str, found: list[str]) -> None:
@@ -117,3 +119,15 @@ def test_what_was_changed_by_hand_is_found(store: ReleaseStore, change: str, fou
     with attached(store.path, writing=True) as held:
         held.execute(change)
     assert differing(store, made) == found
+
+
+def test_a_view_put_in_by_hand_reads_no_other_file(store: ReleaseStore, tmp_path: Path) -> None:
+    """Though all that it shows were right."""
+    other, made = tmp_path / "other.csv", [record(1, *BATCH)]
+    other.write_text("a\n1\n")
+    store.write(*made)
+    with attached(store.path, writing=True) as held:
+        shown = 'SELECT * EXCLUDE (dpsql_result) FROM r1."#1" WHERE dpsql_result = 3'
+        held.execute(f"CREATE OR REPLACE VIEW r1.q3 AS {shown} AND EXISTS (FROM '{other}')")
+    assert len(store.sql("FROM r1.q2").fetchall()) == 2
+    assert differing(store, made) == ["r1.q3"]

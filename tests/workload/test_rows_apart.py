@@ -287,6 +287,7 @@ def test_a_region_of_few_groups_holds_few_rows(region: str, per: str) -> None:
         (CUBE, 3, 2, "month % 2", 1.06),
         (WEEKS, 3, 1, "week", 1.3),
         (WEEKS, 3, 2, "week", 1.3),
+        ("SELECT COUNT(*) AS n FROM visits WHERE ward = 'a'", 3, 1, "ward", 1.01),
     ],
 )
 @pytest.mark.few(every=2)

@@ -141,7 +141,7 @@ def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
             inside = norm * Q * d * d * (1 - 1 / h)
             parts.append(np.concatenate([np.where(reads, between, flat), np.where(reads, inside, 0.0)]))
             counts.append(R)
-    share = (d / h - 1) / (d - 1)
+    share = (d / h - 1) / max(d - 1, 1)  # of one region there is nothing to share
     weight = np.sqrt(np.concatenate([errors * np.where(reads, share, 1.0), errors * np.where(reads, 1 - share, 0.0)]))
     P = np.maximum(np.array(parts), 0.0)
     lam = np.full(len(P), 1.0 / len(P))
