@@ -287,8 +287,9 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
     """Of each table with units of bounded rows what decides which rows are kept before others, as a digest.
 
     Rows that no query of the batch counts are cut first, others in an order of what the batch tells of them (its
-    regions and measures). Two batches keep the same rows of larger units where their digests are equal, so that these
-    alone are parts of one table. Units of one row each, by the table's key, lose none: their tables are left out.
+    regions and measures). Two batches of sources of rows keep the same rows of larger units where their digests are
+    equal, so that these alone are parts of one table; of counts of units they say less, as cells are ordered by their
+    numbers in the batch. Units of one row each, by the table's key, lose none: their tables are left out.
     """
     found = {}
     for layout in layouts:
@@ -296,7 +297,8 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             continue
         cells = layout.cells
         told = [repr((layout.source.limit, layout.source.caps, layout.measures)).encode()]
-        told += [b"by cells"] if layout.source.caps else []  # rows by what decides between them under bounds
+        by_cells = layout.source.caps and (layout.source.counts_units or layout.tie is not None)
+        told += [b"by cells"] if by_cells else []  # which decide between rows under bounds, as ``from_sql`` has it
         for axis in cells.axes:
             pieces = axis.pieces if isinstance(axis, LineAxis) else np.zeros(0, dtype=np.int64)
             told += [repr(axis).encode(), np.asarray(pieces, dtype=np.int64).tobytes()]
