@@ -108,7 +108,7 @@ BATCHES: dict[str, list[Ask]] = {
     "chain": [Ask("labs JOIN visits v ON visit_id = v.id JOIN patients p ON v.patient_id = p.id", ("sex",), ("age",))],
     "join by unit": [Ask("notes JOIN visits v ON visit_id = v.id", ("kind",), ("w", "cost"))],
     "tables that share a unit": [Ask("visits", ("kind",)), Ask("labs", (), ("v",)), Ask("patients", ("sex",))],
-    "distinct": [Ask("visits", ("kind",), distinct=True), Ask("visits", distinct=True)],
+    "distinct": [Ask("visits", ("kind",), distinct=True), Ask("labs", distinct=True)],
     "distinct through a join": [
         Ask("labs JOIN visits v ON visit_id = v.id WHERE cost > 0 OR v > 0", ("kind",), distinct=True),
         Ask("labs", (), ("v",)),
