@@ -23,7 +23,7 @@ def leave_few(layout: Layout) -> bool:
     """Whether the bounds leave of no unit more than ``limit`` rows that count, so that no more need be cut.
 
     Rows that count are in the groups of the bound that the counted cells lie in, at most ``rows`` in each. Later
-    bounds only take rows away.
+    bounds only take rows away. Not said of rows that units are tied to, of which those of other cells matter, too.
     """
     if layout.source.distinct or layout.every is not None or layout.tie is not None:
         return False

@@ -116,10 +116,9 @@ class Layout:
     @property
     def multiplicity(self) -> int:
         """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
-        most = min([cap.most(self.source.limit) for cap in self.source.caps], default=self.source.limit)
         if not self.source.counts_units:
-            return most
-        return max(1, min(most, len(np.unique(self.entry[self.entry >= 0]))))
+            return self.source.most
+        return max(1, min(self.source.most, len(np.unique(self.entry[self.entry >= 0]))))
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,7 @@ def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
     for one in found.values():
         T, parts = len(one.layouts), tuple(places[mate.table] for mate in one.all)
         rows = None if one.rows is None else one.cells[T]
-        source = one.layouts[0].source
-        most = min([cap.most(source.limit) for cap in source.caps], default=source.limit)
-        patterns.append(Patterns(one.cells[:T], most, parts, size, rows, one.classes))
+        patterns.append(Patterns(one.cells[:T], one.source.most, parts, size, rows, one.classes))
     return tuple(patterns)
 
 

@@ -308,6 +308,11 @@ class RowSource:
         return self.of is not None and self.of.conditional
 
     @property
+    def most(self) -> int:
+        """How many rows of a unit count at most, by ``limit`` and all of ``caps``."""
+        return min([cap.most(self.limit) for cap in self.caps], default=self.limit)
+
+    @property
     def counts_units(self) -> bool:
         """Whether units are counted, each once in a cell."""
         return self.distinct and self.each is None
