@@ -164,7 +164,7 @@ def _first(together: Together, pairs: Scan, sizes: Scan) -> Select:
     place: list[Column] = [(PLACE, tree.Window("row_number", (), (unit,), order))]
     found: tuple[Column, ...] = ()
     if _counted(together):
-        more = _where_counted(tree.bare("-", tree.Name(ROWS), tree.long(1)))
+        more = _where_counted(tree.bare("greatest", tree.bare("-", tree.Name(ROWS), tree.long(1)), tree.long(0)))
         place.append((_MORE, _big(tree.Window("sum", (more,), (unit,), order))))
         left = tree.bare("greatest", tree.bare("-", tree.long(limit), tree.Name(_COLUMNS)), tree.long(0))
         upto = tree.bare("least", tree.Name(_MORE), left)

@@ -188,8 +188,20 @@ def _window(node: tree.Window, of: Sequence[Expr]) -> Expr:
         text += f" ORDER BY {node.ordered([part.text for part in of[apart:]])}"
     text = f"{node.function}({', '.join(part.text for part in of[:given])}) OVER ({text})"
     if node.function == "sum":
-        return Expr(text, "BIGINT", 0, _FAR)
+        return Expr(_checked(text, "window sum", of[0]), "BIGINT", 0, _FAR)
     return replace(of[0], text=text, constant=None, rank=9) if given else Expr(text, "BIGINT", 1, _FAR)
+
+
+def _gathered(node: tree.Gathered, of: Sequence[Expr]) -> Expr:
+    text = f"coalesce({node.function}({of[0].text}), 0L)"
+    return Expr(_checked(text, node.function, of[0]), "BIGINT", 0, _FAR)
+
+
+def _checked(text: str, name: str, u: Expr) -> str:
+    """``text``, an aggregate of u, which is a count or a word of bits; a sum over a column of the data may wrap."""
+    if u.type != "BIGINT" or u.low < 0 or u.high > _FAR:
+        raise refusal(f"the {name} of {u.type} from {u.low} to {u.high} is not admitted", "plan again")
+    return text
 
 
 def _distinct(node: tree.Distinct, _: Sequence[Expr]) -> Expr:
@@ -212,7 +224,7 @@ _WRITERS: Mapping[type, Callable[..., Expr]] = {
     tree.Unscaled: _unscaled,
     tree.Window: _window,
     tree.Word: _word,
-    tree.Gathered: lambda node, of: Expr(f"coalesce({node.function}({of[0].text}), 0L)", "BIGINT", 0, _FAR),
+    tree.Gathered: _gathered,
     tree.Distinct: _distinct,
     tree.CountRows: lambda *_: Expr("count(1)", "BIGINT", 0, _FAR),
     tree.Compared: _compared,
