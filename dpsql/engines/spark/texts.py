@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
+from dpsql.engines.spark.values import Expr, Rule, kinds, refusal, short, spark_type, string, wholes
 
 _FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
@@ -17,8 +17,9 @@ _LONGEST_SET = 50  # characters that TRIM takes away
 
 
 def listed(numbers: Sequence[int], kind: str) -> Expr:
-    """A list of constants, as text that is split and cast once, when the statement is optimised."""
-    return Expr(f"CAST(split('{','.join(map(str, numbers))}', ',') AS ARRAY<{spark_type(kind)}>)", f"{kind}[]")
+    """A list of constants from the least to the largest, as text that is split and cast once, in the optimiser."""
+    text = f"CAST(split('{','.join(map(str, numbers))}', ',') AS ARRAY<{spark_type(kind)}>)"
+    return Expr(text, f"{kind}[]", min(numbers), max(numbers))
 
 
 def list_value(of: Sequence[Expr]) -> Expr:
@@ -44,7 +45,7 @@ def list_extract(of: Sequence[Expr]) -> Expr:
     kind = found.type.removesuffix("[]")
     wholes([place], "a place")
     # NULL outside the list, and at the places 0 and below that no list has here.
-    return Expr(f"get({found.text}, CAST({place.inner} - 1 AS INT))", kind, *INTEGERS[kind])
+    return Expr(f"get({found.text}, CAST({place.inner} - 1 AS INT))", kind, found.low, found.high)
 
 
 def like(value: Expr, pattern: str) -> Expr:
