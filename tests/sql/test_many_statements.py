@@ -208,12 +208,16 @@ def test_comments_between_statements_leave_shapes_alone_and_hints_do_not() -> No
     plain = [f"SELECT COUNT(*) FROM t WHERE a BETWEEN {number} AND 9" for number in range(5)]
     noted = "; -- one more\n".join(f"-- number {number}\n{sql}" for number, sql in enumerate(plain))
     assert sum(one.text is not None for one in parsed(noted, tokens_of(noted))) == 3
-    assert [(one.text, one.source) for one in parse(noted)] == [(one.text, one.source) for one in parse(";".join(plain))]
-    for other in ("SELECT /*+ WEIGHT(2) */ 1 AS n FROM t", "SELECT 1 AS n /* one */ FROM t"):
+    assert [(one.text, one.source) for one in parse(noted)] == [
+        (one.text, one.source) for one in parse(";".join(plain))
+    ]
+    for other in (
+        "SELECT /*+ WEIGHT(2) */ 1 AS n FROM t",
+        "SELECT 1 AS n /* one */ FROM t",
+        "/*+ WEIGHT(2) */ SELECT 1 AS n FROM t",
+    ):
         batch = f"{noted}; {other}"
         assert all(one.text is None for one in parsed(batch, tokens_of(batch)))
-    with pytest.raises(SQLError):
-        parse(f"/*+ WEIGHT(2) */ {noted}")
 
 
 def test_trees_that_were_read_are_freed_without_the_collector() -> None:
