@@ -114,7 +114,8 @@ left(txt, 1); right(txt, 1); left(txt, 0); right(txt, 0); right(txt, 200); trim(
 trim(txt, 'ax'); lower(txt); upper(txt); strpos(txt, 'a'); strpos(txt, ''); starts_with(txt, 'a');
 ends_with(txt, 'a'); contains(txt, 'a'); contains(txt, ''); starts_with(txt, enm);
 CAST(i8 AS VARCHAR); CAST(i64 AS VARCHAR); CAST(flag AS VARCHAR); CAST(flag AS BIGINT); CAST(i64 AS DOUBLE);
-TRY_CAST(f64 AS BIGINT); TRY_CAST(round(f64) AS BIGINT); TRY_CAST(f64 AS TINYINT); TRY_CAST(f64 AS INTEGER); TRY_CAST(i64 AS TINYINT);
+TRY_CAST(f64 AS BIGINT); TRY_CAST(round(f64) AS BIGINT); TRY_CAST(f64 AS TINYINT); TRY_CAST(f64 AS INTEGER);
+TRY_CAST(i64 AS TINYINT);
 CAST(dec AS DOUBLE); CAST(mid AS DOUBLE); CAST(i32 AS BOOLEAN); CAST(ts AS DATE); CAST(d AS TIMESTAMP); dec + mid;
 dec * 3; dec - 0.005; -wide; abs(dec); TRY_CAST(dec AS INTEGER);
 year(d); quarter(d); month(d); week(d); day(d); dayofyear(d); dayofweek(d); isodow(d); isoyear(d); yearweek(d);
