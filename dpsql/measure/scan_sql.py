@@ -63,8 +63,9 @@ def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
         if inside:
             regions[0] = when(tree.Every(tuple(inside)), regions[0], tree.whole(-1))
     columns: list[Column] = [*zip(names, regions, strict=True), ("n", tree.CountRows())]
-    for number, value in enumerate(steps):
-        columns += [(f"s{number}_low", tree.Word(value, high=False)), (f"s{number}_high", tree.Word(value, high=True))]
+    for number, (value, measure) in enumerate(zip(steps, layout.measures, strict=True)):
+        most = 2 * measure.steps
+        columns += [(f"s{number}_{'high' if high else 'low'}", tree.Word(value, high, most)) for high in (False, True)]
     return tuple(columns), len(names)
 
 

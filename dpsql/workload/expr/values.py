@@ -188,10 +188,11 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Word:
-    """The lower 32 bits of a sum of BIGINTs from 0 on as a BIGINT, or where ``high`` all that is above them."""
+    """The lower 32 bits of a sum of BIGINTs from 0 to ``most``, as a BIGINT, or where ``high`` all above them."""
 
     this: Value
     high: bool
+    most: int
     type: str = "BIGINT"
 
 
