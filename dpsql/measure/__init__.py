@@ -18,7 +18,7 @@ A release of a horizon (``Job.over``) reads earlier periods as well, which have 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the
 transaction that marks it released. A crash at any step leaves the charge. Exact values live
-in the frames of ``_observe`` alone.
+in the frames of ``_observe`` and what it calls alone.
 """
 
 from __future__ import annotations
@@ -225,6 +225,13 @@ def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
 
 def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
     """y = L B x + noise; the exact vector dies with this frame."""
+    # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
+    exact = job.integers.times(_cells(job, engine).tolist(), 63 + job.common_steps.bit_length())
+    return [value + z for value, z in zip(exact, noise, strict=True)]
+
+
+def _cells(job: Multiplied, engine: Engine) -> np.ndarray:
+    """L x, by the scans of a release."""
     x = np.zeros(job.integers.shape[1], dtype=object)
     scans, known = scans_of(job.layouts, keeps=isinstance(engine, _KEEPING)), dict[int, Kept]()
     with _opened(engine, job, scans) as (held, keep):
@@ -240,16 +247,13 @@ def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
             found = _inside(held.scan(scan.scan(job.sources, kept)), scan.layout)
             for layout, columns in scan.parts:
                 _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
-    # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
-    bits = 63 + job.common_steps.bit_length()
-    exact = job.integers.times(x.tolist(), bits)
-    return [value + z for value, z in zip(exact, noise, strict=True)]
+    return x
 
 
 @contextmanager
 def _opened(engine: Engine, job: Scanned, scans: Sequence[Reading]) -> Iterator[tuple[Scanning, Keep]]:
     """The engine, for several scans opened once where it can be, and what it keeps for later ones meanwhile."""
-    if not isinstance(engine, _KEEPING) or len(scans) == 1 and not scans[0].rows:
+    if not isinstance(engine, _KEEPING) or (len(scans) == 1 and not scans[0].rows):
         yield engine, lambda asked: asked
         return
     tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)

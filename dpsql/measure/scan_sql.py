@@ -76,7 +76,7 @@ def row_list(layout: Layout) -> tuple[Column, ...]:
 
 
 def _counts(layout: Layout, but: Sequence[Axis]) -> tuple[tree.Test, ...]:
-    """What holds together for a row that counts: a region on each axis of the batch ``but`` some, and its conditions."""
+    """What holds for a row that counts: it has a region on each axis of the batch ``but`` some, and its conditions."""
     left_out, inside = {id(axis) for axis in but}, list[tree.Test]()
     for number, axis in enumerate(layout.whole.cells.axes):
         if not is_total(axis) and id(axis) not in left_out:

@@ -157,6 +157,12 @@ class _Axis:
         self.grams: list[Floats] = []
         self.entries: list[int] = []  # of each factor's m; that of its c follows
         self.v = self.mu = self.even_mu = self.best_v = np.full(d, 1.0 / d)
+        self.m: Floats
+        self.c: Floats
+        self.smooth: Floats
+        self.t: float
+        self.root_X: Floats
+        self.used_mu: Floats
         self.E: Floats = np.vstack([np.eye(d - 1), -np.ones((1, d - 1))])
 
     def takes(self, matrix: Csr) -> None:
@@ -327,18 +333,16 @@ class _Search:
         if not moving:
             return
         _, g = self._slopes(smooth=True)
-        moved: dict[int, list[tuple[Floats, Floats]]] = {}
+        moved: dict[int, list[tuple[Floats, Floats]]] = {}  # axes that follow one share what it solved
         for axis in self.axes.values():
             at = np.array(axis.entries)
-            mine = np.concatenate([g[at], g[at + 1]])
-            # Axes that follow one share what it solved.
-            twins = moved.setdefault(id(axis.root_X), [])
-            found = next((v for h, v in twins if _close(mine, h)), None)
-            if found is None:
+            slopes, alike = np.concatenate([g[at], g[at + 1]]), moved.setdefault(id(axis.root_X), [])
+            v = next((v for others, v in alike if _close(slopes, others)), None)
+            if v is None:
                 axis.move(g[at], g[at + 1])
-                twins.append((mine, axis.v))
+                alike.append((slopes, axis.v))
             else:
-                axis.v = found
+                axis.v = v
 
     def _slopes(self, *, smooth: bool) -> tuple[float, Floats]:
         """sum_T (e_T n_T)^1/2 and its derivatives by the logarithm of every m and c."""

@@ -86,7 +86,8 @@ def structured_bound(
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
     Cost: the eigenvalues of K, part by part, each of order at most 2,500 besides what blocks over one set of axes have
     alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first
-    weights are taken, and so they are of a batch over one table where they give ``enough``. None too where blocks that share rows take contrasts of one axis to others' of another.
+    weights are taken, and so they are of a batch over one table where they give ``enough``. None too where blocks that
+    share rows take contrasts of one axis to others' of another.
     """
     given = weights or {}
     single = len({block.table for block in batch.blocks}) == 1
