@@ -3,6 +3,10 @@
 A statement for each of thousands of histograms, or for a few of them together, groups all rows anew. A row that is
 counted here adds to one entry of each histogram, in a nanosecond or two whatever it holds. Counts and sums are those
 of the statements: rows that do not count are left out, and sums are of the words of whole numbers.
+
+The engine keeps the regions of all rows meanwhile, a byte or two for each axis, on disk where memory is short; they are
+read by where a row stands in what is kept, never by a value. What is read here is as private as a table, and the
+frames of ``dpsql.measure`` alone hold it.
 """
 
 from __future__ import annotations
