@@ -16,9 +16,9 @@ blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the l
 A release of a horizon (``Job.over``) reads earlier periods as well, which have paid for it: see ``_check_over``.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
-(one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is committed to the ledger in the
-transaction that marks it released. A crash at any step leaves the charge. Exact values live
-in the frames of ``_observe`` and what it calls alone.
+(one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is
+committed to the ledger in the transaction that marks it released. A crash at any step leaves the charge. Exact values
+live in the frames of ``_observe`` and what it calls alone.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ What whole tables say of each residual is in ``residual_estimates``; rows writte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -85,19 +85,30 @@ class ResidualAnswers:
 
         Raises InterfaceError for another number of measurements, DataError above 2^400.
         """
-        residuals, out = self._residuals(y), np.zeros(self.numbers)
-        histograms: dict[Place, Floats] = {}
+        return self.numbers_of(self.tables(y)) / float(divisor)
+
+    def numbers_of(self, tables: Mapping[Place, Floats]) -> Floats:
+        """The numbers (m,) that histograms over the blocks' axes give."""
+        out = np.zeros(self.numbers)
         for kind in self._alike:
-            first = kind[0]
-            for blocks in _batches(kind, prod(len(self.known.means[first.table][axis]) for axis in first.axes)):
-                places = [(block.table, block.component, block.axes) for block in blocks]
-                new = {place: block for place, block in zip(places, blocks, strict=True) if place not in histograms}
-                if new:
-                    histograms.update(zip(new, self._spread([*new.values()], residuals), strict=True))
-                found = _applied(first, np.stack([histograms[place] for place in places]))
+            for blocks in _batches(kind, self._cells(kind[0])):
+                found = _applied(kind[0], np.stack([tables[b.table, b.component, b.axes] for b in blocks]))
                 for block, values in zip(blocks, found, strict=True):
                     out[block.start : block.stop] += block.coefficient * values
-        return out / float(divisor)
+        return out
+
+    def tables(self, y: Sequence[int]) -> dict[Place, Floats]:
+        """L times the estimated histogram over the axes of every block; raises as ``estimate``."""
+        residuals, found = self._residuals(y), dict[Place, Floats]()
+        for kind in self._alike:
+            new = {(b.table, b.component, b.axes): b for b in kind if (b.table, b.component, b.axes) not in found}
+            for blocks in _batches([*new.values()], self._cells(kind[0])):
+                places = [(b.table, b.component, b.axes) for b in blocks]
+                found.update(zip(places, self._spread(blocks, residuals), strict=True))
+        return found
+
+    def _cells(self, block: RowBlock) -> int:
+        return prod(len(self.known.means[block.table][axis]) for axis in block.axes)
 
     def _residuals(self, y: Sequence[int]) -> dict[Place, Floats]:
         """L times the estimated residuals; raises as ``estimate``."""
