@@ -198,7 +198,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Gathered:
-    """``sum`` or ``bit_or`` of BIGINTs from 0 on, 0 where there are none; a sum that stays below 2^62."""
+    """``sum``, ``bit_or``, ``min`` or ``max`` of BIGINTs, 0 where there are none; a sum that stays below 2^62."""
 
     function: str
     this: Value
