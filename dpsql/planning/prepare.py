@@ -338,7 +338,8 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     compiled, first = weighed.compiled, weighed.chooser
     if not isinstance(compiled, Compiled):
         return found
-    held = Columns.of(compiled).weights >= 1
+    columns = Columns.of(compiled)
+    held = columns.weights >= 1
     beside = first.beside(found) * held
     best, times, power, gained = found, np.ones(beside.size), _POWER, 0.0
     for number in range(_ROUNDS):
@@ -347,6 +348,8 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
             break
         if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
             break  # all steps that are left and one more, each as good as the best so far, would not do
+        if held.all() and np.average(beside, weights=columns.weights**2 * times) > HELD:
+            break  # what holds all columns would have less error by these weights, for which this one was searched
         method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power
         try:
