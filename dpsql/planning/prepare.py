@@ -49,6 +49,7 @@ MOST_LISTED = 2**17
 _DEFAULT = PlanOptions()
 _AIM = 0.99
 _POWER = 5.0  # what a column counts more is its excess to this power, or to less where that was too far
+_SMALL = 1.1  # excess up to which a quarter of the power is enough
 _ROUNDS = 6
 
 
@@ -341,7 +342,8 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     columns = Columns.of(compiled)
     held = columns.weights >= 1
     beside = first.beside(found) * held
-    best, times, power, gained = found, np.ones(beside.size), _POWER, 0.0
+    best, times, gained = found, np.ones(beside.size), 0.0
+    power = _POWER if beside.max() > _SMALL else _POWER / 4
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
         if beside.max() <= HELD or (left is not None and left <= 0):

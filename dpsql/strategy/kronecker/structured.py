@@ -61,6 +61,7 @@ MAX_MEASURED = 2**25
 MAX_RESIDUALS = 200_000
 MAX_AXES = 20  # of one statement
 _STEPS = 2**16
+_NEAR = 1.005  # error over a bound that takes long to find, from which on no better one is looked for
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def structured_strategy(
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
     weights = {key: held.weights for key, held in centres.items()}
-    lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights)
+    lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights, expected / _NEAR)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 

@@ -75,11 +75,15 @@ _PART = 3e5  # what two blocks' part takes, in the same units
 
 
 def structured_bound(
-    batch: Structured, deadline: float = np.inf, weights: Mapping[tuple[int, int], Floats] | None = None
+    batch: Structured,
+    deadline: float = np.inf,
+    weights: Mapping[tuple[int, int], Floats] | None = None,
+    enough: float = np.inf,
 ) -> float | None:
     """The squared nuclear norm above, in the units of ``StructuredStrategy.expected``; None where it costs too much.
 
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
+    ``enough``: a bound from which on no other signs are tried where these take long.
     Cost: the eigenvalues of K, part by part, each of order at most 2,500 besides what blocks over one set of axes have
     alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first
     weights are taken. None too where blocks that share rows take contrasts of one axis to others' of another.
@@ -92,7 +96,7 @@ def structured_bound(
         if not blocks:
             continue
         try:
-            norms[table] = _bound(batch, table, blocks, deadline, given)
+            norms[table] = _bound(batch, table, blocks, deadline, given, enough)
             apart = _apart(batch, table, blocks)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
@@ -107,6 +111,7 @@ def _bound(
     blocks: Sequence[RowBlock],
     deadline: float,
     weights: Mapping[tuple[int, int], Floats],
+    enough: float,
 ) -> tuple[float, float]:
     """t and |m| of one table: with fair signs, or with those that lean where these give more. Raises LostError."""
     given = {axis: held for (number, axis), held in weights.items() if number == table}
@@ -116,9 +121,12 @@ def _bound(
     if not means or not held.spent:
         return best
     found = [best]
+    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
+    slow = steps < _LEAN_STEPS
 
     def less(times: float) -> float:
-        if monotonic() <= deadline:
+        near = slow and bound_of_tables(batch, {table: max(found)}) >= enough
+        if monotonic() <= deadline and not near:
             signs = {k: times * m for k, m in means.items()}
             with suppress(LostError):  # some parts are larger than with fair signs
                 leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
@@ -127,7 +135,6 @@ def _bound(
         return 0.0
 
     last = most(means, held.dead)
-    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
     if steps > 2:
         ends = min(1.0, last) / 4, last
         scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
