@@ -50,6 +50,7 @@ _DEFAULT = PlanOptions()
 _AIM = 0.99
 _POWER = 5.0  # what a column counts more is its excess to this power, or to less where that was too far
 _SMALL = 1.1  # excess up to which a quarter of the power is enough
+_SURE = 1.05  # no search that is no proof misses the least error by so much
 _ROUNDS = 6
 
 
@@ -350,7 +351,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
             break
         if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
             break  # all steps that are left and one more, each as good as the best so far, would not do
-        if held.all() and np.average(beside, weights=columns.weights**2 * times) > HELD:
+        if held.all() and np.average(beside, weights=columns.weights**2 * times) > _SURE * HELD:
             break  # what holds all columns would have less error by these weights, for which this one was searched
         method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power

@@ -103,6 +103,9 @@ def test_weights_of_regions_give_the_bound_of_their_product(monkeypatch: pytest.
     found = structured_bound(batch, weights=given)
     assert found is not None
     assert exact * (1 - 3e-4) < found <= exact
+    enough = structured_bound(batch, weights=given, enough=0.0)
+    assert enough is not None
+    assert enough <= found * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("shared", "own"), [(5, [7, 9, 4]), (1, [12]), (0, [6, 3]), (4, [0, 5, 0])])
