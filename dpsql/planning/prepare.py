@@ -50,7 +50,7 @@ _DEFAULT = PlanOptions()
 _AIM = 0.99
 _POWER = 5.0  # what a column counts more is its excess to this power, or to less where that was too far
 _SMALL = 1.1  # excess up to which a quarter of the power is enough
-_SURE = 1.05  # no search that is no proof misses the least error by so much
+_SURE = 1.05  # times ``HELD``: worse than this on the mean, columns are first tried one by one
 _ROUNDS = 6
 
 
@@ -345,14 +345,18 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     beside = first.beside(found) * held
     best, times, gained = found, np.ones(beside.size), 0.0
     power = _POWER if beside.max() > _SMALL else _POWER / 4
+    if held.all() and np.average(beside, weights=columns.weights**2) > _SURE * HELD:
+        # What holds all columns would have less error by the weights for which this was searched.
+        with contextlib.suppress(DataError):
+            asked = one_by_one_strategy(prepared, noise, options)
+            if first.beside(asked).max() <= HELD and isinstance(asked, MatrixStrategy):
+                return first.instead(asked, found)
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
         if beside.max() <= HELD or (left is not None and left <= 0):
             break
         if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
             break  # all steps that are left and one more, each as good as the best so far, would not do
-        if held.all() and np.average(beside, weights=columns.weights**2 * times) > _SURE * HELD:
-            break  # what holds all columns would have less error by these weights, for which this one was searched
         method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power
         try:

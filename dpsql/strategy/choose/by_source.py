@@ -157,10 +157,10 @@ class _Planner(Sources):
         key = (source.part, listed, task.in_blocks, task.tolerance, task.work, source.rows.tobytes(), *shape)
         if key not in units.kept:
             units.kept[key] = by, self._laplace(source, listed)
-        before, team = units.kept[key]
-        if before == by:
+        held: tuple[float, Team] = units.kept[key]
+        times, team = by / held[0], held[1]
+        if times == 1.0:
             return team
-        times = by / before
         pieces = tuple(replace(piece, gram=piece.gram * times) for piece in team.pieces)
         return replace(team, pieces=pieces, error=team.error * times)
 

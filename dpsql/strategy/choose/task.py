@@ -470,8 +470,10 @@ def _dense(piece: Piece | Block) -> Floats:
 
 def _one_sign(moved: Sparse) -> float:
     """How far a change of one sign moves cells, at most: so far do rows that are not negative, of sum 1 a cell, go."""
-    size = np.asarray(abs(moved).sum(axis=0), dtype=np.float64).ravel()
-    return float(size[np.abs(np.asarray(moved.sum(axis=0), dtype=np.float64).ravel()) == size].max(initial=1.0))
+    held = sparse.csc_array(moved)
+    size = np.asarray(abs(held).sum(axis=0)).ravel()
+    whole = np.abs(np.asarray(held.sum(axis=0)).ravel())
+    return float(size[whole == size].max(initial=1))
 
 
 def _ones_over(basis: Csr) -> Csr:
