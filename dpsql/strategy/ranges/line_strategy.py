@@ -12,9 +12,9 @@ ranges. So the strategy is one whose inverse is known in closed form (``dpsql.li
 - Prefixes, Gaussian: the fourth root of their Gram matrix with columns of one length, as
   ``dpsql.strategy.ranges.range_transform`` has it of all ranges, by ``dpsql.linalg.prefix_line``: 0.4 to 0.5 % above
   the bound. Up to 4096 cells each of its rows is divided by that cell's entry of the square root's diagonal first,
-  which leaves 0.06 to 0.25 %: of powers of that diagonal the inverse first is the best at 256 to 1400 cells, within 0.03 % of
-  the optimum. (The square root of the triangular matrix of ones of Fichtenberger, Henzinger and Upadhyay 2023, whose
-  prefix j needs the first j measurements alone, has 7 to 13 %.)
+  which leaves 0.06 to 0.25 %: of powers of that diagonal the inverse first is the best at 256 to 1400 cells, within
+  0.03 % of the optimum. (The square root of the triangular matrix of ones of Fichtenberger, Henzinger and Upadhyay
+  2023, whose prefix j needs the first j measurements alone, has 7 to 13 %.)
 - Laplace: nested blocks, branching and weights of least error (``dpsql.strategy.pure.hierarchical``). No bound is
   known.
 
