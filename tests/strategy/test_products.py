@@ -105,6 +105,9 @@ def test_weights_of_regions_give_the_bound_of_their_product(monkeypatch: pytest.
     found = structured_bound(batch, weights=given)
     assert found is not None
     assert exact * (1 - 3e-4) < found <= exact
+    enough = structured_bound(batch, weights=given, enough=0.0)
+    assert enough is not None
+    assert enough <= found * (1 + 1e-9)
 
 
 def test_first_weights_that_give_enough_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

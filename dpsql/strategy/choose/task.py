@@ -11,7 +11,7 @@ from time import monotonic
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Csr, Floats
+from dpsql.arrays import Csr, Floats, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.ranges import ends_of
@@ -300,12 +300,13 @@ class Task:
         else:
             objective = p_identity.Objective(G, None, tuple(f.shape[1] for f in self.W.factors))
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
-        known = self.known / block.count
+        moved = moved_columns(lift, self.W)
+        known = self.known / block.count / _one_sign(moved) ** 2
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()), known)
         # Cells hold the queries as they are.
         found = distinct_cells(self.W) if block.count == 1 and len(self.blocks()) == 1 else None
         placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
-        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G, placed=placed)
+        return Piece(lift, p_identity.root_of(Theta), moved, G, placed=placed)
 
     def _start(self) -> Piece | None:
         """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""
@@ -465,6 +466,14 @@ def _in_turn(task: Task) -> tuple[str, ...]:
 def _dense(piece: Piece | Block) -> Floats:
     """What each change of a unit moves of its rows."""
     return np.asarray(piece.columns.toarray(), dtype=np.float64)
+
+
+def _one_sign(moved: Sparse) -> float:
+    """How far a change of one sign moves cells, at most: so far do rows that are not negative, of sum 1 a cell, go."""
+    held = sparse.csc_array(moved)
+    size = np.asarray(abs(held).sum(axis=0)).ravel()
+    whole = np.abs(np.asarray(held.sum(axis=0)).ravel())
+    return float(size[whole == size].max(initial=1))
 
 
 def _ones_over(basis: Csr) -> Csr:

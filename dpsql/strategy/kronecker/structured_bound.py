@@ -72,6 +72,7 @@ _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
 _MOVED = np.linspace(0.0, 1.0, 101)  # how often a unit moves a table, beside others
+_NEAR = 1.005  # within which of what is enough no other signs are tried where each takes long
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
@@ -86,8 +87,8 @@ def structured_bound(
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
     Cost: the eigenvalues of K, part by part, each of order at most 2,500 besides what blocks over one set of axes have
     alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first
-    weights are taken, and so they are of a batch over one table where they give ``enough``. None too where blocks that
-    share rows take contrasts of one axis to others' of another.
+    weights are taken, and so they are of a batch over one table where they give ``enough``, or come near where other
+    signs take long. None too where blocks that share rows take contrasts of one axis to others' of another.
     """
     given = weights or {}
     single = len({block.table for block in batch.blocks}) == 1
@@ -114,7 +115,7 @@ def _bound(
     blocks: Sequence[RowBlock],
     deadline: float,
     weights: Mapping[tuple[int, int], Floats],
-    serves: Callable[[tuple[float, float]], bool],
+    serves: Callable[..., bool],
 ) -> tuple[float, float]:
     """t and |m| of one table: with fair signs, or with those that lean where these give more, unless the first weights
     serve. Raises LostError.
@@ -126,9 +127,11 @@ def _bound(
     if not means or not held.spent or serves(best):
         return best
     found = [best]
+    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
+    slow = steps < _LEAN_STEPS
 
     def less(times: float) -> float:
-        if monotonic() <= deadline:
+        if monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
             signs = {k: times * m for k, m in means.items()}
             with suppress(LostError):  # some parts are larger than with fair signs
                 leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
@@ -137,7 +140,6 @@ def _bound(
         return 0.0
 
     last = most(means, held.dead)
-    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
     if steps > 2:
         ends = min(1.0, last) / 4, last
         scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
@@ -146,9 +148,9 @@ def _bound(
     return max(found)
 
 
-def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, float]) -> bool:
-    """Whether t and |m| of the one table are ``enough``."""
-    return bound_of_tables(batch, {table: norm}) >= enough
+def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, float], near: float = 1.0) -> bool:
+    """Whether t and |m| of the one table are ``enough``, or ``near`` to it."""
+    return near * bound_of_tables(batch, {table: norm}) >= enough
 
 
 def bound_of_tables(
