@@ -26,8 +26,8 @@ def least_sizes(W: Workload) -> tuple[int, int]:
     size, q = W.changes, W.span.shape[0]
     if W.inner.diagonal() is None or size <= _COLUMNS or q > _DENSE:
         return 0, 0
-    at = np.unique(np.random.default_rng(_SEED).integers(size, size=_COLUMNS))
-    some = columns_at(W.moved(W.span), at)
+    at = np.flatnonzero(np.bincount(np.random.default_rng(_SEED).integers(size, size=_COLUMNS), minlength=size))
+    some = W.moved(W.span, at)
     number, _ = disjoint_blocks(some, np.arange(q))
     if number > 1:
         return 0, 0

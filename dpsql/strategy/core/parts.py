@@ -175,11 +175,12 @@ def _of_two(metrics: Floats, gram: Floats, squares: bool) -> Floats:
 def log_error(logs: Floats, metrics: Floats, gram: Floats, squares: bool) -> tuple[float, Floats]:
     """log of the joint error at the shares exp(logs), scaled to sum 1 (of squares), and its gradient in ``logs``."""
     alpha = _normal(logs, squares)
-    factor = linalg.cho_factor(np.tensordot(alpha**2, metrics, axes=1))
-    right = linalg.cho_solve(factor, gram)
+    flat = metrics.reshape(alpha.size, -1)
+    factor = linalg.cho_factor((alpha**2 @ flat).reshape(gram.shape), check_finite=False)
+    right = linalg.cho_solve(factor, gram, check_finite=False)
     value = float(np.trace(right))
-    both = linalg.cho_solve(factor, right.T)
-    slope = -2.0 * alpha * alpha * np.einsum("ij,gij->g", both, metrics) / value
+    both = linalg.cho_solve(factor, right.T, check_finite=False)
+    slope = -2.0 * alpha * alpha * (flat @ both.ravel()) / value
     weight = alpha * alpha if squares else alpha
     return float(np.log(value)), slope - weight * float(slope.sum())
 
