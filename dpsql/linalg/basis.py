@@ -111,7 +111,7 @@ def choose_basis(
         few = choose_basis(columns_at(part, _some_columns(part)), Diagonal(np.ones(used.size)), before=before)
         if few.picked is not None:
             some = sparse.csr_array(part[few.picked])
-            whole = _whole_coordinates(part, some, few.picked, few.coords)
+            whole = _whole_coordinates(part, some, few.picked, few.coords, independent=True)
             if whole is not None:
                 return _place(some, whole, used, span.shape[0], few.picked)
     if found is None or used.size < span.shape[0]:
@@ -149,7 +149,6 @@ def choose_basis(
     for picked, coords in _choices(D, rank, order, R):
         some = sparse.csr_array(D[picked])
         whole = _whole_coordinates(D, some, picked, coords)
-        whole = whole if whole is None or modular.independent(some) else None
         if whole is not None or not exact or modular.spans(D, some):
             held = coords if whole is None else whole
             return _place(sparse.csr_array(part[picked]), held, used, span.shape[0], picked)
@@ -211,8 +210,11 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
     yield picked, coordinates(D, sparse.csr_array(D[picked]))
 
 
-def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Floats | None:
-    """``coords`` in whole numbers where D = coords @ rows exactly for these; None where not, or where they may not fit."""
+def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix, *, independent: bool = False) -> Floats | None:
+    """``coords`` in whole numbers where these are proven: D = coords @ rows exactly, and rows of D are independent.
+
+    None where they are no whole numbers, or may not fit, or where it is not seen that the rows are ``independent``.
+    """
     near = np.rint(dense(coords))
     rest = np.setdiff1d(np.arange(D.shape[0]), picked)
     if np.abs(coords - near).max(initial=0.0) > _NEARLY or max_abs(near) * max_abs(rows) * rows.shape[0] >= 2**62:
@@ -220,7 +222,7 @@ def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Float
     left = sparse.csr_array(near[rest].astype(np.int64)) @ rows
     if (sparse.csr_array(D[rest]) - left).count_nonzero():
         return None
-    return near
+    return near if independent or modular.independent(rows) else None
 
 
 def _place(rows: Csr, coords: Matrix, used: Ints, q: int, picked: Ints | None = None) -> Basis:

@@ -20,6 +20,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.positive import inverse_of
 from dpsql.strategy.core.axes import group_rows
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.integer import Piece, check_entries
@@ -176,11 +177,10 @@ def log_error(logs: Floats, metrics: Floats, gram: Floats, squares: bool) -> tup
     """log of the joint error at the shares exp(logs), scaled to sum 1 (of squares), and its gradient in ``logs``."""
     alpha = _normal(logs, squares)
     flat = metrics.reshape(alpha.size, -1)
-    factor = linalg.cho_factor((alpha**2 @ flat).reshape(gram.shape), check_finite=False)
-    right = linalg.cho_solve(factor, gram, check_finite=False)
+    inverse = inverse_of((alpha**2 @ flat).reshape(gram.shape))
+    right = inverse @ gram
     value = float(np.trace(right))
-    both = linalg.cho_solve(factor, right.T, check_finite=False)
-    slope = -2.0 * alpha * alpha * (flat @ both.ravel()) / value
+    slope = -2.0 * alpha * alpha * (flat @ (right @ inverse).ravel()) / value
     weight = alpha * alpha if squares else alpha
     return float(np.log(value)), slope - weight * float(slope.sum())
 

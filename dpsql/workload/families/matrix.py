@@ -142,8 +142,11 @@ class Workload:
         return self._explicit().scale
 
     def weighed(self, scale: Floats) -> Workload:
-        """The same rows, ``scale`` (m,) times as heavy, none of them 0; DataError where they are not explicit."""
-        return replace(self, inner=algebra.Diagonal(self.scale * scale), _cache={})
+        """The same rows, ``scale`` (m,) times as heavy; DataError where they are not explicit."""
+        if scale.all():
+            return replace(self, inner=algebra.Diagonal(self.scale * scale), _cache={})
+        alike = {name: getattr(self, name) for name in ("contributions", "groups", "name", "units")}
+        return Workload.from_rows(self.span, self.scale * scale, **alike)
 
     def _explicit(self) -> algebra.Diagonal:
         if not isinstance(self.inner, algebra.Diagonal):
