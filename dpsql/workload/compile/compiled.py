@@ -103,7 +103,8 @@ class Compiled:
                 groups=self.groups[kept],
                 units=None if self.units.single else self.units,
             )
-        return self.kept["asked"].weighed(scale[kept])
+        asked: Workload = self.kept["asked"]
+        return asked.weighed(scale[kept])
 
 
 def _used(layout: Layout) -> BoolArray:
