@@ -11,7 +11,7 @@ from time import monotonic
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Csr, Floats, Sparse
+from dpsql.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.ranges import ends_of
@@ -44,6 +44,7 @@ WORK = 3.0e10  # multiplications that one search without a certificate may take,
 _ROOM = 2e7  # rank squared times cells up to which mixings are searched
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_CHANGES = 2**14  # rows times changes of a unit from which less is tried of what was planned source by source
+_SOME_CELLS = 2048  # that show how large the error of all is
 _APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
 _MANY_QUERIES = 1.0e8  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
@@ -147,7 +148,7 @@ class Task:
         if name == "union-of-parts":
             return len(self.parts()) > 1
         if self.very_wide:
-            return name == "identity" and self._cell_by_cell() < min((error for error, _, _ in drafts), default=np.inf)
+            return name == "identity" and self._cell_by_cell(min((error for error, _, _ in drafts), default=np.inf))
         if name == NORM_BLOCKS:
             wide = max((b.rank * b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
             if not self.in_blocks or not 0 < wide <= _IN_BLOCKS:
@@ -159,7 +160,7 @@ class Task:
         cells = self.cells
         rank = max(b.rank for b in self.blocks() if not b.solo)
         if name == "identity" and drafts and cells > _CELLS_ASKED:
-            return self._cell_by_cell() < min(error for error, _, _ in drafts)
+            return self._cell_by_cell(min(error for error, _, _ in drafts))
         if name == "p-identity":
             return bool(cells <= CELLS_AUTO or (cells <= _CELLS_OF_RANGES and self._of_ranges()))
         if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
@@ -189,13 +190,15 @@ class Task:
     def _of_ranges(self) -> bool:
         return ends_of(sparse.csr_array(columns_at(self.W.span, distinct_cells(self.W).keep))) is not None
 
-    def _cell_by_cell(self) -> float:
-        """At most the error of every cell measured: ||W||_F^2 over the distinct cells; 0 where it is not known."""
-        W, diagonal = self.W, self.W.inner.diagonal()
+    def _cell_by_cell(self, known: float) -> bool:
+        """May every cell measured have an error below ``known``? It is ||W||_F^2 over the distinct cells, at least."""
+        diagonal, few = self.W.inner.diagonal(), np.arange(0, self.W.shape[1], self.W.shape[1] // _SOME_CELLS + 1)
         if diagonal is None:
-            return 0.0
-        each = W.span.data.astype(np.float64) ** 2 * np.repeat(diagonal, np.diff(W.span.indptr))
-        return float(np.bincount(W.span.indices, each, W.shape[1])[distinct_cells(W).keep].sum())
+            return True
+        some = columns_at(self.W.span, few)
+        if _squares(some, distinct_columns(some).keep, diagonal) >= known:
+            return False
+        return _squares(self.W.span, distinct_cells(self.W).keep, diagonal) < known
 
     def _as_asked(self) -> float:
         """``error_as_asked`` of very many queries; 0 for few."""
@@ -461,6 +464,12 @@ def _in_turn(task: Task) -> tuple[str, ...]:
     if not task.deadline < np.inf and (task.very_wide or task.cells > _CELLS_ASKED):
         first, last = ("optimal", "workload", "union-of-parts"), ("identity",)
     return (*first, *(name for name in CATALOGUE if name not in (*first, *last)), *last)
+
+
+def _squares(span: Csr, keep: Ints, diagonal: Floats) -> float:
+    """The squares of the entries of the columns ``keep``, each row's times ``diagonal``, added up."""
+    each = span.data.astype(np.float64) ** 2 * np.repeat(diagonal, np.diff(span.indptr))
+    return float(np.bincount(span.indices, each, span.shape[1])[keep].sum())
 
 
 def _dense(piece: Piece | Block) -> Floats:

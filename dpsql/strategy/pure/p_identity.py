@@ -36,6 +36,7 @@ from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.linalg.forms import kron
+from dpsql.linalg.positive import inverse_of
 from dpsql.strategy.pure import on_line
 from dpsql.strategy.pure.hierarchical import best_tree, rows_of
 
@@ -173,7 +174,7 @@ class Objective:
         c = 1.0 + Theta.sum(axis=0)
         S = self._counted(Theta) @ Theta.T
         S.flat[:: S.shape[0] + 1] += 1.0
-        inverse = linalg.cho_solve(linalg.cho_factor(S, check_finite=False), np.eye(S.shape[0]), check_finite=False)
+        inverse = inverse_of(S)
         T = inverse @ Theta  # S >= I: no less exact, in half the time
         X = self.times(T * c) * c
         f = float(self.diagonal @ c**2) - float(np.einsum("ij,ij->", X, Theta))
