@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dpsql.errors import InternalError
 from dpsql.policy.values import fold
-from dpsql.workload.expr.batch import CaseKey, Column, Key, Table
-from dpsql.workload.expr.conditions import Condition, LineAtom, union
+from dpsql.workload.expr.batch import CaseKey, Column, Key, Query, RangeKey, Table
+from dpsql.workload.expr.conditions import FALSE, And, Condition, LineAtom, atoms, gather, union
 from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.rows import Cap, Each
 from dpsql.workload.expr.rows import united as united_sources
+
+_MOST_GROUPS = 2_000  # of counts of units that are joined: more take long to tell apart in a scan
 
 
 def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each: Each | None = None) -> Table:
@@ -36,6 +38,51 @@ def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each
     mark = hashlib.sha256(repr((condition, asked)).encode()).hexdigest()[:16]
     name = f"{table.name} by {table.source.unit.name} #{mark}"
     return replace(table, name=name, source=replace(table.source, distinct=True))
+
+
+def joined_counts(queries: Iterable[Query], tables: Mapping[str, Table]) -> dict[str, Table]:
+    """By the names of tables of units counted (``distinct_table``) the one table that stands for several of them.
+
+    Those by the same keys whose conditions are over the same columns and exclude each other, as a year each does: no
+    row has its unit counted twice, so that one scan with all their groups counts it in the groups of the same rows.
+    Found by their conditions alone, up to ``_MOST_GROUPS`` groups.
+    """
+    groups: list[list[Query]] = []
+    seen: set[str] = set()
+    for query in queries:
+        source = tables[query.table].source
+        if query.table in seen or source is None or not source.counts_units or _condition(query) is None:
+            continue
+        seen.add(query.table)
+        mine = next((mates for mates in groups if all(_apart(query, mate, tables) for mate in mates)), None)
+        if mine is not None and query.rows * (len(mine) + 1) <= _MOST_GROUPS:
+            mine.append(query)
+        else:
+            groups.append([query])
+    found: dict[str, Table] = {}
+    for mates in groups:
+        if len(mates) == 1:
+            continue
+        base, _, mark = mates[0].table.rpartition("#")
+        marks = sorted([mark, *(mate.table.rpartition("#")[2] for mate in mates[1:])])
+        name = f"{base}#{hashlib.sha256(repr(marks).encode()).hexdigest()[:16]}"
+        found |= {mate.table: replace(tables[mate.table], name=name) for mate in mates}
+    return found
+
+
+def _condition(query: Query) -> Condition | None:
+    """The condition under which rows have their unit counted; None where ranges are asked for."""
+    ((term,),) = (output.terms for output in query.outputs)
+    return None if any(isinstance(key, RangeKey) for key in query.keys) else term.condition
+
+
+def _apart(query: Query, other: Query, tables: Mapping[str, Table]) -> bool:
+    """Whether two counts of units by the same keys are of rows that no row is among both of."""
+    one, two = _condition(query), _condition(other)
+    if one is None or two is None or query.keys != other.keys or tables[query.table].source != tables[other.table].source:
+        return False
+    used = [{a.column if isinstance(a, LineAtom) else a.predicate for a in atoms(held)} for held in (one, two)]
+    return used[0] == used[1] and gather(And, one, two) == FALSE
 
 
 def one_row_each(table: Table, keys: Sequence[Key]) -> bool:
