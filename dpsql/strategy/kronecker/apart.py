@@ -170,6 +170,13 @@ def blocks_apart(
 ) -> Iterator[list[RowBlock]]:
     """The blocks of a table for some numbers of rows; none where the ``counted`` regions (d,) are in unlike classes."""
     label = apart.label[counted]
+    if label.size > _MOST and np.unique(label).size == label.size and label.min() >= 0 and apart.each <= apart.least:
+        # M is at least its part on the diagonal, which single regions have in proportion to how they are weighed.
+        found = [(R, Q) for R, Q in apart.rows if Q == R * apart.each]
+        alone = max(((Q - (R * R - Q) / (label.size - 1)) ** 0.5 for R, Q in found if R * R <= Q * label.size), default=0.0)
+        if alone > apart.each:
+            yield [replace(block, coefficient=block.coefficient * alone) for block in blocks]
+        return
     each = np.unique(label, return_counts=True)[1]
     if not label.size or each.min() < each.max() or label.min() < 0 or apart.each > apart.least or label.size > _MOST:
         return

@@ -24,14 +24,9 @@ weight they have no coordinates, so that marginals over hundreds of columns leav
 
 Rows of a unit that a bound keeps apart are in several regions of an axis at once, whose weights are then no diagonal.
 
-Tables. With t_t the norm of table t and k_t rows of a unit, the error is at least sum_t (k_t t_t)^2, since that on one
-table is no less than the table's own optimum. A unit of several tables can move all of them at once, independently:
-then M has the tables' K_t = E[W c c^T W^T] on the diagonal and m_t m_u^T beside it, m_t = E[W c]. As M is at least its
-diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, the error is at least
-(sum_t k_t (t_t - |m_t|))^2 too, and |m_t|^2 is the entry of K_t in the first coordinate of every axis. A unit that
-moves table t with probability p has p K_t and p m_t there, and p K - p^2 m m^T = p ((1 - p) K + p (K - m m^T)), whose
-root has at least the trace p^1/2 (t - p |m|): the best p is taken, table by table. Of marginals m is an eigenvector of
-K, so that it is p^1/2 (t - |m| + (1 - p)^1/2 |m|).
+Tables. With k_t rows of a unit, the norm of table t and the length of the mean m_t = E[W c], of which the square is the
+entry of K_t in the first coordinate of every axis, ``dpsql.strategy.core.meeting`` bounds units that move several
+tables at once.
 """
 
 from __future__ import annotations
@@ -53,6 +48,7 @@ from scipy import sparse
 from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
+from dpsql.strategy.core.meeting import least_of_tables
 from dpsql.strategy.kronecker import shared_rows
 from dpsql.strategy.kronecker.apart import blocks_apart
 from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
@@ -70,7 +66,6 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
-_MOVED = np.linspace(0.0, 1.0, 101)  # how often a unit moves a table, beside others
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
@@ -137,23 +132,16 @@ def _bound(
 
 
 def bound_of_tables(
-    batch: Structured,
-    norms: Mapping[int, tuple[float, float]],
-    rows: Mapping[int, float] | None = None,
-    marginals: bool = False,
+    batch: Structured, norms: Mapping[int, tuple[float, float]], rows: Mapping[int, float] | None = None
 ) -> float:
-    """The lower bound for all tables, from t and |m| of each; see the module. ``rows``: k_t, where it is not
-    ``together``. ``marginals``: whether all blocks are.
-    """
+    """The lower bound for all tables, from t and |m| of each. ``rows``: k_t, where it is not ``together``."""
     common = common_multiplicity(batch.layouts)
     units: dict[str, list[tuple[float, float]]] = {}
     for table, (t, mean) in norms.items():
         layout = batch.layouts[batch.owners[table][0]]
         k = (rows or {}).get(table, together(batch, table)) / common
-        kept = (1.0 - _MOVED) ** 0.5 * mean if marginals else (1.0 - _MOVED) * mean
-        rest = (_MOVED**0.5 * np.maximum(t - mean + kept, 0.0)).max()
-        units.setdefault(layout.source.protects, []).append((k * t, k * float(rest)))
-    return sum(max(sum(t * t for t, _ in held), sum(rest for _, rest in held) ** 2) for held in units.values())
+        units.setdefault(layout.source.protects, []).append((k * t, k * mean))
+    return sum(map(least_of_tables, units.values()))
 
 
 def together(batch: Structured, table: int) -> float:
