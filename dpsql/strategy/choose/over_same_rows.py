@@ -122,7 +122,7 @@ class SameRows(Sources):
             for number, one in enumerate(patterns):
                 if not teams[number].pieces and not lowers[number]:
                     lowers[number] = self._least(self._moved_by(one, [mine[i] for i in one.parts]), one.some())
-            return team_bounds.together(lowers, [team.proof for team in teams])
+            return team_bounds.together(lowers, [team.proof for team in teams], [team.mean for team in teams])
 
         pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
         whole = Team(tuple(pieces), total, 0.0, None)

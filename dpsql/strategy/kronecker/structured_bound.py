@@ -50,7 +50,7 @@ from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
 from dpsql.strategy.core.meeting import least_of_tables
 from dpsql.strategy.kronecker import shared_rows
-from dpsql.strategy.kronecker.apart import blocks_apart
+from dpsql.strategy.kronecker.apart import alone_apart, blocks_apart
 from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
@@ -88,7 +88,7 @@ def structured_bound(
             continue
         try:
             norms[table] = _bound(batch, table, blocks, deadline, given)
-            apart = _apart(batch, table, blocks)
+            apart = _apart(batch, table, blocks, norms[table] if not given else None)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
         except LostError:
@@ -149,10 +149,13 @@ def together(batch: Structured, table: int) -> float:
     return float(rows_anywhere(batch.layouts[batch.owners[table][0]]))
 
 
-def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:
+def _apart(
+    batch: Structured, table: int, blocks: Sequence[RowBlock], single: tuple[float, float] | None
+) -> tuple[float, float] | None:
     """t and |m| of rows of a unit in different regions of one axis; None where that is not known.
 
-    Of several bounds the least is taken, for units that keep to one of them.
+    Of several bounds the least is taken, for units that keep to one of them. ``single``: the same of one row that is
+    anywhere alike, if it is known where all regions are counted.
     """
     bounds = rows_apart(batch.layouts[batch.owners[table][0]])
     least: tuple[float, float] | None = None
@@ -160,6 +163,11 @@ def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[f
         held = _Table(batch, table, blocks)
         best: tuple[float, float] | None = None
         if all(axis != apart.axis for _, axis in held.dead):
+            times = alone_apart(apart, ~held._idle(apart.axis))
+            if times is not None:
+                with suppress(LostError):
+                    t, mean = single if single is not None and held.counts_alike else held.at(0.0)
+                    best = times * t, times * mean
             for moved in blocks_apart(blocks, apart, ~held._idle(apart.axis), held.sizes):
                 with suppress(LostError):
                     found = _Table(batch, table, moved).at(0.0)
@@ -207,9 +215,18 @@ class _Table:
         self.spent, self.parts = 0.0, 0
         self.best_share = 1.0
 
+    @property
+    def counts_alike(self) -> bool:
+        """Whether all weights that are tried are equal ones: of counts, every region of which is counted."""
+        return not any(block.component for block in self.blocks) and not any(map(self.any_idle, self.axes))
+
+    def any_idle(self, axis: int) -> bool:
+        """Whether no block over the axis counts some of its regions."""
+        return bool(self._idle(axis).any())
+
     def bound(self, deadline: float) -> tuple[float, float]:
         """tr K^1/2 at the best of a few weights, and |m| there. Raises LostError."""
-        idle = any(self._idle(axis).any() for axis in self.axes)
+        idle = any(map(self.any_idle, self.axes))
         best: tuple[float, float] | None = None
         lost = False
         for share in (*((_GIVEN,) if self.given else ()), *(_UNCOUNTED if idle else (1.0,))):
