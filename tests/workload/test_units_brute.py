@@ -153,11 +153,16 @@ TIED = (
         {**dict.fromkeys(COLUMNS, 1), "visits": 3},
         ((None, 2, "ward"),),
     ),
+    Ask(  # counts of units under conditions that exclude each other are one
+        "SELECT day, COUNT(*), COUNT(DISTINCT patient) FILTER (WHERE ward = 'a'), "
+        "COUNT(DISTINCT patient) FILTER (WHERE ward = 'b') FROM visits GROUP BY 1",
+        {**dict.fromkeys(COLUMNS, 1), "visits": 2},
+    ),
 )
 
 
 @pytest.mark.parametrize("number", range(len(TIED)))
-@pytest.mark.few("1", "3")
+@pytest.mark.few("1", "3", "4")
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
     ask = TIED[number]
     found: list[Enumerated] | None = None

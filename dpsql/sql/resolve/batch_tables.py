@@ -15,7 +15,7 @@ from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.rows import Cap, Each, RowSource
 from dpsql.workload.expr.rows import united as united_sources
 
-_MOST_GROUPS, _MOST_COUNTS = 2_000, 100  # up to which counts of units are joined: more take long to tell apart
+_MOST_GROUPS, _MOST_COUNTS = 10_000, 100  # up to which counts of units are joined: more take long to tell apart
 
 
 def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each: Each | None = None) -> Table:
