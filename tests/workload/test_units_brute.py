@@ -184,11 +184,16 @@ ALIKE = {
     "averages": ("SELECT day, AVG(cost), COUNT(DISTINCT patient) FROM visits GROUP BY 1", 2, 1.02),
     "crossed": ("SELECT day % 2, ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2", 2, 1.003),
     "filtered": ("SELECT ward, SUM(cost), COUNT(DISTINCT patient) FROM visits WHERE day > 1 GROUP BY 1", 3, 1.16),
+    "met by all": (
+        "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1",
+        3,
+        1.16,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", ALIKE)
-@pytest.mark.few("sums")
+@pytest.mark.few("sums", "met by all")
 def test_groups_that_are_alike_are_planned_without_a_list(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -61,13 +61,7 @@ def together(lowers: Sequence[float], each: Sequence[Proof | None], means: Seque
     best = max(lowers)
     if len(lowers) == 1:
         return best
-    norms = []
-    for lower, one, far in zip(lowers, each, means, strict=True):
-        if one is None:
-            norms.append((lower**0.5, lower**0.5 if far is None else far))
-        else:  # its law may be another than that of the lower bound
-            norms.append((one.bound**0.5, float(np.linalg.norm(one.first))))
-    best = max(best, least_of_tables(norms))
+    best = max(best, least_of_tables(norms_of(list(zip(lowers, each, means, strict=True)))))
     proofs = [proof for proof in each if proof is not None]
     if len(proofs) < len(lowers) or sum(p.first.size for p in proofs) > LARGEST:
         return best
@@ -86,6 +80,17 @@ def together(lowers: Sequence[float], each: Sequence[Proof | None], means: Seque
         t += sum(float(np.sqrt(meeting + a)) * p.apart for a, p in zip(alone, proofs, strict=True))
         best = max(best, t * t)
     return best
+
+
+def norms_of(teams: Sequence[tuple[float, Proof | None, float | None]]) -> list[tuple[float, float]]:
+    """(n, at least s) of ``least_of_tables`` for each (lower bound, proof, mean) of a team."""
+    norms = []
+    for lower, one, far in teams:
+        if one is None:
+            norms.append((lower**0.5, lower**0.5 if far is None else far))
+        else:  # its law may be another than that of the lower bound
+            norms.append((one.bound**0.5, float(np.linalg.norm(one.first))))
+    return norms
 
 
 def of_orbits(held: Orbits, found: Alike) -> Proof:

@@ -30,16 +30,17 @@ _STEPS = 150
 _SMALL = 1e-12
 
 
-def least_of_tables(norms: Sequence[tuple[float, float]]) -> float:
+def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = None) -> float:
     """The best bound of the module over chances of sets of tables.
 
-    ``norms``: (n_t, at least s_t) of each table. Cost: the roots of some hundred matrices of the order of the tables.
+    ``norms``: (n_t, at least s_t) of each table. ``sets`` (k, tables) of 0 and 1: those that a unit may move, if not
+    any. Cost: the roots of some hundred matrices of the order of the tables.
     """
     n, s = np.array(norms, dtype=np.float64).reshape(-1, 2).T
     if n.size == 0 or n.max() <= 0:
         return 0.0
     n, s = n / n.max(), np.minimum(s, n) / n.max()
-    sets = _sets(n, s)
+    sets = _sets(n, s) if sets is None else sets
     chances = np.full(len(sets), 1.0 / len(sets))
     best = 0.0
     for _ in range(_STEPS):
