@@ -120,8 +120,7 @@ def test_groups_that_overlap_are_refused(pipeline: Pipeline) -> None:
         ("SELECT count(DISTINCT pid) FROM t WHERE a = 1; SELECT count(DISTINCT pid) FROM t WHERE a <= 1", 2),
         ("SELECT count(DISTINCT pid) FROM t WHERE a = 1; SELECT count(DISTINCT pid) FROM t WHERE g = 'x'", 2),
         (
-            "SELECT g, count(DISTINCT pid) FROM t WHERE a = 1 GROUP BY g;"
-            "SELECT count(DISTINCT pid) FROM t WHERE a = 2",
+            "SELECT g, count(DISTINCT pid) FROM t WHERE a = 1 GROUP BY g;SELECT count(DISTINCT pid) FROM t WHERE a = 2",
             2,
         ),
         # Of a batch that counts them otherwise, too, each is by itself.
