@@ -88,9 +88,11 @@ def planned(batch: Structured, noise: str) -> StructuredStrategy | None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_no_person_moves_more(noise: str) -> None:
+@pytest.mark.parametrize(("count", "tried_at_least"), [(15, 4), (60, 15)])
+@pytest.mark.few("15-4-gaussian", "15-4-laplace")
+def test_no_person_moves_more(noise: str, count: int, tried_at_least: int) -> None:
     tried = 0
-    for ask, batch, _ in batches(60):
+    for ask, batch, _ in batches(count):
         found = planned(batch, noise)
         if found is None:
             continue
@@ -98,7 +100,7 @@ def test_no_person_moves_more(noise: str) -> None:
         assert reached(found, ask, 100) <= known
         assert rough_sensitivity(noise, found.measured, found.planned.layouts) == pytest.approx(known, rel=1e-5)
         tried += 1
-    assert tried >= 15
+    assert tried >= tried_at_least
 
 
 def test_one_count_of_units_is_exact() -> None:
@@ -131,6 +133,7 @@ ward = { values = ["a", "b", "c", "d", "e"], other = true }
 """
 
 
+@pytest.mark.long
 def test_blocks_are_not_taken_where_a_column_becomes_worse(tmp_path: Path) -> None:
     """They have less error in all, but a third more in COUNT(*) without groups than that by itself."""
     (tmp_path / "p.toml").write_text(POLICY)
@@ -211,8 +214,13 @@ def each_by_itself(ask: Ask, joint: Compiled) -> list[np.ndarray] | None:
     return list(found.values())
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_no_plan_is_better_than_the_bound(many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("count", "tried_at_least", "many"), [(15, 3, False), (15, 3, True), (60, 8, False), (60, 8, True)]
+)
+@pytest.mark.few("15-3-False", "15-3-True")
+def test_no_plan_is_better_than_the_bound(
+    count: int, tried_at_least: int, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bound of errors against the least over all that a person can change of each scan by itself.
 
     ``many``: as where groups are very many.
@@ -220,7 +228,7 @@ def test_no_plan_is_better_than_the_bound(many: bool, monkeypatch: pytest.Monkey
     if many:
         monkeypatch.setattr(apart, "_MOST", 0)
     tried = 0
-    for ask, batch, joint in batches(20 if many else 60):
+    for ask, batch, joint in batches(count):
         found = planned(batch, "gaussian")
         kinds = None if found is None or found.lower_bound is None else each_by_itself(ask, joint)
         if kinds is None:
@@ -231,4 +239,4 @@ def test_no_plan_is_better_than_the_bound(many: bool, monkeypatch: pytest.Monkey
         true = sum(least(W, vectors, 2e-3, 500).upper for vectors in kinds)
         assert found.lower_bound * common_multiplicity(batch.layouts) ** 2 <= true * (1 + 1e-6), ask
         tried += 1
-    assert tried >= (4 if many else 8)
+    assert tried >= tried_at_least
