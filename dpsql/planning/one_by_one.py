@@ -165,11 +165,13 @@ def _of_blocks(compiled: Structured, noise: str) -> Floats:
     """
     order = 1 if noise == "laplace" else 2
     first = {t: compiled.layouts[owned[0]] for t, owned in enumerate(compiled.owners) if owned}
-    rows = {t: one.multiplicity ** (1 / order if one.source.counts_units else 1.0) for t, one in first.items()}
     reach = np.zeros(compiled.numbers)
     known: dict[tuple[int, int], Floats] = {}  # groupings share the factors of their columns
     for block in compiled.blocks:
-        longest = np.full(block.outputs, abs(block.coefficient) * rows[block.table])
+        rows, times = first[block.table].multiplicity, 1.0
+        if first[block.table].source.counts_units:
+            rows, times = min(rows, block.stop - block.start), 1 / order
+        longest = np.full(block.outputs, abs(block.coefficient) * rows**times)
         for factor in block.factors:
             key = id(factor), block.outputs if 0 in factor.keys else 1
             if key not in known:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -29,7 +30,7 @@ from dpsql.sql.parse.statements import Statement, refuse
 from dpsql.sql.parse.trees import loosened, nodes, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
-from dpsql.sql.resolve.batch_tables import united
+from dpsql.sql.resolve.batch_tables import joined_counts, united
 from dpsql.sql.resolve.flatten import Rows, flattened, from_the_private_side, is_row_wise
 from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
@@ -70,9 +71,22 @@ def understand(
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
     tables = united(batch.used)
+    joined = joined_counts([query for answer in answers for core in answer.cores for query in core.queries], tables)
+    if joined:
+        tables = united([joined.get(name, table) for name, table in tables.items()])
+        answers = [_renamed(answer, joined) for answer in answers]
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
     notes |= dict.fromkeys(left_out_notes(answers, tables))
     return Understood(tuple(answers), tables, tuple(notes))
+
+
+def _renamed(answer: Answer, tables: Mapping[str, Table]) -> Answer:
+    """The statement with its queries over ``tables``, by the names of those that these stand for."""
+    cores = []
+    for core in answer.cores:
+        queries = [replace(q, table=tables[q.table].name) if q.table in tables else q for q in core.queries]
+        cores.append(replace(core, queries=tuple(queries)))
+    return replace(answer, cores=tuple(cores))
 
 
 def repeated(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> set[str]:

@@ -51,6 +51,7 @@ def pipeline() -> Pipeline:
         "SELECT g, count(DISTINCT CASE WHEN a IS NULL THEN pid END) AS n, count(*) AS k FROM t GROUP BY g",
         "SELECT count(DISTINCT CASE WHEN g = 'x' THEN pid END) FILTER (a < 5) AS n FROM t",
         "SELECT count(DISTINCT CASE WHEN a > 5 THEN pid END) / count(DISTINCT pid) AS share FROM t",
+        "SELECT g, count(DISTINCT pid) FILTER (a < 3) AS n, count(DISTINCT pid) FILTER (a > 5) AS k FROM t GROUP BY g",
         # Values of any column or expression.
         "SELECT count(DISTINCT g) AS n, count(DISTINCT a) AS k FROM t",
         "SELECT g, count(DISTINCT a) AS n, count(*) AS c, sum(a) AS s FROM t WHERE a < 8 GROUP BY g",
@@ -109,3 +110,28 @@ def test_groups_that_overlap_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(SQLError, match="groups that overlap") as refusal:
         pipeline.results("SELECT dp_ranges(a), count(DISTINCT note) FROM t GROUP BY dp_ranges(a)")
     assert refusal.value.code == "count-distinct"
+
+
+@pytest.mark.parametrize(
+    ("sql", "counts"),
+    [
+        ("SELECT g, count(DISTINCT pid) FILTER (a < 3), count(DISTINCT pid) FILTER (a > 5) FROM t GROUP BY g", 1),
+        ("SELECT count(DISTINCT pid) FROM t WHERE a = 1; SELECT count(DISTINCT pid) FROM t WHERE a = 2", 1),
+        ("SELECT count(DISTINCT pid) FROM t WHERE a = 1; SELECT count(DISTINCT pid) FROM t WHERE a <= 1", 2),
+        ("SELECT count(DISTINCT pid) FROM t WHERE a = 1; SELECT count(DISTINCT pid) FROM t WHERE g = 'x'", 2),
+        (
+            "SELECT g, count(DISTINCT pid) FROM t WHERE a = 1 GROUP BY g;SELECT count(DISTINCT pid) FROM t WHERE a = 2",
+            2,
+        ),
+        # Of a batch that counts them otherwise, too, each is by itself.
+        (
+            "SELECT count(DISTINCT pid) FILTER (a < 3), count(DISTINCT pid) FILTER (a > 5), count(DISTINCT pid) FROM t",
+            3,
+        ),
+    ],
+)
+def test_counts_of_rows_apart_are_one(pipeline: Pipeline, sql: str, counts: int) -> None:
+    found = understood(sql, pipeline.policy, pipeline.tables)
+    units = {query.table for query in found.queries}
+    assert len(units) == counts
+    assert units == found.tables.keys()

@@ -62,6 +62,8 @@ def test_the_bound_is_never_below(seed: int, monkeypatch: pytest.MonkeyPatch) ->
         B[:, :3] = np.concatenate([np.eye(3, dtype=int) * 3, np.full((4, 3), -1)])  # groups that B treats alike
         B[:3, 3:] = 0
         B[3:, 3:] = np.array([2, 2, -1])
+    if seed % 3 == 1:  # no row has two sources
+        B[3:, :3], B[:3, 3:], B[3:5, 5], B[5:, 3:5] = 0, 0, 0, 0
     columns = np.array(sorted(every(units))).T
     true = [int(abs(B @ columns).sum(axis=0).max()), int(((B @ columns) ** 2).sum(axis=0).max())]
     mixing, basis = np.eye(7, dtype=np.int64), sparse.csr_array(B)
@@ -71,7 +73,7 @@ def test_the_bound_is_never_below(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(unlisted, "PRODUCTS", 0)
     loose = [sensitivity_over(noise, mixing, basis, units) for noise in ("laplace", "gaussian")]
     assert exact == true
-    assert loose[1] >= found[1] >= true[1]
+    assert min(loose[1], found[1]) >= true[1]
     assert loose[0] == found[0] >= true[0]
     if seed % 3 == 0:
         assert found[1] == true[1]  # exact where groups are alike

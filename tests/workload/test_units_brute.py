@@ -153,11 +153,16 @@ TIED = (
         {**dict.fromkeys(COLUMNS, 1), "visits": 3},
         ((None, 2, "ward"),),
     ),
+    Ask(  # counts of units under conditions that exclude each other are one
+        "SELECT day, COUNT(*), COUNT(DISTINCT patient) FILTER (WHERE ward = 'a'), "
+        "COUNT(DISTINCT patient) FILTER (WHERE ward = 'b') FROM visits GROUP BY 1",
+        {**dict.fromkeys(COLUMNS, 1), "visits": 2},
+    ),
 )
 
 
 @pytest.mark.parametrize("number", range(len(TIED)))
-@pytest.mark.few("1", "3")
+@pytest.mark.few("1", "3", "4")
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
     ask = TIED[number]
     found: list[Enumerated] | None = None
@@ -179,11 +184,16 @@ ALIKE = {
     "averages": ("SELECT day, AVG(cost), COUNT(DISTINCT patient) FROM visits GROUP BY 1", 2, 1.02),
     "crossed": ("SELECT day % 2, ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2", 2, 1.003),
     "filtered": ("SELECT ward, SUM(cost), COUNT(DISTINCT patient) FROM visits WHERE day > 1 GROUP BY 1", 3, 1.16),
+    "met by all": (
+        "SELECT day, COUNT(*) FROM visits GROUP BY 1; SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1",
+        3,
+        1.16,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", ALIKE)
-@pytest.mark.few("sums")
+@pytest.mark.few("sums", "met by all")
 def test_groups_that_are_alike_are_planned_without_a_list(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from dpsql.errors import InternalError
 from dpsql.policy.values import fold
-from dpsql.workload.expr.batch import CaseKey, Column, Key, Table
-from dpsql.workload.expr.conditions import Condition, LineAtom, union
+from dpsql.workload.expr.batch import CaseKey, Column, Key, Query, RangeKey, Table
+from dpsql.workload.expr.conditions import FALSE, And, Condition, LineAtom, gather, union
 from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import Cap, Each
+from dpsql.workload.expr.rows import Cap, Each, RowSource
 from dpsql.workload.expr.rows import united as united_sources
+
+_MOST_GROUPS, _MOST_COUNTS = 10_000, 100  # up to which counts of units are joined: more take long to tell apart
 
 
 def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each: Each | None = None) -> Table:
@@ -36,6 +39,51 @@ def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each
     mark = hashlib.sha256(repr((condition, asked)).encode()).hexdigest()[:16]
     name = f"{table.name} by {table.source.unit.name} #{mark}"
     return replace(table, name=name, source=replace(table.source, distinct=True))
+
+
+def joined_counts(queries: Iterable[Query], tables: Mapping[str, Table]) -> dict[str, Table]:
+    """By the names of tables of units counted (``distinct_table``) the one table that stands for all over a source.
+
+    Where they are by the same keys and their conditions differ in one column, whose values exclude each other, as years
+    do: no row has its unit counted twice, so that one scan with all their groups counts it in the groups of the same
+    rows. Up to ``_MOST_COUNTS`` counts of ``_MOST_GROUPS`` groups.
+    """
+    counts: dict[RowSource, dict[str, Query]] = {}
+    for query in queries:
+        source = tables[query.table].source
+        if source is not None and source.counts_units:
+            counts.setdefault(source, {}).setdefault(query.table, query)
+    found: dict[str, Table] = {}
+    for mates in counts.values():
+        few = 2 <= len(mates) <= _MOST_COUNTS and sum(query.rows for query in mates.values()) <= _MOST_GROUPS
+        if not few or not all(_apart(*pair) for pair in combinations(mates.values(), 2)):
+            continue
+        base = next(iter(mates)).rpartition("#")[0]
+        marks = sorted(name.rpartition("#")[2] for name in mates)
+        name = f"{base}#{hashlib.sha256(repr(marks).encode()).hexdigest()[:16]}"
+        found |= {mate: replace(tables[mate], name=name) for mate in mates}
+    return found
+
+
+def _condition(query: Query) -> Condition | None:
+    """The condition under which rows have their unit counted; None where ranges are asked for."""
+    terms = [term for output in query.outputs for term in output.terms]
+    return None if len(terms) != 1 or any(isinstance(key, RangeKey) for key in query.keys) else terms[0].condition
+
+
+def _apart(query: Query, other: Query) -> bool:
+    """Whether two counts of units by the same keys are of rows that no row is among both of, by one column."""
+    if query.keys != other.keys:
+        return False
+    conditions = [held for held in (_condition(query), _condition(other)) if held is not None]
+    if len(conditions) < 2:
+        return False
+    one, two = (set(held.operands if isinstance(held, And) else (held,)) for held in conditions)
+    differ = [*(one - two), *(two - one)]
+    lines = [part for part in differ if isinstance(part, LineAtom)]
+    if len(lines) != 2 or len(differ) != 2 or lines[0].column != lines[1].column:
+        return False
+    return gather(And, *lines) == FALSE
 
 
 def one_row_each(table: Table, keys: Sequence[Key]) -> bool:

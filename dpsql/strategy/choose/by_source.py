@@ -117,7 +117,7 @@ def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, Callable[[], f
 def _bound_of(teams: Sequence[Team]) -> float:
     """A lower bound of the teams of one kind of unit."""
     lowers = [team.lower if team.later is None else team.later() for team in teams]
-    return team_bounds.together(lowers, [team.proof for team in teams])
+    return team_bounds.together(lowers, [team.proof for team in teams], [team.mean for team in teams])
 
 
 class _Planner(Sources):
@@ -263,23 +263,25 @@ class _Planner(Sources):
         if alike is None:
             return others
         best, proven = min(alike, others, key=lambda one: one.error), max(alike, others, key=lambda one: one.lower)
-        return replace(best, lower=proven.lower, proof=proven.proof)
+        return replace(best, lower=proven.lower, proof=proven.proof, mean=proven.mean)
 
-    def _random_groups(self, source: Source) -> float:
+    def _random_groups(self, source: Source) -> tuple[float, float | None]:
         """A lower bound of units in s of the g groups of one source at random, s <= most; 0 where it takes long.
 
         Each is moved with probability r = s / g and two of them with r (s - 1) / (g - 1), so that M is at least
-        s (g - s) / (g - 1) times that of one group at random.
+        s (g - s) / (g - 1) times that of one group at random. With |m| of that, which is less than what it is.
         """
         V = self.only([source], single=True)
         groups = source.part.corners.shape[1]
         if source.part.label is not None:
-            return 0.0
+            return 0.0, None
         if V.span.nnz != V.span.shape[0] and V.span.shape[0] > team_bounds.LARGEST:
-            return 0.0
+            return 0.0, None
         s = min(source.part.most, (groups + 1) // 2)
         equal = Certificate(np.arange(V.changes), np.ones(V.changes))
-        return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
+        times, places = s * (groups - s) / max(1, groups - 1), np.arange(V.changes)
+        mean = team_bounds.mean_of(V, places, np.full(V.changes, 1.0 / V.changes))
+        return times * dual_value(V, equal), None if mean is None else times**0.5 * mean
 
     def _cells(self, source: Source, several: bool) -> Team | None:
         """One source of which a unit has a cell in each of some classes, classes and corners alike up to a few.
@@ -312,8 +314,12 @@ class _Planner(Sources):
         """
         V, most = self.only([source], single=True), source.part.most
         optimum = self.task_of(V).optimum()
-        team = Team(scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
-        across = across_classes(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
+        # Of groups that every query asks for one by one squares add up.
+        corners = source.part.corners
+        single = source.part.label is None and V.span.nnz == V.span.shape[0] and corners.nnz == corners.shape[1]
+        far = float(most if single else most**2)
+        team = Team(scaled(optimum.pieces, far**-0.5), optimum.upper * far, 0.0, None)
+        across = across_classes(sparse.csr_array(abs(V.span) @ abs(corners)), source.part.labels)
         # Where no query is about several classes, all are in their parts as they are.
         drafts: list[list[tuple[Workload, float]]] = []
         parts = by_class(V, source.part) if across.any() else V
@@ -328,8 +334,9 @@ class _Planner(Sources):
                 continue
             found.append(self.within((piece,), error, V, _far(source)))
         proof = team_bounds.of_random_classes(source.part, across, V, optimum.certificate)
-        lower = self._random_groups(source) if proof is None else team_bounds.squared_root_trace(proof.second)
-        lower = max(lower, optimum.lower)
+        lower, mean = self._random_groups(source) if proof is None else (proof.bound, None)
+        if lower < optimum.lower:
+            lower, mean = optimum.lower, None
         team = min([team, *filter(None, found)], key=lambda one: one.error)
         alike = self._of_alike(source, V) if team.error > lower * _FAR else None
         if alike is not None and alike.proof is not None:
@@ -339,7 +346,7 @@ class _Planner(Sources):
             best = max(bounds, key=lambda bound: bound[0])
             if best[0] > lower:
                 lower, proof = best
-        return replace(team, lower=lower, proof=proof)
+        return replace(team, lower=lower, proof=proof, mean=mean)
 
     def _union(self, V: Workload, parts: Sequence[tuple[Workload, float]]) -> tuple[Piece, float]:
         """All parts of V in one piece, each planned by itself and divided by how far its sums are expected to go."""

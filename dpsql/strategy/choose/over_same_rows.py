@@ -19,13 +19,14 @@ from scipy import sparse
 from dpsql.arrays import Floats, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.basis import choose_basis
-from dpsql.linalg.columns import disjoint_blocks
+from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategy.choose import team_bounds
 from dpsql.strategy.choose.class_queries import moved_by, piece_of, planned_alike
 from dpsql.strategy.choose.sources import NEAR, WRITTEN, Source, Sources, Team, scaled, shares_of
 from dpsql.strategy.choose.task import Task
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
+from dpsql.strategy.core.meeting import least_of_tables
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.gaussian.alike_cells import Cells, Found, Sum, longest_tied
 from dpsql.strategy.gaussian.alike_patterns import longest_unions, solve_alike_patterns
@@ -88,7 +89,8 @@ class SameRows(Sources):
             apart = self.apart(mine)
             shares, total = shares_of([team.error for team in apart], self.task.noise)
             pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in scaled(team.pieces, share)]
-            found.append(Team(tuple(pieces), total, 0.0, None))
+            least = self._each_whatever(mine) if _meet_all(mine, tied) else 0.0
+            found.append(Team(tuple(pieces), total, least, None))
         best, lower = min(found, key=lambda team: team.error), max(team.lower for team in found)
         if best.error > NEAR * lower:
             more = self._listed_sums(V, longest, far)
@@ -96,6 +98,14 @@ class SameRows(Sources):
         if lower == 0.0:
             lower = self._least(V, tied.some())
         return replace(best, lower=lower)
+
+    def _each_whatever(self, mine: Sequence[Source]) -> float:
+        """A lower bound of units that move both sources, each as is worst for it, or rows alone: rows of nobody."""
+        teams = [self.apart([source]) for source in mine]
+        if any(len(one) > 1 for one in teams):
+            return 0.0
+        norms = team_bounds.norms_of([(team.lower, team.proof, team.mean) for (team,) in teams])
+        return least_of_tables(norms, np.array([[1.0, 1.0], [1.0, 0.0]]))
 
     def over_same_rows(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
         """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
@@ -122,7 +132,7 @@ class SameRows(Sources):
             for number, one in enumerate(patterns):
                 if not teams[number].pieces and not lowers[number]:
                     lowers[number] = self._least(self._moved_by(one, [mine[i] for i in one.parts]), one.some())
-            return team_bounds.together(lowers, [team.proof for team in teams])
+            return team_bounds.together(lowers, [team.proof for team in teams], [team.mean for team in teams])
 
         pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
         whole = Team(tuple(pieces), total, 0.0, None)
@@ -323,3 +333,18 @@ class SameRows(Sources):
             return self.task_of(few).optimum().lower
         except DataError:  # too large
             return 0.0
+
+
+def _meet_all(mine: Sequence[Source], tied: Tied) -> bool:
+    """Whether rows of a unit that are alike to the first source may be of any classes in which they have it counted.
+
+    As with visits by state and persons by month: what a unit may do to one of the two it may do whatever it does to the
+    other.
+    """
+    rows, units = (one.part for one in mine)
+    held = sparse.hstack([rows.corners, tied.more], format="csc", dtype=np.int64)
+    asked, alike = np.split(distinct_columns(held).label, [rows.corners.shape[1]])
+    both = np.isin(alike, asked) & (alike >= 0) & (tied.label >= 0)
+    pairs = np.unique(np.stack([alike, tied.label])[:, both], axis=1)
+    often = rows.most == 1 and rows.times <= tied.most and units.most <= tied.limit and units.label is None
+    return often and pairs.shape[1] == np.unique(asked).size * units.corners.shape[1]

@@ -40,6 +40,7 @@ class Source:
 class Team:
     """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof.
 
+    ``mean``: where there is no proof at most |m| of the law that ``lower`` is of, if that is known.
     ``settled``: nothing else that is tried has less error. ``later``: gives the bound in place of ``lower``, where it
     takes long and another plan may win.
     """
@@ -50,6 +51,7 @@ class Team:
     proof: Proof | None
     later: Callable[[], float] | None = None
     settled: bool = False
+    mean: float | None = None
 
 
 def rows_of(W: Workload, part: Part) -> Ints:
@@ -109,8 +111,10 @@ class Sources:
         places, lam = optimum.certificate.places, optimum.certificate.weights
         few = sum(block.count * block.rank for block in task.blocks()) <= team_bounds.LARGEST
         basis = (reduced_basis(V) or choose_basis(V.span, V.inner)) if few else None
-        proof = None if basis is None else team_bounds.of_list(basis, V, places, lam / float(lam.sum()))
-        return Team(optimum.pieces, optimum.upper, optimum.lower, proof)
+        lam = lam / float(lam.sum())
+        proof = None if basis is None else team_bounds.of_list(basis, V, places, lam)
+        mean = team_bounds.mean_of(V, places, lam) if proof is None else None
+        return Team(optimum.pieces, optimum.upper, optimum.lower, proof, mean=mean)
 
     def placed(self, piece: Piece, mine: Sequence[Source]) -> Piece:
         """The piece without coordinates of queries where these are not all of the batch."""

@@ -22,6 +22,7 @@ from dpsql.arrays import Flags, Floats, Ints
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.core.certificate import Certificate
+from dpsql.strategy.core.meeting import least_of_tables
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.alike_groups import Alike, Orbits
 from dpsql.workload.families.contributions import Part
@@ -45,15 +46,24 @@ class Proof:
     first: Floats
     apart: float = 0.0
 
+    @property
+    def bound(self) -> float:
+        """The lower bound of the team by itself. Cost: the eigenvalues of ``second``."""
+        return float((squared_root_trace(self.second) ** 0.5 + self.apart) ** 2)
 
-def together(lowers: Sequence[float], each: Sequence[Proof | None]) -> float:
-    """The best lower bound of the module over a few chances of meeting; else that of the worst team.
 
-    ``lowers``: the bound of each team by itself, ``each``: its proof.
+def together(lowers: Sequence[float], each: Sequence[Proof | None], means: Sequence[float | None]) -> float:
+    """The best lower bound of the module over a few chances of meeting, or by ``least_of_tables``.
+
+    ``lowers``: the bound of each team by itself, ``each``: its proof, ``means``: at most |m_i| where there is none. The
+    worst team alone where more is not known.
     """
     best = max(lowers)
+    if len(lowers) == 1:
+        return best
+    best = max(best, least_of_tables(norms_of(list(zip(lowers, each, means, strict=True)))))
     proofs = [proof for proof in each if proof is not None]
-    if len(lowers) == 1 or len(proofs) < len(lowers) or sum(p.first.size for p in proofs) > LARGEST:
+    if len(proofs) < len(lowers) or sum(p.first.size for p in proofs) > LARGEST:
         return best
     root = np.sqrt(lowers)
     starts = np.cumsum([0, *(proof.first.size for proof in proofs)])
@@ -70,6 +80,17 @@ def together(lowers: Sequence[float], each: Sequence[Proof | None]) -> float:
         t += sum(float(np.sqrt(meeting + a)) * p.apart for a, p in zip(alone, proofs, strict=True))
         best = max(best, t * t)
     return best
+
+
+def norms_of(teams: Sequence[tuple[float, Proof | None, float | None]]) -> list[tuple[float, float]]:
+    """(n, at least s) of ``least_of_tables`` for each (lower bound, proof, mean) of a team."""
+    norms = []
+    for lower, one, far in teams:
+        if one is None:
+            norms.append((lower**0.5, lower**0.5 if far is None else far))
+        else:  # its law may be another than that of the lower bound
+            norms.append((one.bound**0.5, float(np.linalg.norm(one.first))))
+    return norms
 
 
 def of_orbits(held: Orbits, found: Alike) -> Proof:
@@ -130,6 +151,15 @@ def squared_root_trace(M: Floats) -> float:
     """(tr M^1/2)^2, below by what rounding may have added."""
     s = np.maximum(linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
     return float(np.sqrt(s).sum()) ** 2
+
+
+def mean_of(V: Workload, places: Ints, lam: Floats) -> float | None:
+    """|m_i| for weights ``lam``, of sum 1, of the columns ``places``; None where queries are no list of rows."""
+    diagonal = V.inner.diagonal()
+    if diagonal is None:
+        return None
+    moved = np.asarray(sparse.csc_array(V.moved(V.span), dtype=np.float64)[:, places] @ lam)
+    return float(np.linalg.norm(np.sqrt(diagonal) * moved))
 
 
 def of_list(basis: Basis, V: Workload, places: Ints, lam: Floats) -> Proof:

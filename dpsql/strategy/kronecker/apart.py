@@ -159,10 +159,22 @@ def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
     return best, float(weight[first] @ np.sqrt(norm[first])) * mean_rows if first.size else 0.0
 
 
-__all__ = ["ApartWeights", "least_apart"]
-
-
 _MOST = 256  # regions of the axis
+
+
+def alone_apart(apart: RowsApart, counted: NDArray[np.bool_]) -> float | None:
+    """By what the norm of single rows is multiplied, at least, for rows of a unit in very many classes of one region.
+
+    The matrix of the module is at least its part on the diagonal, less what is beside it. None where the ``counted``
+    regions (d,) are few or share classes, or single rows do as much.
+    """
+    label = apart.label[counted]
+    g = label.size
+    if g <= _MOST or label.min() < 0 or np.unique(label).size < g or apart.each > apart.least:
+        return None
+    squares = [Q - (R * R - Q) / (g - 1) for R, Q in apart.rows if R * apart.each == Q]
+    best = max(squares, default=0.0)
+    return float(best**0.5) if best > apart.each**2 else None
 
 
 def blocks_apart(

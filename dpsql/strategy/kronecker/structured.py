@@ -446,7 +446,7 @@ def _bound(
             times = rows.get(table, together(batch, table))
             if least is not None and least[0] > times * found[table][0]:
                 found[table], rows[table] = least, 1.0
-    return bound_of_tables(batch, found, rows, marginals=True)
+    return bound_of_tables(batch, found, rows)
 
 
 __all__ = ["METHOD", "MIXED", "OneUnit", "StructuredStrategy", "structured_strategy"]

@@ -24,14 +24,9 @@ weight they have no coordinates, so that marginals over hundreds of columns leav
 
 Rows of a unit that a bound keeps apart are in several regions of an axis at once, whose weights are then no diagonal.
 
-Tables. With t_t the norm of table t and k_t rows of a unit, the error is at least sum_t (k_t t_t)^2, since that on one
-table is no less than the table's own optimum. A unit of several tables can move all of them at once, independently:
-then M has the tables' K_t = E[W c c^T W^T] on the diagonal and m_t m_u^T beside it, m_t = E[W c]. As M is at least its
-diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, the error is at least
-(sum_t k_t (t_t - |m_t|))^2 too, and |m_t|^2 is the entry of K_t in the first coordinate of every axis. A unit that
-moves table t with probability p has p K_t and p m_t there, and p K - p^2 m m^T = p ((1 - p) K + p (K - m m^T)), whose
-root has at least the trace p^1/2 (t - p |m|): the best p is taken, table by table. Of marginals m is an eigenvector of
-K, so that it is p^1/2 (t - |m| + (1 - p)^1/2 |m|).
+Tables. With k_t rows of a unit, the norm of table t and the length of the mean m_t = E[W c], of which the square is the
+entry of K_t in the first coordinate of every axis, ``dpsql.strategy.core.meeting`` bounds units that move several
+tables at once.
 """
 
 from __future__ import annotations
@@ -54,8 +49,9 @@ from scipy import sparse
 from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
+from dpsql.strategy.core.meeting import least_of_tables
 from dpsql.strategy.kronecker import shared_rows
-from dpsql.strategy.kronecker.apart import blocks_apart
+from dpsql.strategy.kronecker.apart import alone_apart, blocks_apart
 from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.root_parts import Item, Parts
 from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
@@ -71,7 +67,6 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
-_MOVED = np.linspace(0.0, 1.0, 101)  # how often a unit moves a table, beside others
 _NEAR = 1.005  # within which of what is enough no other signs are tried where each takes long
 _PART = 3e5  # what two blocks' part takes, in the same units
 
@@ -101,7 +96,7 @@ def structured_bound(
         try:
             serves = partial(_serves, batch, table, enough if single else np.inf)
             norms[table] = _bound(batch, table, blocks, deadline, given, serves)
-            apart = _apart(batch, table, blocks)
+            apart = _apart(batch, table, blocks, norms[table] if not given else None)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
         except LostError:
@@ -154,23 +149,16 @@ def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, flo
 
 
 def bound_of_tables(
-    batch: Structured,
-    norms: Mapping[int, tuple[float, float]],
-    rows: Mapping[int, float] | None = None,
-    marginals: bool = False,
+    batch: Structured, norms: Mapping[int, tuple[float, float]], rows: Mapping[int, float] | None = None
 ) -> float:
-    """The lower bound for all tables, from t and |m| of each; see the module. ``rows``: k_t, where it is not
-    ``together``. ``marginals``: whether all blocks are.
-    """
+    """The lower bound for all tables, from t and |m| of each. ``rows``: k_t, where it is not ``together``."""
     common = common_multiplicity(batch.layouts)
     units: dict[str, list[tuple[float, float]]] = {}
     for table, (t, mean) in norms.items():
         layout = batch.layouts[batch.owners[table][0]]
         k = (rows or {}).get(table, together(batch, table)) / common
-        kept = (1.0 - _MOVED) ** 0.5 * mean if marginals else (1.0 - _MOVED) * mean
-        rest = (_MOVED**0.5 * np.maximum(t - mean + kept, 0.0)).max()
-        units.setdefault(layout.source.protects, []).append((k * t, k * float(rest)))
-    return sum(max(sum(t * t for t, _ in held), sum(rest for _, rest in held) ** 2) for held in units.values())
+        units.setdefault(layout.source.protects, []).append((k * t, k * mean))
+    return sum(map(least_of_tables, units.values()))
 
 
 def together(batch: Structured, table: int) -> float:
@@ -178,10 +166,13 @@ def together(batch: Structured, table: int) -> float:
     return float(rows_anywhere(batch.layouts[batch.owners[table][0]]))
 
 
-def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[float, float] | None:
+def _apart(
+    batch: Structured, table: int, blocks: Sequence[RowBlock], single: tuple[float, float] | None
+) -> tuple[float, float] | None:
     """t and |m| of rows of a unit in different regions of one axis; None where that is not known.
 
-    Of several bounds the least is taken, for units that keep to one of them.
+    Of several bounds the least is taken, for units that keep to one of them. ``single``: the same of one row that is
+    anywhere alike, if it is known where all regions are counted.
     """
     bounds = rows_apart(batch.layouts[batch.owners[table][0]])
     least: tuple[float, float] | None = None
@@ -189,6 +180,11 @@ def _apart(batch: Structured, table: int, blocks: Sequence[RowBlock]) -> tuple[f
         held = _Table(batch, table, blocks)
         best: tuple[float, float] | None = None
         if all(axis != apart.axis for _, axis in held.dead):
+            times = alone_apart(apart, ~held._idle(apart.axis))
+            if times is not None:
+                with suppress(LostError):
+                    t, mean = single if single is not None and held.counts_alike else held.at(0.0)
+                    best = times * t, times * mean
             for moved in blocks_apart(blocks, apart, ~held._idle(apart.axis), held.sizes):
                 with suppress(LostError):
                     found = _Table(batch, table, moved).at(0.0)
@@ -236,9 +232,18 @@ class _Table:
         self.spent, self.parts = 0.0, 0
         self.best_share = 1.0
 
+    @property
+    def counts_alike(self) -> bool:
+        """Whether all weights that are tried are equal ones: of counts, every region of which is counted."""
+        return not any(block.component for block in self.blocks) and not any(map(self.any_idle, self.axes))
+
+    def any_idle(self, axis: int) -> bool:
+        """Whether no block over the axis counts some of its regions."""
+        return bool(self._idle(axis).any())
+
     def bound(self, deadline: float, serves: Callable[[tuple[float, float]], bool]) -> tuple[float, float]:
         """tr K^1/2 at the best of a few weights, and |m| there. Raises LostError."""
-        idle = any(self._idle(axis).any() for axis in self.axes)
+        idle = any(map(self.any_idle, self.axes))
         best: tuple[float, float] | None = None
         lost = False
         for share in (*((_GIVEN,) if self.given else ()), *(_UNCOUNTED if idle else (1.0,))):

@@ -58,7 +58,8 @@ def bounded_norm(
     In place of L1 by ``blocks`` of rows, if any. For c what one unit can change of the sources ``parts``, of two that
     are ``tied`` less than of both apart, and of some that count units over the same rows one of their ``patterns``.
     Cost: the norms of all columns, products of those of all sources but the widest of single corners, and the sizes;
-    above a few thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
+    above a few thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest,
+    or the sum of what each source does by itself where no row is moved by two.
     """
     exact = _tied_apart(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
     if exact is not None:
@@ -90,6 +91,8 @@ def bounded_norm(
     narrow = [source for source in held if source is not wide]
     kinds = [kind for source in narrow for kind in source.kinds()]
     few = sum(source.norms.size for source in narrow) <= PRODUCTS
+    if not few and len(held) > 1 and _no_row_meets(mixing, held):
+        triangle = min(triangle, sum(bounded_norm(2, mixing, basis, [source.part]) for source in held))
     if not few or prod(kind.limit + 1 for kind in kinds) > _SIZES:
         return triangle
     sizes = np.stack(np.meshgrid(*(np.arange(kind.limit + 1) for kind in kinds), indexing="ij")).reshape(len(kinds), -1)
@@ -111,6 +114,13 @@ def bounded_norm(
         most_each = products(mixing, wide.columns, kind.columns).max(axis=1).astype(object)
         beside[k] = most_each * (2 * wide.part.times * kind.part.times)
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
+
+
+def _no_row_meets(mixing: Matrix, held: Sequence[_Source]) -> bool:
+    """Whether no row of mixing @ basis is moved by two sources, so that what these move adds up in squares."""
+    rows = abs(sparse.csr_array(mixing))
+    used = [np.diff(sparse.csr_array(rows @ abs(source.columns)).indptr) > 0 for source in held]
+    return int(np.sum(used, axis=0).max(initial=0)) <= 1
 
 
 def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patterns: Sequence[Patterns]) -> int | None:
