@@ -20,6 +20,7 @@ from dpsql.workload.compile.layout import Layout, Tie
 from dpsql.workload.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import Cap, RowSource
+from dpsql.workload.expr.values import stored
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 from dpsql.workload.families.patterns import Patterns
 
@@ -244,8 +245,9 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     if not listed or isinstance(layout.cells, Boxes):
         return True
     classes = classes_of(layout, cap)
-    if not classes:
-        return False  # the rows may be of any groups
+    if not classes:  # the rows may be of any groups, if these are of another column
+        read = [set(layout.functions.of(axis).of) for axis in layout.cells.axes]
+        return any(one & set(stored(cap.computed)) for one in read)
     if len(layout.source.caps) > 1 or _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is None:
         return True
     if layout.source.counts_units:

@@ -6,9 +6,9 @@ has one value of the column, which decides its regions on all of them.
 **Claim.** Every row has one of the combinations ``possible``. Let b be the column. Where b itself is an axis, its
 pieces that hold one value, or few whole numbers or days, are gone through: each value has the regions that DuckDB
 computes of it by the text that a scan runs. NULL is one value more. All other pieces stay *open*: their region with any
-regions of the other axes, whatever b is outside of its declared bounds, infinite, or not of them. Where b is no axis
-it is gone through whole, if its type has few values, or nothing is claimed. What is computed of a second column, of
-other rows or of a zone of the session is no function of b.
+regions of the other axes, whatever b is outside of its declared bounds; where the others look at parts of a date that
+repeat, with those that some date has. Where b is no axis all of its line is one piece. What is computed of a second
+column or of other rows is no function of b.
 
 Privacy does not rest on the claim for rows of one source: a combination that is not possible is no cell, and a row in
 it would be counted nowhere. ``seen`` are the combinations of values that were tried; where they lead to the same cells,
@@ -17,6 +17,7 @@ nothing that is possible was claimed for want of a proof.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import re
 from bisect import bisect_right
@@ -47,6 +48,8 @@ _MOMENT = 90_061_000_000  # a day, an hour, a minute and a second
 _FILLED = ("", "!", "zq")  # for what LIKE leaves open
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _START = 10_957  # the first day of the year 2000
+_INFINITY = {"date": INFINITE_DAY, "timestamp": INFINITE_MOMENT}
+_REPEATING = frozenset({"hour", "minute", "second", "dayofweek", "isodow", "month", "quarter", "day", "dayofyear"})
 
 Place: TypeAlias = bool | int | float | str | None
 Piece: TypeAlias = tuple[Cut | None, Cut | None, int]
@@ -140,28 +143,80 @@ def _related(at: tuple[int, ...], axes: Sequence[tuple[Axis, Function]], evaluat
     alike = all(isinstance(axis, LineAxis | OpaqueAxis) and function.line == line for axis, function in mine)
     if evaluate is None or line is None or not line.ordered or not alike:
         return anything
-    others = {function.kind for _, function in mine if function.value != base}
-    if "timestamptz" in others:
+    others = [function for _, function in mine if function.value != base]
+    kinds = {function.kind for function in others}
+    if "timestamptz" in kinds:
         return anything
     own = next((number for number, (_, function) in enumerate(mine) if function.value == base), None)
     every, open_ = _pieces(line, None if own is None else mine[own][0])
-    tried = _tried(line, [axis for axis, _ in mine], open_, first.declared, infinite=not others & _TIMES)
-    places = (*every, None, *tried)
+    standing = None if kinds & _TIMES else _moments(line, base, [function.value for function in others])
+    tried = _tried(line, [axis for axis, _ in mine], open_, first.declared, infinite=not kinds & _TIMES)
+    places = (*every, None, *(standing or ()), *tried)
     try:
         regions = [_regions(axis, function, places, base, line, evaluate) for axis, function in mine]
     except InternalError:  # of a form that the empty DuckDB does not compute
         return anything
-    held = np.array(regions, dtype=np.int64)
-    possible, seen = np.unique(held[:, : len(every) + 1], axis=1), np.unique(held, axis=1)
+    held, known = np.array(regions, dtype=np.int64), len(every) + 1
+    possible, seen = np.unique(held[:, :known], axis=1), np.unique(held, axis=1)
     if not open_:
         return Related(at, possible, seen)
-    each = [np.arange(0 if is_total(axis) else -1, axis.size) for axis, _ in mine]
-    if own is not None:
-        each[own] = np.unique([region for _, _, region in open_])
-    if own is None or prod(map(len, each)) > MOST_COMBINATIONS:
+    if standing is None and own is None:
         return Related(at, None, seen)
-    anywhere = np.array(list(itertools.product(*each)), dtype=np.int64).T
+    ends = np.unique([region for _, _, region in open_])
+    if standing is None:
+        each = [np.arange(0 if is_total(axis) else -1, axis.size) for axis, _ in mine]
+        each = [ends if number == own else regions for number, regions in enumerate(each)]
+        if prod(map(len, each)) > MOST_COMBINATIONS:
+            return Related(at, None, seen)
+        anywhere = np.array(list(itertools.product(*each)), dtype=np.int64).T
+    else:
+        anywhere = np.unique(held[:, known : known + len(standing)], axis=1)
+        if own is not None:
+            anywhere, beside = np.repeat(anywhere, ends.size, axis=1), np.tile(ends, anywhere.shape[1])
+            anywhere[own] = beside
     return Related(at, np.unique(np.concatenate([possible, anywhere], axis=1), axis=1), seen)
+
+
+def _moments(line: Line, base: Stored, values: Sequence[Value]) -> tuple[Place, ...] | None:
+    """Dates or times, infinite ones among them, that look like any other to values of parts that repeat, else None.
+
+    Months and days of the week meet in all ways, and so do these and times of day; of days of the month and the year a
+    leap year and another have all.
+    """
+    looked = [_looked_at(value, base) for value in values]
+    names = {name for found in looked if found is not None for name in found}
+    if line.kind not in _INFINITY or None in looked:
+        return None
+    days: list[int] = [_START]
+    week = names & {"dayofweek", "isodow"}
+    if names & {"day", "dayofyear"}:
+        if week:
+            return None
+        days = list(range(_START, _START + 731))
+    elif names & {"month", "quarter"}:
+        months = [(dt.date(2000, month, 1) - dt.date(1970, 1, 1)).days for month in range(1, 13)]
+        days = [first + day for first in months for day in range(7 if week else 1)]
+    elif week:
+        days = list(range(_START, _START + 7))
+    times = [0]
+    for part, count, length in (("hour", 24, 3_600), ("minute", 60, 60), ("second", 60, 1)):
+        if part in names:
+            times = [time + number * length * 1_000_000 for time in times for number in range(count)]
+    if len(days) * len(times) > MOST_PLACES:
+        return None
+    infinity, whole = _INFINITY[line.kind], 1 if line.kind == "date" else 86_400_000_000
+    return (-infinity, infinity, *(day * whole + time for day in days for time in (times if whole > 1 else [0])))
+
+
+def _looked_at(node: tree.Node, base: Stored) -> frozenset[str] | None:
+    """The parts of a date or time that a value looks at, where they repeat; None where it looks at more."""
+    if node == base:
+        return None
+    if isinstance(node, tree.Call) and node.arguments == (base,):
+        return frozenset({node.function}) if node.function in _REPEATING else None
+    found = [_looked_at(part, base) for part in tree.parts(node)]
+    known = [one for one in found if one is not None]
+    return frozenset().union(*known) if len(known) == len(found) else None
 
 
 def _pieces(line: Line, own: Axis | None) -> tuple[tuple[Place, ...], list[Piece]]:
@@ -192,7 +247,7 @@ def _tried(
 ) -> tuple[Place, ...]:
     """Values of which most may be on open pieces: all that is computed of them is possible."""
     if line.discrete:
-        infinity = {"date": INFINITE_DAY, "timestamp": INFINITE_MOMENT}.get(line.kind)
+        infinity = _INFINITY.get(line.kind)
         ends = () if infinity is None or not infinite else (-infinity, infinity)
         found = [place for low, high, _ in open_ for place in _of_piece(line, low, high, max(8, _TRIED // len(open_)))]
         return tuple(dict.fromkeys((*declared, *found, *(ends if open_ else ()))))
