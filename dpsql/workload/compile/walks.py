@@ -150,7 +150,7 @@ def _ends(layouts: Sequence[Layout], *, seen: bool) -> frozenset[tuple[int, ...]
     for layout, state in zip(layouts, found.states, strict=False):
         assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
         cell = np.where(state >= 0, layout.cells.cell_of_state[state], -1)
-        ends.append(np.where(cell >= 0, layout.entry.max(axis=0)[cell], -1))
+        ends.append(np.append(layout.entry.max(axis=0, initial=-1), -1)[cell])  # the last of rows in no cell
     return frozenset(end for end in zip(*(end.tolist() for end in ends), strict=True) if max(end) >= 0)
 
 
