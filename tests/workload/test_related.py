@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 import unit_worlds
+from scipy import sparse
 from unit_worlds import COLUMNS, Ask, World, enumerated, least, norm, norm_of
 
 import dpsql
@@ -109,7 +110,7 @@ def hold(world: World, folder: Path, ask: Ask, seed: int) -> tuple[bool, bool]:
     n = compiled.rows.shape[1]
     B = np.random.default_rng(seed).integers(-3, 4, size=(n, n))
     eye = np.eye(n, dtype=np.int64)
-    drawn = sensitivity_of("gaussian", Factored(eye, walks.sparse.csr_array(B)), compiled.layouts)
+    drawn = sensitivity_of("gaussian", Factored(eye, sparse.csr_array(B)), compiled.layouts)
     drawn *= compiled.common_steps**2
     moved = norm_of("gaussian", eye, B, vectors)
     assert moved <= drawn, ask
@@ -154,7 +155,9 @@ def test_a_combination_that_is_wrongly_left_out_is_found(
     while left_out < found.possible.shape[1]:
 
         def mutant(*asked: Any, at: int = left_out) -> tuple[Related, ...]:
-            return tuple(replace(one, possible=np.delete(one.possible, at, axis=1)) for one in related(*asked))
+            (one,) = related(*asked)
+            assert one.possible is not None
+            return (replace(one, possible=np.delete(one.possible, at, axis=1)),)
 
         monkeypatch.setattr(walks, "related", mutant)
         other = planned(world, ask, tmp_path)
@@ -274,3 +277,9 @@ def test_batches_in_blocks_say_which_expressions_meet_in_any_way(tmp_path: Path)
         assert not isinstance(both.compiled, Compiled)
         assert plain.against == ""
         assert both.against == ANY.format("n and n % 2")
+
+
+def test_a_bound_over_another_expression_of_a_column_is_said(tmp_path: Path) -> None:
+    capped = POLICY.replace("per_unit = 3", 'per_unit = 3\nat_most = [{ rows = 1, per = "hour(ts)" }]')
+    for by, against in (("dayofweek(ts)", "do not keep to at_most"), ("hour(ts)", ""), ("n", "")):
+        assert plan_of(tmp_path, f"SELECT {by}, COUNT(*) FROM t GROUP BY 1", capped).against == against

@@ -80,9 +80,22 @@ def walked(layouts: Sequence[Layout], *, seen: bool = False) -> Walked | None:
                 after[at] = np.where(old[at] < 0, -1, table[np.maximum(old[at], 0), region])
         gone = (after[T + 1 :] < 0).any(axis=0)
         after[:, gone] = -1
-        states, led = np.unique(after, axis=1, return_inverse=True)
+        states, led = _distinct(after)
         tables.append(led.reshape(count, size))
     return Walked(states[: T + 1], tuple(step.axis for step in steps), tuple(tables))
+
+
+def _distinct(columns: Ints) -> tuple[Ints, Ints]:
+    """The different columns, of entries from -1 on, in ascending order, and which of them each is."""
+    most = [int(row.max(initial=-1)) + 2 for row in columns]
+    if prod(most) >= 2**62:
+        found, inverse = np.unique(columns, axis=1, return_inverse=True)
+        return found, inverse.ravel()
+    codes = np.zeros(columns.shape[1], dtype=np.int64)
+    for row, size in zip(columns, most, strict=True):
+        codes = codes * size + row + 1
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return columns[:, first], inverse.ravel()
 
 
 def possible_cells(layout: Layout) -> Cells:

@@ -39,10 +39,10 @@ from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.total import INFINITE_DAY, INFINITE_MOMENT
 from dpsql.workload.expr.values import Evaluate, Stored, Value, stored, walk
 
-MOST_PLACES = 5_000
-"""Values of a column that are gone through."""
-MOST_COMBINATIONS = 200_000
-_TRIED = 1_500  # values of open pieces
+MOST_COMPUTED = 20_000
+"""Values that are computed of a column, all axes of it together."""
+MOST_COMBINATIONS = 50_000
+_MOST_PLACES, _TRIED = 5_000, 1_500  # values of a column that are gone through; others on open pieces
 _OF_OTHER_ROWS = tree.Name | tree.Window | tree.CountRows | tree.Distinct | tree.Word | tree.Gathered
 _MOMENT = 90_061_000_000  # a day, an hour, a minute and a second
 _FILLED = ("", "!", "zq")  # for what LIKE leaves open
@@ -124,7 +124,7 @@ class Functions:
 def related(axes: Sequence[tuple[Axis, Function]], evaluate: Evaluate | None) -> tuple[Related, ...]:
     """The axes that read a stored column in common, with what a row can be on them.
 
-    Cost: some thousand values of each such column, computed by one statement for each axis.
+    Cost: ``MOST_COMPUTED`` values of each such column at most, by one statement for each axis.
     """
     found: list[tuple[set[Stored], list[int]]] = []
     for number, (_, function) in enumerate(axes):
@@ -148,9 +148,10 @@ def _related(at: tuple[int, ...], axes: Sequence[tuple[Axis, Function]], evaluat
     if "timestamptz" in kinds:
         return anything
     own = next((number for number, (_, function) in enumerate(mine) if function.value == base), None)
-    every, open_ = _pieces(line, None if own is None else mine[own][0])
-    standing = None if kinds & _TIMES else _moments(line, base, [function.value for function in others])
-    tried = _tried(line, [axis for axis, _ in mine], open_, first.declared, infinite=not kinds & _TIMES)
+    most = min(_MOST_PLACES, MOST_COMPUTED // max(1, len(others)))
+    every, open_ = _pieces(line, None if own is None else mine[own][0], most)
+    standing = None if kinds & _TIMES else _moments(line, base, [function.value for function in others], most)
+    tried = _tried(line, [axis for axis, _ in mine], open_, first.declared, infinite=not kinds & _TIMES)[:most]
     places = (*every, None, *(standing or ()), *tried)
     try:
         regions = [_regions(axis, function, places, base, line, evaluate) for axis, function in mine]
@@ -177,7 +178,7 @@ def _related(at: tuple[int, ...], axes: Sequence[tuple[Axis, Function]], evaluat
     return Related(at, np.unique(np.concatenate([possible, anywhere], axis=1), axis=1), seen)
 
 
-def _moments(line: Line, base: Stored, values: Sequence[Value]) -> tuple[Place, ...] | None:
+def _moments(line: Line, base: Stored, values: Sequence[Value], most: int) -> tuple[Place, ...] | None:
     """Dates or times, infinite ones among them, that look like any other to values of parts that repeat, else None.
 
     Months and days of the week meet in all ways, and so do these and times of day; of days of the month and the year a
@@ -202,7 +203,7 @@ def _moments(line: Line, base: Stored, values: Sequence[Value]) -> tuple[Place, 
     for part, count, length in (("hour", 24, 3_600), ("minute", 60, 60), ("second", 60, 1)):
         if part in names:
             times = [time + number * length * 1_000_000 for time in times for number in range(count)]
-    if len(days) * len(times) > MOST_PLACES:
+    if len(days) * len(times) > most:
         return None
     infinity, whole = _INFINITY[line.kind], 1 if line.kind == "date" else 86_400_000_000
     return (-infinity, infinity, *(day * whole + time for day in days for time in (times if whole > 1 else [0])))
@@ -219,7 +220,7 @@ def _looked_at(node: tree.Node, base: Stored) -> frozenset[str] | None:
     return frozenset().union(*known) if len(known) == len(found) else None
 
 
-def _pieces(line: Line, own: Axis | None) -> tuple[tuple[Place, ...], list[Piece]]:
+def _pieces(line: Line, own: Axis | None, most: int) -> tuple[tuple[Place, ...], list[Piece]]:
     """The values of the column that are gone through, and the pieces between the cuts of its axis that stay open."""
     cuts, regions = (own.cuts, own.pieces.tolist()) if isinstance(own, LineAxis) else ((), [0])
     every: list[Place] = []
@@ -227,7 +228,7 @@ def _pieces(line: Line, own: Axis | None) -> tuple[tuple[Place, ...], list[Piece
     for low, high, region in zip((None, *cuts), (*cuts, None), regions, strict=True):
         if line.discrete:
             first, last = _ends(line, low, high)
-            if first is not None and last is not None and last - first < MOST_PLACES - len(every):
+            if first is not None and last is not None and last - first < most - len(every):
                 every.extend(range(first, last + 1))
                 continue
         elif low is not None and high is not None and low[0] == high[0] and low[0] != 0.0:  # of 0.0 there are two
