@@ -283,3 +283,13 @@ def test_a_bound_over_another_expression_of_a_column_is_said(tmp_path: Path) -> 
     capped = POLICY.replace("per_unit = 3", 'per_unit = 3\nat_most = [{ rows = 1, per = "hour(ts)" }]')
     for by, against in (("dayofweek(ts)", "do not keep to at_most"), ("hour(ts)", ""), ("n", "")):
         assert plan_of(tmp_path, f"SELECT {by}, COUNT(*) FROM t GROUP BY 1", capped).against == against
+
+
+def test_groups_without_rows_are_known_and_count_in_no_mean(tmp_path: Path) -> None:
+    """January has less noise than by itself, and other groups are 0, which do not make it count less."""
+    months = "SELECT month(d), COUNT(*) FROM t WHERE month(d) = 1 GROUP BY 1; SELECT COUNT(*) FROM t"
+    plan = plan_of(tmp_path, months)
+    errors, alone = (np.asarray(found) for found in (plan.errors, plan.naive_errors))
+    assert np.array_equal(errors > 0, alone > 0)
+    assert np.count_nonzero(errors) == 2
+    assert (errors <= alone * 1.01)[errors > 0].all()
