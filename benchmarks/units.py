@@ -341,6 +341,53 @@ def over_the_same_rows(report: Report) -> None:
     report.table("Several counts of persons over the same visits, zCDP, rho 0.5", head, rows)
 
 
+PEOPLE = """\
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = 10
+[tables.visits.columns]
+state = { lower = 0, upper = 49 }
+day = { lower = 2015-01-01, upper = 2024-12-31 }
+score = { lower = 0, upper = 20 }
+sex = { values = ["f", "m"] }
+"""
+JANUARY = "FROM visits WHERE month(day) = 1"
+OF_ONE_COLUMN = {
+    "January by state, and months": (
+        f"SELECT state, COUNT(*) AS n {JANUARY} GROUP BY state; "
+        "SELECT date_trunc('month', day) AS m, COUNT(*) AS n FROM visits GROUP BY m"
+    ),
+    "January by month, and all": (
+        f"SELECT month(day) AS m, COUNT(*) AS n {JANUARY} GROUP BY m; SELECT COUNT(*) AS n FROM visits"
+    ),
+    "months, and weekends": (
+        "SELECT month(day) AS m, COUNT(*) AS n FROM visits GROUP BY m; "
+        "SELECT COUNT(*) AS n FROM visits WHERE dayofweek(day) IN (0, 6)"
+    ),
+    "scores by sex, and round ones": (
+        "SELECT score, sex, COUNT(*) AS n FROM visits GROUP BY score, sex; "
+        "SELECT sex, COUNT(*) AS n FROM visits WHERE score % 5 = 0 GROUP BY sex"
+    ),
+}
+
+
+def expressions_of_one_column(report: Report) -> None:
+    """Visits by two expressions of one column, and persons beside them, at most ten visits a person, with zCDP."""
+    rows = []
+    table = "CREATE TABLE visits (patient_id INTEGER, state INTEGER, day DATE, score INTEGER, sex VARCHAR)"
+    for title, plain in OF_ONE_COLUMN.items():
+        persons = plain.replace("COUNT(*) AS n", "COUNT(*) AS n, COUNT(DISTINCT patient_id) AS p")
+        for asked, sql in (("visits", plain), ("visits and persons", persons)):
+            with connected(PEOPLE, {"rho": 0.5}, table) as con:
+                con.schemas()
+                began = time.process_time()
+                plan = con.plan(sql, rho=0.5)
+                took = time.process_time() - began
+            rows.append([title, asked, plan.cells, f"{plan.error:,.4g}", f"{plan.gap or 0:.2%}", f"{took:.2f}"])
+    head = ["groups", "asked", "cells", "balanced squared error", "gap", "CPU seconds"]
+    report.table("Expressions of one column, zCDP, rho 0.5", head, rows)
+
+
 PAIRS = """\
 [tables.visits]
 unit = "patient_id"
@@ -793,6 +840,7 @@ def main() -> None:
     report = Report()
     contributions_table(report)
     over_the_same_rows(report)
+    expressions_of_one_column(report)
     pairs_of_columns(report)
     peers_table(report, given)
     costs_table(report, given.pairs)

@@ -38,11 +38,15 @@ Batch: TypeAlias = Compiled | Structured | Lined
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The k result columns of a batch: the number of each span's, and the weight of each one's statement (k,)."""
+    """The k result columns of a batch: the number of each span's, and the weight of each one's statement (k,).
+
+    ``sizes`` (k,): the numbers of each column, of one matrix those that depend on the data; 1 at least.
+    """
 
     of_span: Ints
     lengths: Ints
     weights: Floats
+    sizes: Ints
 
     @classmethod
     def of(cls, compiled: Batch) -> Columns:
@@ -55,7 +59,13 @@ class Columns:
             of_span.append(key)
         places = {key: place for place, key in enumerate(known)}
         lengths = [span.stop - span.start for span in compiled.spans]
-        return cls(np.array([places[key] for key in of_span]), np.array(lengths), np.array([*known.values()]))
+        numbers = np.array(lengths, dtype=np.int64)
+        if isinstance(compiled, Compiled):
+            starts = np.array([span.start for span in compiled.spans], dtype=np.int64)
+            numbers = np.diff(np.searchsorted(compiled.answered, [starts, starts + numbers]), axis=0).ravel()
+        of_columns = np.array([places[key] for key in of_span])
+        sizes = np.maximum(np.bincount(of_columns, numbers, len(known)), 1).astype(np.int64)
+        return cls(of_columns, np.array(lengths), np.array([*known.values()]), sizes)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -69,11 +79,6 @@ class Columns:
     def parts(self) -> Ints:
         """The spans of each column (k,)."""
         return np.bincount(self.of_span, minlength=len(self))
-
-    @cached_property
-    def sizes(self) -> Ints:
-        """The numbers of each column (k,)."""
-        return np.bincount(self.of_span, self.lengths, len(self)).astype(np.int64)
 
     def sums(self, values: Floats) -> Floats:
         """Of ``values`` (m,) the sum over each column (k,)."""
@@ -91,7 +96,7 @@ def one_by_one(compiled: Batch, noise: str, variance: float) -> Floats | RangeEr
 
 
 def _lengths(compiled: Batch, noise: str) -> Floats | RangeErrors:
-    """Delta_c for every number of its column."""
+    """Delta_c for every number of its column, 0 for those of one matrix that no data can change."""
     if isinstance(compiled, Lined):
         small, most = _lengths(compiled.inner, noise), float(compiled.counted_most)
         assert not isinstance(small, RangeErrors)  # noqa: S101 - the small batch has no line
@@ -101,11 +106,15 @@ def _lengths(compiled: Batch, noise: str) -> Floats | RangeErrors:
         return RangeErrors.alike(scale, compiled.length)
     columns = Columns.of(compiled)
     lengths = _of_blocks(compiled, noise) if isinstance(compiled, Structured) else _of_spans(compiled, noise)
-    if len(columns) == len(compiled.spans):
-        return lengths
-    longest = np.zeros(len(columns))
-    np.maximum.at(longest, columns.of_row, lengths)
-    return np.asarray((longest * [_of_prefixes(parts, noise) for parts in columns.parts.tolist()])[columns.of_row])
+    if len(columns) < len(compiled.spans):
+        longest = np.zeros(len(columns))
+        np.maximum.at(longest, columns.of_row, lengths)
+        lengths = (longest * [_of_prefixes(parts, noise) for parts in columns.parts.tolist()])[columns.of_row]
+    if isinstance(compiled, Compiled):
+        moved = np.zeros(lengths.size, dtype=bool)
+        moved[compiled.answered] = True
+        lengths = np.where(moved, lengths, 0.0)
+    return np.asarray(lengths)
 
 
 def _of_prefixes(parts: int, noise: str) -> float:

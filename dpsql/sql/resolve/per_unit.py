@@ -483,6 +483,7 @@ class _Draft:
             columns[fold(unit.name)] = replace(own, type=kind, value=None)
         schema = {unit.name: kind, **{column.name: column.line.type for column in self._columns()}}
         found = Table("", TablePolicy(base.policy.name, public=True, where=base.policy.where), columns, schema)
+        found = replace(found, evaluate=base.evaluate)
         kept = None if having is None else self._test(having, found)
         units = Units(self.source, where, unit.name, made, kept, None if self.along is None else self.along[0])
         name = f"{self.alias} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"

@@ -12,6 +12,7 @@ from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.evaluation import evaluate
 from dpsql.workload.expr.batch import Column, Table, constant
 from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.lines import line_of
@@ -68,7 +69,7 @@ def uncapped_table(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
         except DataError as error:
             raise PolicyError(f"{policy.key('columns', name, 'values')}: {error}") from None
         columns[fold(name)] = column
-    return Table(policy.name, policy, columns, dict(schema))
+    return Table(policy.name, policy, columns, dict(schema), evaluate=evaluate)
 
 
 def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> Table:

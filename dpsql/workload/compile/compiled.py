@@ -27,11 +27,13 @@ from dpsql.workload.cells.tell_apart import compile_cells
 from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
 from dpsql.workload.compile.same_rows import same_rows
 from dpsql.workload.compile.units import contributions_of, tied_layouts
+from dpsql.workload.compile.walks import possible_cells
 from dpsql.workload.expr.batch import CaseKey, Query, Table, Term
 from dpsql.workload.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import BoolArray, IntArray, KeyDomain
+from dpsql.workload.expr.related import Functions
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.terms import Measures, axes_of, case_groups, common_unit, keys_of
 from dpsql.workload.expr.too_many import check_numbers
@@ -290,6 +292,8 @@ class _Table:
         cells = compile_cells(
             axes, list(self.blocks), {name: len(key) for name, key in self.keys.items()}, boxes, deadline
         )
+        if isinstance(cells, Cells):
+            cells = possible_cells(self._layout(cells, np.zeros((1, len(cells)), dtype=np.int64)))
         rows, scale = self._rows(uses, cells, total)
         if isinstance(cells, Boxes):
             # A row may move all entries: as one cell's, so that nothing takes them for cells of their own.
@@ -389,4 +393,6 @@ class _Table:
     def _layout(self, cells: Cells | Boxes, entry: IntArray) -> Layout:
         computed = {column.name: column.value for column in self.table.columns.values() if column.value is not None}
         source = self.table.source or RowSource(self.table.name)
-        return Layout(self.table.name, cells, tuple(self.measures.found.values()), entry, source, computed)
+        functions = Functions(self.table.columns, self.table.evaluate)
+        measures = tuple(self.measures.found.values())
+        return Layout(self.table.name, cells, measures, entry, source, computed, functions=functions)

@@ -35,6 +35,7 @@ from dpsql.workload.expr.conditions import (
 )
 from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.regions import AxisTruths, BoolArray, KeyDomain
+from dpsql.workload.expr.related import Functions
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.terms import Measures, axes_of, keys_of, told_apart
 
@@ -376,6 +377,7 @@ class _Table:
             np.zeros((0, 0), dtype=np.int64),
             self.table.source or RowSource(self.table.name),
             computed,
+            functions=Functions(self.table.columns, self.table.evaluate),
         )
 
 

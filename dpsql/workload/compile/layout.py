@@ -15,6 +15,7 @@ from dpsql.workload.cells.grid import Grid
 from dpsql.workload.expr.batch import Output, Query
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray
+from dpsql.workload.expr.related import Functions
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.values import Value
 
@@ -89,7 +90,8 @@ class Layout:
 
     ``entry[k, c]`` is the entry of x that holds measure k of cell c (0 is the count, k > 0 is
     ``measures[k - 1]``), or -1 where no query uses it. ``source`` is what the scan reads; ``values`` says what
-    it computes for the columns (of axes and measures) that the table does not store. A table may have several
+    it computes for the columns (of axes and measures) that the table does not store, ``functions`` what axes are of a
+    row. A table may have several
     layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
     the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
     block, all of them those of one cell. ``tie``: the units that are counted of the same rows, where their count
@@ -105,6 +107,7 @@ class Layout:
     every: tuple[tuple[Axis, ...], tuple[Measure, ...]] | None = None
     tie: Tie | None = field(default=None, repr=False)
     together: Together | None = field(default=None, repr=False)
+    functions: Functions = field(default=Functions({}), repr=False, compare=False)
 
     @property
     def whole(self) -> Layout:

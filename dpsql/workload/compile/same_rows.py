@@ -26,9 +26,10 @@ from scipy import sparse
 
 from dpsql.arrays import Ints
 from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.compile.caps import MOST_STATES, before, is_over
+from dpsql.workload.compile.caps import is_over
 from dpsql.workload.compile.layout import Layout, Together, Walk
-from dpsql.workload.compile.units import axis_key, by_unit
+from dpsql.workload.compile.units import by_unit
+from dpsql.workload.compile.walks import walked
 from dpsql.workload.expr.regions import Axis, LineAxis, is_total
 from dpsql.workload.expr.rows import Cap
 
@@ -107,34 +108,10 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | Non
     tell columns apart, too, with a row of their numbers below.
     """
     T, layouts = len(layouts), layouts if groups is None else [*layouts, groups]
-    # The last state is 0 for rows that have a region on every axis.
-    states, done = np.zeros((len(layouts) + 1, 1), dtype=np.int64), [0] * len(layouts)
-    tables = [layout.cells for layout in layouts]
-    keys = [[axis_key(axis, layout) for axis in layout.cells.axes] for layout in layouts]
-    axes: list[Axis] = []
-    walk: list[Ints] = []
-    while any(at < len(own) for at, own in zip(done, keys, strict=True)):
-        key = _next(keys, done)
-        if key is None:
-            return None
-        walked = [at < len(own) and own[at] == key for at, own in zip(done, keys, strict=True)]
-        joint = _regions([table.axes[at] if w else None for table, at, w in zip(tables, done, walked, strict=True)])
-        if joint is None or states.shape[1] * joint[0].shape[1] > MOST_STATES:
-            return None
-        regions = joint[0]
-        moved = []
-        for table, at, walks, state, region in zip(tables, done, walked, states, regions, strict=False):
-            both = np.repeat(state, regions.shape[1]), np.tile(region, states.shape[1])
-            assert isinstance(table, Cells)  # noqa: S101 - asked before
-            gone = (both[0] < 0) | (both[1] < 0)
-            after = table.transitions[at][np.maximum(both[0], 0), np.maximum(both[1], 0)] if walks else both[0]
-            moved.append(np.where(gone, -1, after))
-        inside = np.repeat(states[-1], regions.shape[1]), np.tile(regions.min(axis=0), states.shape[1])
-        before, after = states.shape[1], np.stack([*moved, np.minimum(*inside).clip(-1, 0)])
-        states, led = np.unique(after, axis=1, return_inverse=True)
-        axes.append(joint[1])
-        walk.append(led.reshape(before, -1))
-        done = [at + walks for at, walks in zip(done, walked, strict=True)]
+    followed = walked(layouts)
+    if followed is None:
+        return None
+    states = followed.states
     ends = []
     for number, (layout, state) in enumerate(zip(layouts, states, strict=False)):
         assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
@@ -145,12 +122,12 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | Non
     counts = (found[:T] >= 0).any(axis=0)
     column = np.where(counts, np.cumsum(counts) - 1, -1)[column.ravel()]
     found = found[:, counts]
-    walk = [*walk[:-1], column[walk[-1]]] if walk else []
+    walk = [*followed.tables[:-1], column[followed.tables[-1]]] if followed.tables else []
     # Each entry is to be in some column.
     used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts[:T]]
     whole = all(np.isin(*both).all() for both in zip(used, found, strict=False))
     few = found.shape[1] <= _MOST_COLUMNS and sum(table.size for table in walk) <= _MOST_STATES
-    return (found, Walk(tuple(axes), tuple(walk))) if whole and few else None
+    return (found, Walk(followed.axes, tuple(walk))) if whole and few else None
 
 
 def _groups_of(cap: Cap, axis: Axis, layout: Layout) -> Layout:
@@ -159,35 +136,3 @@ def _groups_of(cap: Cap, axis: Axis, layout: Layout) -> Layout:
     axes, counted = (replace(cap.axis, column=column),), sparse.csr_array((0, size), dtype=np.int64)
     cells = Cells(axes, (np.arange(size, dtype=np.int32)[None, :],), np.arange(size), counted)
     return replace(layout, cells=cells, measures=(), entry=np.arange(size)[None, :])
-
-
-def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | None:
-    """An axis that comes next in every table that has it; None where tables have axes in different orders."""
-    for own, at in zip(keys, done, strict=True):
-        if at < len(own) and all(own[at] not in other[to + 1 :] for other, to in zip(keys, done, strict=True)):
-            return own[at]
-    return None
-
-
-def _regions(axes: Sequence[Axis | None]) -> tuple[Ints, Axis] | None:
-    """The regions of axes over one column that a row can have, -1 for none; 0 for no axis (T x joint regions).
-
-    And the axis of these joint regions; one that is not total has the first of them where a row has no region.
-    """
-    held = [axis for axis in axes if axis is not None]
-    lines = [axis for axis in held if isinstance(axis, LineAxis)]
-    if len(lines) == len(held):
-        cuts = tuple(sorted({cut for axis in lines for cut in axis.cuts}))
-        each = iter([np.append(axis.pieces[before(axis, cuts)], axis.null_region) for axis in lines])
-        none = np.zeros(len(cuts) + 2, dtype=np.int64)
-        found = np.stack([none if axis is None else next(each) for axis in axes])
-        regions, number = np.unique(found, axis=1, return_inverse=True)
-        number = number.ravel()
-        joint = replace(
-            lines[0], cuts=cuts, pieces=number[:-1], null_region=int(number[-1]), size=int(regions.shape[1])
-        )
-        return regions, joint
-    if any(axis != held[0] for axis in held):
-        return None
-    own = np.arange(0 if is_total(held[0]) else -1, held[0].size)
-    return np.stack([own * 0 if axis is None else own for axis in axes]), held[0]

@@ -15,10 +15,12 @@ from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.caps import MOST_STATES, classes_of, fullest, most_cells, rows_of_classes, side_by_side
+from dpsql.workload.compile.caps import classes_of, fullest, most_cells, rows_of_classes
 from dpsql.workload.compile.layout import Layout, Tie
-from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
+from dpsql.workload.compile.walks import axis_key, in_any_combination, walked
+from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import Cap, RowSource
+from dpsql.workload.expr.values import stored
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 from dpsql.workload.families.patterns import Patterns
 
@@ -174,58 +176,15 @@ def _corners(rows: Layout, cell: Ints, label: Ints, seen: Flags, size: int) -> t
 def _meets(rows: Layout, other: Layout) -> Ints | None:
     """The pairs of cells of two layouts in which one row can be, -1 for none (2 x pairs); None where that is not
     followed.
-
-    Both tables of cells are walked at once, axis by axis, a row's value deciding the regions of both.
     """
-    cells, counted = rows.cells, other.cells
-    assert isinstance(cells, Cells)  # noqa: S101 - asked before
-    assert isinstance(counted, Cells)  # noqa: S101 - asked before
-    names, others = ([axis_key(axis, one) for axis in one.cells.axes] for one in (rows, other))
-    if [name for name in names if name in others] != [name for name in others if name in names]:
+    found = walked([rows, other])
+    if found is None:
         return None
-    states, i, j = np.zeros((2, 1), dtype=np.int64), 0, 0
-    while i < len(names) or j < len(others):
-        mine = i < len(names) and (names[i] not in others or (j < len(others) and names[i] == others[j]))
-        theirs = j < len(others) and (not mine or names[i] == others[j])
-        regions = _regions(cells.axes[i] if mine else None, counted.axes[j] if theirs else None)
-        if regions is None or states.shape[1] * regions.shape[1] > MOST_STATES:
-            return None
-        pairs = np.repeat(states, regions.shape[1], axis=1), np.tile(regions, states.shape[1])
-        moved = [
-            _moved(one.transitions[at], state, region) if walks else state
-            for one, at, walks, state, region in zip((cells, counted), (i, j), (mine, theirs), *pairs, strict=True)
-        ]
-        states, i, j = np.unique(np.stack(moved), axis=1), i + mine, j + theirs
-    ends = [
-        np.where(state >= 0, one.cell_of_state[state], -1) for one, state in zip((cells, counted), states, strict=True)
-    ]
+    ends = []
+    for layout, state in zip((rows, other), found.states, strict=False):
+        assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
+        ends.append(np.where(state >= 0, layout.cells.cell_of_state[state], -1))
     return np.unique(np.stack(ends), axis=1)
-
-
-def axis_key(axis: Axis, layout: Layout) -> object:
-    """What tells apart by one value of a row: equal for axes over one column, or of one predicate."""
-    return axis.predicate if isinstance(axis, OpaqueAxis) else (axis.column, layout.values.get(axis.column))
-
-
-def _regions(axis: Axis | None, other: Axis | None) -> Ints | None:
-    """The regions of two axes over one column that a row can have, -1 for none; 0 for no axis (2 x pairs)."""
-    if axis is None or other is None:
-        one = axis or other
-        assert one is not None  # noqa: S101 - there is one of the two
-        mine = np.arange(0 if is_total(one) else -1, one.size)
-        return np.stack([mine, mine * 0]) if other is None else np.stack([mine * 0, mine])
-    if isinstance(axis, LineAxis) and isinstance(other, LineAxis):
-        return np.unique(np.stack(side_by_side(axis, other)), axis=1)
-    if axis == other:
-        mine = np.arange(0 if is_total(axis) else -1, axis.size)
-        return np.stack([mine, mine])
-    return None
-
-
-def _moved(table: np.ndarray, state: Ints, region: Ints) -> Ints:
-    """The state after an axis, -1 once a row has no region."""
-    gone = (state < 0) | (region < 0)
-    return np.where(gone, -1, table[np.maximum(state, 0), np.maximum(region, 0)])
 
 
 def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
@@ -250,7 +209,22 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
             said.append(f"may find another row of {', '.join(found)} for each of their rows")
         if any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
+        for names in dict.fromkeys(in_any_combination(same) for same in _over_same_rows(mates)):
+            if names:
+                said.append(f"could have {_all_of(names)} in combinations that perhaps no row has")
     return " and ".join(dict.fromkeys(said))
+
+
+def _over_same_rows(mates: Sequence[Layout]) -> list[list[Layout]]:
+    """The layouts, those together of which one row is followed through all."""
+    found: dict[object, list[Layout]] = {}
+    for layout in mates:
+        counted = next((one.tie.counted.table for one in mates if one.tie is not None), None)
+        tied = layout.tie is not None or layout.table == counted
+        alone = layout.table if isinstance(layout.cells, Cells) else (layout.table, layout.every is None)
+        key = id(layout.together) if layout.together is not None else "tied" if tied else alone
+        found.setdefault(key, []).append(layout)
+    return list(found.values())
 
 
 def _spreads(source: RowSource) -> bool:
@@ -271,8 +245,9 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     if not listed or isinstance(layout.cells, Boxes):
         return True
     classes = classes_of(layout, cap)
-    if not classes:
-        return False  # the rows may be of any groups
+    if not classes:  # the rows may be of any groups, if these are of another column
+        read = [set(layout.functions.of(axis).of) for axis in layout.cells.axes]
+        return any(one & set(stored(cap.computed)) for one in read)
     if len(layout.source.caps) > 1 or _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is None:
         return True
     if layout.source.counts_units:

@@ -15,7 +15,7 @@ from dpsql.workload.expr.formulas import Formula
 from dpsql.workload.expr.lines import Interval, Line, Scalar
 from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.rows import Cap, RowSource
-from dpsql.workload.expr.values import Value
+from dpsql.workload.expr.values import Evaluate, Value
 from dpsql.workload.expr.within import meets
 
 
@@ -58,7 +58,8 @@ class Table:
 
     ``source`` is what the scan reads: the table, what is joined to it, and how many rows of a unit
     count. ``columns`` (by folded name) hold stored, joined and computed ones; ``schema`` has every
-    stored column's DuckDB type by its name. ``most_numbers``: how many a statement may release.
+    stored column's DuckDB type by its name. ``most_numbers``: how many a statement may release. ``evaluate`` computes
+    what a row holds of public constants.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Table:
     source: RowSource | None = None  # None: the table itself, every row
     caps: tuple[Cap, ...] = field(default=(), repr=False)  # what the policy says of the rows of a unit
     most_numbers: int = 200_000
+    evaluate: Evaluate | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

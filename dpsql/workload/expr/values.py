@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from dpsql.workload.expr.lines import Interval, Line
 
@@ -278,6 +278,8 @@ class IsNumber:
 Test: TypeAlias = Compared | Matches | Within | Is | Every | Some | IsNull | IsNumber
 Node: TypeAlias = "Value | Test"
 T = TypeVar("T")
+Evaluate: TypeAlias = "Callable[[Value, str, Stored, Line, tuple[Any, ...]], tuple[Any, ...]]"
+"""A value, of a line of some kind, at places of the line of its one stored column, None for NULL; public constants."""
 WHOLE = "INTEGER_LITERAL"
 """DuckDB's type of a whole number that is written without one."""
 NULL = Constant(None, "NULL")
