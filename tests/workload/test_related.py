@@ -17,11 +17,13 @@ from unit_worlds import COLUMNS, Ask, World, enumerated, least, norm, norm_of
 import dpsql
 from dpsql.planning.prepare import Prepared
 from dpsql.sql.values.evaluation import evaluate
+from dpsql.strategy.choose import by_source, over_same_rows
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import walks
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.expr.related import Related, _regions, related
+from dpsql.workload.families import contributions
 
 DAYS = (-7, -2, -1, 0, 1, 2, 3, 4, 5, 6, 8, 13, None)
 """Remainders of both signs inside the declared days 1 to 3 and outside of them."""
@@ -293,3 +295,18 @@ def test_groups_without_rows_are_known_and_count_in_no_mean(tmp_path: Path) -> N
     assert np.array_equal(errors > 0, alone > 0)
     assert np.count_nonzero(errors) == 2
     assert (errors <= alone * 1.01)[errors > 0].all()
+
+
+def test_rows_that_no_unit_is_counted_by_leave_a_bound_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day that is missing has no quarter: its rows are counted, and their unit is not. As of very many days."""
+    for module in (contributions, by_source, over_same_rows):
+        monkeypatch.setattr(module, "MOST_LISTED", 1)
+    for name in ("WRITTEN", "_LISTED_SUMS"):
+        monkeypatch.setattr(over_same_rows, name, 1)
+    monkeypatch.setattr(over_same_rows.SameRows, "_least", lambda *_: 0.0)
+    days = f"SELECT d, COUNT(*) FROM t GROUP BY 1; {COUNT.replace('*', 'DISTINCT p')}quarter(d) < 5"
+    plan = plan_of(tmp_path, days)
+    assert plan.gap is not None
+    assert plan.gap < 0.01

@@ -71,7 +71,7 @@ def strategy_by_source(task: Task) -> MatrixStrategy:
     tried = ((METHOD, error),)
     found = finish(task.W, METHOD, task.noise, pieces, error, task.tolerance, None, tried, task.time.deadline)
     task.below(found.expected)
-    return replace(found, lower_bound=least()) if task.noise == "gaussian" else found
+    return replace(found, lower_bound=least() or None) if task.noise == "gaussian" else found
 
 
 def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, Callable[[], float]]:

@@ -22,7 +22,7 @@ from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategy.choose import team_bounds
 from dpsql.strategy.choose.class_queries import moved_by, piece_of, planned_alike
-from dpsql.strategy.choose.sources import NEAR, WRITTEN, Source, Sources, Team, scaled, shares_of
+from dpsql.strategy.choose.sources import NEAR, WRITTEN, Source, Sources, Team, rows_of, scaled, shares_of
 from dpsql.strategy.choose.task import Task
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -89,23 +89,24 @@ class SameRows(Sources):
             apart = self.apart(mine)
             shares, total = shares_of([team.error for team in apart], self.task.noise)
             pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in scaled(team.pieces, share)]
-            least = self._each_whatever(mine) if _meet_all(mine, tied) else 0.0
-            found.append(Team(tuple(pieces), total, least, None))
+            meeting = _meeting(self.W, mine, tied)
+            lower = self._each_whatever(meeting or mine[:1])
+            if not meeting and all(team.lower <= lower for team in found):
+                lower = max(lower, self._least(V, tied.some()))
+            found.append(Team(tuple(pieces), total, lower, None))
         best, lower = min(found, key=lambda team: team.error), max(team.lower for team in found)
         if best.error > NEAR * lower:
             more = self._listed_sums(V, longest, far)
             best, lower = min([best, *more], key=lambda team: team.error), max([lower, *(team.lower for team in more)])
-        if lower == 0.0:
-            lower = self._least(V, tied.some())
         return replace(best, lower=lower)
 
     def _each_whatever(self, mine: Sequence[Source]) -> float:
-        """A lower bound of units that move both sources, each as is worst for it, or rows alone: rows of nobody."""
+        """A lower bound of units that move rows alone, as nobody's do, or both sources, each as is worst for it."""
         teams = [self.apart([source]) for source in mine]
         if any(len(one) > 1 for one in teams):
             return 0.0
         norms = team_bounds.norms_of([(team.lower, team.proof, team.mean) for (team,) in teams])
-        return least_of_tables(norms, np.array([[1.0, 1.0], [1.0, 0.0]]))
+        return least_of_tables(norms, np.array([[1.0, 0.0], [1.0, 1.0]])[:, : len(norms)])
 
     def over_same_rows(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
         """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
@@ -335,16 +336,24 @@ class SameRows(Sources):
             return 0.0
 
 
-def _meet_all(mine: Sequence[Source], tied: Tied) -> bool:
-    """Whether rows of a unit that are alike to the first source may be of any classes in which they have it counted.
+def _meeting(W: Workload, mine: Sequence[Source], tied: Tied) -> list[Source]:
+    """Both sources, of the first what rows of a unit do that are alike to it and may be of any classes in which they
+    have it counted; none where there are no such rows.
 
     As with visits by state and persons by month: what a unit may do to one of the two it may do whatever it does to the
     other.
     """
     rows, units = (one.part for one in mine)
+    if not (rows.most == 1 and rows.times <= tied.most and units.most <= tied.limit and units.label is None):
+        return []
     held = sparse.hstack([rows.corners, tied.more], format="csc", dtype=np.int64)
     asked, alike = np.split(distinct_columns(held).label, [rows.corners.shape[1]])
-    both = np.isin(alike, asked) & (alike >= 0) & (tied.label >= 0)
+    both = (alike >= 0) & (tied.label >= 0)
     pairs = np.unique(np.stack([alike, tied.label])[:, both], axis=1)
-    often = rows.most == 1 and rows.times <= tied.most and units.most <= tied.limit and units.label is None
-    return often and pairs.shape[1] == np.unique(asked).size * units.corners.shape[1]
+    met, often = np.unique(pairs[0], return_counts=True)
+    kept = np.flatnonzero(np.isin(asked, met[often == units.corners.shape[1]]) & (asked >= 0))
+    if not kept.size:
+        return []
+    label = None if rows.label is None else rows.label[kept]
+    part = replace(rows, corners=sparse.csc_array(rows.corners)[:, kept], label=label)
+    return [Source(part, rows_of(W, part)), mine[1]]
