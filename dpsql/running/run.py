@@ -29,6 +29,7 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
+from dpsql.sql.parse.trees import uncollected
 from dpsql.strategy.sparse import MOST_SHOWN
 from dpsql.workload.compile.over_periods import Over
 
@@ -87,7 +88,8 @@ class Batches:
                 "estimates they do not: find the budget again, or give one (nothing was charged)"
             )
         # One claim with and without error columns: they are one question to pay for.
-        with claimed(self.books.path, f"{self.books.whose or ''}{reuse_key(plan, True)}"):
+        whole = key if errors else reuse_key(plan, True)
+        with claimed(self.books.path, f"{self.books.whose or ''}{whole}"):
             if not fresh and self._recorded() != known:
                 answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
             return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
@@ -244,6 +246,7 @@ class Batches:
         }
         return job_of(plan, self.holdings.sources, description, label)
 
+    @uncollected()
     def rehearse(self, plan: Plan, *, errors: bool, estimates: str, named: bool = True) -> None:
         """Refuse what could not be shown, before a charge: taken names (``named``), and over zeros the rest."""
         check_estimates(plan, estimates)
@@ -275,6 +278,7 @@ class Batches:
         ledger.request(job.charge, job.description, (plan.sql, said), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
+        @uncollected()  # not while rows are read, which may take long
         def payload(release: int, y: list[int]) -> bytes:
             held = kept if turn is None or turn.over is None else kept_over_time(kept, plan, y)
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
@@ -293,8 +297,9 @@ class Batches:
         else:
             release = measure(job, *measuring)[0]
         # What users see is what the ledger gives back.
-        record = record_of(ledger.release(release).payload or b"")
-        self.register(record, as_kept=True)
+        with uncollected():
+            record = record_of(ledger.release(release).payload or b"")
+            self.register(record, as_kept=True)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
 from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
@@ -16,11 +17,16 @@ def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
             suffixes.append(OTHER if column.label == 0 and has_other(column.key) else ())
         else:
             suffixes.append(beside_numbers(core.minimum))
+    return _with_companions(tuple(column.name for column in core.columns), tuple(suffixes))
+
+
+@lru_cache(maxsize=1024)  # thousands of statements have columns called alike
+def _with_companions(columns: tuple[str, ...], suffixes: tuple[tuple[str, ...], ...]) -> tuple[ColumnInfo, ...]:
     pairs = [(at, suffix) for at, found in enumerate(suffixes) for suffix in found]
-    names = iter(companion_names([column.name for column in core.columns], pairs))
+    names = iter(companion_names(columns, pairs))
     return tuple(
-        ColumnInfo(column.name, tuple((suffix, next(names)) for suffix in found))
-        for column, found in zip(core.columns, suffixes, strict=True)
+        ColumnInfo(column, tuple((suffix, next(names)) for suffix in found))
+        for column, found in zip(columns, suffixes, strict=True)
     )
 
 
