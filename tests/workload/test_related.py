@@ -287,6 +287,13 @@ def test_a_bound_over_another_expression_of_a_column_is_said(tmp_path: Path) -> 
         assert plan_of(tmp_path, f"SELECT {by}, COUNT(*) FROM t GROUP BY 1", capped).against == against
 
 
+def test_a_group_of_a_bound_that_holds_more_than_what_is_counted_is_said(tmp_path: Path) -> None:
+    """Of rows with n = 1 a unit has one, as of all odd ones: what is in the other group is not counted."""
+    capped = POLICY.replace("per_unit = 3", 'per_unit = 3\nat_most = [{ rows = 1, per = "n % 2" }]')
+    for where, against in (("n = 1", "do not keep to at_most"), ("n < 20", "")):
+        assert plan_of(tmp_path, f"{COUNT}{where}", capped).against == against
+
+
 def test_groups_without_rows_are_known_and_count_in_no_mean(tmp_path: Path) -> None:
     """January has less noise than by itself, and other groups are 0, which do not make it count less."""
     months = "SELECT month(d), COUNT(*) FROM t WHERE month(d) = 1 GROUP BY 1; SELECT COUNT(*) FROM t"

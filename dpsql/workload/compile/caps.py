@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
@@ -57,22 +58,46 @@ def classes_of(layout: Layout, cap: Cap) -> list[tuple[Ints, int]]:
     """The counted cells of each class, and how many groups of the cap it holds; none where the batch does not read what
     the cap is over.
     """
-    cells = layout.cells
-    place = next((i for i, axis in enumerate(cells.axes) if is_over(axis, layout, cap)), -1)
-    if place < 0 or not isinstance(cells, Cells):
+    over = _over(layout, cap)
+    if over is None:
         return []
-    axis = cells.axes[place]
-    assert isinstance(axis, LineAxis)  # noqa: S101 - narrows the type for the checker
-    reached = _cells_of_regions(cells, place)
-    if reached is None:
-        return []
-    counted = (layout.entry >= 0).any(axis=0)
+    axis, reached = over
     found = []
     for regions, groups in regions_by_group(axis, cap):
-        mine = np.flatnonzero(reached[regions].any(axis=0) & counted)
+        mine = np.flatnonzero(reached[regions].any(axis=0))
         if mine.size:
             found.append((mine, groups))
     return found
+
+
+def fewest_groups(layout: Layout, cap: Cap, classes: Sequence[tuple[Ints, int]]) -> list[int]:
+    """Of each class how many groups of the cap the rows of one of its cells may be of at least: the first of all days
+    is in one of two, where the cap is over odd and even ones.
+    """
+    over = _over(layout, cap)
+    if over is None:
+        return []
+    axis, reached = over
+    mine, theirs = side_by_side(axis, cap.axis)
+    meets = np.zeros((axis.size, cap.axis.size), dtype=np.int64)
+    meets[mine[mine >= 0], theirs[mine >= 0]] = 1
+    groups = (reached.T.astype(np.int64) @ meets > 0).sum(axis=1)
+    return [int(groups[cells].min()) for cells, _ in classes]
+
+
+def _over(layout: Layout, cap: Cap) -> tuple[LineAxis, NDArray[np.bool_]] | None:
+    """The axis over the column of the cap, and which counted cells rows of its regions can be in (regions x cells).
+
+    None where there is no such axis, or that takes too long.
+    """
+    cells = layout.cells
+    place = next((i for i, axis in enumerate(cells.axes) if is_over(axis, layout, cap)), -1)
+    if place < 0 or not isinstance(cells, Cells):
+        return None
+    axis = cells.axes[place]
+    assert isinstance(axis, LineAxis)  # noqa: S101 - narrows the type for the checker
+    reached = _cells_of_regions(cells, place)
+    return None if reached is None else (axis, reached & (layout.entry >= 0).any(axis=0))
 
 
 def is_over(axis: object, layout: Layout, cap: Cap) -> bool:

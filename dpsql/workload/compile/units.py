@@ -15,7 +15,7 @@ from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.caps import classes_of, fullest, most_cells, rows_of_classes
+from dpsql.workload.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workload.compile.layout import Layout, Tie
 from dpsql.workload.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workload.expr.regions import LineAxis
@@ -252,7 +252,11 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
         return True
     if layout.source.counts_units:
         return False
-    times = sorted(rows_of_classes(layout, cap, classes))
+    times, fewest = rows_of_classes(layout, cap, classes), fewest_groups(layout, cap, classes)
+    assert cap.rows is not None  # noqa: S101 - asked by what is capped
+    if any(cap.rows * few < most for few, most in zip(fewest, times, strict=True)):
+        return True
+    times.sort()
     return sum(times) > layout.multiplicity and (times[0] < times[-1] or layout.multiplicity % times[0] > 0)
 
 
