@@ -422,11 +422,11 @@ def _solved(sketch: Floats, v: int) -> Floats:
 def sketched_coordinates(span: Csr, rows: Sparse) -> Floats:
     """``coordinates`` where independent ``rows`` are known to span ``span``: solved and checked on a sketch alone.
 
-    A residual of the sketch has, nearly surely, the size of the residual. Cost O(nnz + v^3).
+    A residual of the sketch has, nearly surely, the size of the residual. Cost O(nnz + q v^2).
     """
-    q, v = span.shape[0], rows.shape[0]
-    sketch = compress(sparse.csr_array(sparse.vstack([rows, span], format="csr")), 8 * (v + q) + 64)
-    coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
+    v = rows.shape[0]
+    sketch = compress(sparse.csr_array(sparse.vstack([rows, span], format="csr")), 4 * v + 64)
+    coords = _solved(sketch, v)
     rest = np.abs(sketch[v:] - coords @ sketch[:v]).max(initial=0.0)
     if not rest <= 1e-9 * max(float(np.abs(sketch[v:]).max(initial=0.0)), 1e-300):
         raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
