@@ -14,6 +14,9 @@ from dpsql.arrays import Csr
 from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.regions import Axis, BoolArray, IntArray
 
+MOST_PAIRS = 2_000_000
+"""Combinations of regions x states up to which it is followed in which cells they end."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -48,6 +51,25 @@ class Cells:
     def combinations(self) -> int:
         """How many combinations of regions there are before merging."""
         return int(prod(axis.size for axis in self.axes))
+
+    def cells_of(self, chosen: Sequence[bool]) -> tuple[IntArray, IntArray] | None:
+        """Pairs (number, cell): combinations of regions of the ``chosen`` axes, numbered, and cells of rows in them.
+
+        None where that is followed through more than ``MOST_PAIRS`` of these.
+        """
+        number, state = np.zeros((2, 1), dtype=np.int64)
+        for table, counts in zip(self.transitions, chosen, strict=True):
+            size = table.shape[1]
+            if state.size * size > MOST_PAIRS:
+                return None
+            after = table[state].astype(np.int64).ravel()
+            number = np.repeat(number, size)
+            if counts:
+                number = np.unique(number * size + np.tile(np.arange(size), state.size), return_inverse=True)[1]
+            number, state = np.unique(np.stack([number, after]), axis=1)
+        cell = self.cell_of_state[state]
+        number, cell = np.unique(np.stack([number, cell])[:, cell >= 0], axis=1)
+        return number, cell
 
     def members(self, blocks: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Pair by pair, block by block: the place in ``blocks``, a cell that it counts, the block's row that does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -119,8 +120,39 @@ class Layout:
     @property
     def multiplicity(self) -> int:
         """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
-        if not self.source.counts_units:
-            return self.source.most
+        return self._groups if self.source.counts_units else self.source.most
+
+    @cached_property
+    def of_unit(self) -> tuple[bool, ...]:
+        """Of each axis whether all rows of a unit are in one region of it: what it looks at was found by the unit.
+
+        A join on the unit's own column, as visits join patients by their patient, finds the same row for all of them.
+        """
+        source = self.source
+        if source.unit is None:
+            return (False,) * len(self.cells.axes)
+        known: set[str] = set()
+        for join in source.joins:
+            if all(left == source.unit or left.source in known for left in join.lefts):
+                known.add(join.name)
+        read = [self.functions.of(axis) for axis in self.cells.axes]
+        return tuple(
+            bool(one.of) and one.follows and all(part == source.unit or part.source in known for part in one.of)
+            for one in read
+        )
+
+    @cached_property
+    def _groups(self) -> int:
+        """In how many entries a unit counts at most."""
+        if isinstance(self.cells, Cells) and any(self.of_unit):
+            pairs = self.cells.cells_of(self.of_unit)
+            if pairs is not None:
+                place, cell = pairs
+                entry = self.entry[0][cell]
+                held = np.unique(np.stack([place, entry])[:, entry >= 0], axis=1)[0]
+                return max(1, min(self.source.most, int(np.unique(held, return_counts=True)[1].max(initial=0))))
+        elif isinstance(self.cells, Grid) and all(self.of_unit):
+            return 1
         return max(1, min(self.source.most, len(np.unique(self.entry[self.entry >= 0]))))
 
 

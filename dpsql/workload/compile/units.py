@@ -56,7 +56,9 @@ def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
     for one in found.values():
         T, parts = len(one.layouts), tuple(places[mate.table] for mate in one.all)
         rows = None if one.rows is None else one.cells[T]
-        patterns.append(Patterns(one.cells[:T], one.source.most, parts, size, rows, one.classes))
+        of_unit = rows is None and all(all(layout.of_unit) for layout in one.layouts)
+        most = 1 if of_unit else one.source.most
+        patterns.append(Patterns(one.cells[:T], most, parts, size, rows, one.classes))
     return tuple(patterns)
 
 
@@ -152,7 +154,8 @@ def _tied(rows: Layout, tie: Tie, size: int) -> Tied:
     inside = np.flatnonzero(place >= 0)
     ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
     first = sparse.csc_array(more + sparse.csc_array(ones, shape=more.shape))
-    return Tied(first, more, place, rows.multiplicity, most_cells(tie.counted))
+    classes = tie.counted.multiplicity, most_cells(tie.counted)
+    return Tied(first, more, place, rows.multiplicity, min(held for held in classes if held is not None))
 
 
 def _corners(rows: Layout, cell: Ints, label: Ints, seen: Flags, size: int) -> tuple[sparse.csc_array, Ints]:
@@ -203,7 +206,8 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
         shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
         if shared:
             said.append(f"could change each scan of {', '.join(shared)} by itself")
-        spread = [layout.source for layout in mates if layout.multiplicity > 1 and _spreads(layout.source)]
+        several = [one for one in mates if one.multiplicity > 1 or (one.together is not None and not all(one.of_unit))]
+        spread = [layout.source for layout in several if _spreads(layout.source)]
         found = sorted({join.table for source in spread for join in source.joins if join.private})
         if found:
             said.append(f"may find another row of {', '.join(found)} for each of their rows")

@@ -22,7 +22,7 @@ import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, nextafter, prod
 from typing import TypeAlias
 
@@ -69,6 +69,11 @@ class Function:
     line: Line | None = None
     declared: tuple[Place, ...] = ()
 
+    @property
+    def follows(self) -> bool:
+        """Whether it follows from these columns of the row, and from no other rows."""
+        return not any(isinstance(node, _OF_OTHER_ROWS) for node in walk(self.value))
+
 
 @dataclass(frozen=True)
 class Related:
@@ -109,16 +114,17 @@ class Functions:
 
     def _function(self, value: Value, kind: str) -> Function:
         of = stored(value)
-        if len(of) != 1 or any(isinstance(node, _OF_OTHER_ROWS) for node in walk(value)):
-            return Function(value, kind, of)
+        plain = Function(value, kind, of)
+        if len(of) != 1 or not plain.follows:
+            return plain
         found = self.columns.get(fold(of[0].name)) if not of[0].source else None
         if found is None or found.value is not None:
             found = next((column for column in self.columns.values() if column.value == of[0]), None)
         if found is None:
-            return Function(value, kind, of, line_of(of[0].type))
+            return replace(plain, line=line_of(of[0].type))
         points = [found.line.point(constant(one)) for one in found.policy.values or ()]
         declared = tuple(point[0][0] for point in points if point is not None and point[0] is not None)
-        return Function(value, kind, of, found.line, declared)
+        return replace(plain, line=found.line, declared=declared)
 
 
 def related(axes: Sequence[tuple[Axis, Function]], evaluate: Evaluate | None) -> tuple[Related, ...]:
