@@ -346,5 +346,5 @@ def _meet_all(mine: Sequence[Source], tied: Tied) -> bool:
     asked, alike = np.split(distinct_columns(held).label, [rows.corners.shape[1]])
     both = np.isin(alike, asked) & (alike >= 0) & (tied.label >= 0)
     pairs = np.unique(np.stack([alike, tied.label])[:, both], axis=1)
-    often = rows.most == 1 and rows.times <= tied.most and units.most <= tied.limit and units.label is None
-    return often and pairs.shape[1] == np.unique(asked).size * units.corners.shape[1]
+    often = rows.most == 1 and units.most <= min(rows.times, tied.limit) and rows.times <= tied.most
+    return often and units.label is None and pairs.shape[1] == np.unique(asked).size * units.corners.shape[1]
