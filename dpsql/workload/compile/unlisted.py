@@ -118,9 +118,15 @@ def bounded_norm(
 
 def _no_row_meets(mixing: Matrix, columns: Sequence[Sparse]) -> bool:
     """Whether no row of mixing has entries in several of ``columns``, so that what these move adds up in squares."""
-    held = (sparse.csr_array(mixing) != 0).astype(np.int64)  # numbers of entries, which cannot wrap around
-    used = [np.diff(sparse.csr_array(held @ (own != 0).astype(np.int64)).indptr) > 0 for own in columns]
+    held = _ones(mixing)  # numbers of entries cannot wrap around to 0, as products of entries could
+    used = [np.diff(sparse.csr_array(held @ _ones(own)).indptr) > 0 for own in columns]
     return int(np.sum(used, axis=0).max(initial=0)) <= 1
+
+
+def _ones(matrix: Matrix) -> Sparse:
+    """1 in place of every entry."""
+    held = sparse.csr_array(matrix)
+    return sparse.csr_array((np.ones(held.data.size, dtype=np.int64), held.indices, held.indptr), shape=held.shape)
 
 
 def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patterns: Sequence[Patterns]) -> int | None:
