@@ -43,6 +43,8 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
     n, s = np.array(norms, dtype=np.float64).reshape(-1, 2).T
     if n.size == 0 or n.max() <= 0:
         return 0.0
+    if n.size == 1:
+        return float(n[0]) ** 2
     n, s = n / n.max(), np.minimum(s, n) / n.max()
     sets = _sets(n, s) if sets is None else sets
     chances = np.full(len(sets), 1.0 / len(sets))
