@@ -344,7 +344,8 @@ def _meeting(W: Workload, mine: Sequence[Source], tied: Tied) -> list[Source]:
     other.
     """
     rows, units = (one.part for one in mine)
-    if not (rows.most == 1 and rows.times <= tied.most and units.most <= tied.limit and units.label is None):
+    few = units.most <= min(rows.times, tied.limit) and rows.times <= tied.most
+    if not (few and rows.most == 1 and units.label is None):
         return []
     held = sparse.hstack([rows.corners, tied.more], format="csc", dtype=np.int64)
     asked, alike = np.split(distinct_columns(held).label, [rows.corners.shape[1]])

@@ -14,6 +14,10 @@ S_t = (N_t^T N_t)^1/2 and Q = diag(P_t) [I - e e^T, diag(e) V], V of norm 1, giv
 
 The square of that bounds the error of every strategy, for any chances. It does not grow with s_t, as no column of
 Pi^1/2 is longer than p_t^1/2, so that |N_t e|, which is no less, may stand for s_t. It is concave in the chances.
+
+It also holds for laws of the same or a larger covariance N_t (I - e e^T) N_t^T and a longer mean: |R|_* is convex in
+what a mean is multiplied by and even, as the signs of a table's rows of R and of its own columns may be changed
+together. So numbers of groups by lot, s of g, are bounded by one group times (s (g - s) / (g - 1))^1/2, mean and all.
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
     n, s = np.array(norms, dtype=np.float64).reshape(-1, 2).T
     if n.size == 0 or n.max() <= 0:
         return 0.0
+    if n.size == 1:
+        return float(n[0]) ** 2
     n, s = n / n.max(), np.minimum(s, n) / n.max()
     sets = _sets(n, s) if sets is None else sets
     chances = np.full(len(sets), 1.0 / len(sets))

@@ -91,7 +91,7 @@ def bounded_norm(
     narrow = [source for source in held if source is not wide]
     kinds = [kind for source in narrow for kind in source.kinds()]
     few = sum(source.norms.size for source in narrow) <= PRODUCTS
-    if not few and len(held) > 1 and _no_row_meets(mixing, held):
+    if not few and len(held) > 1 and _no_row_meets(mixing, [source.columns for source in held]):
         triangle = min(triangle, sum(bounded_norm(2, mixing, basis, [source.part]) for source in held))
     if not few or prod(kind.limit + 1 for kind in kinds) > _SIZES:
         return triangle
@@ -116,11 +116,17 @@ def bounded_norm(
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
 
 
-def _no_row_meets(mixing: Matrix, held: Sequence[_Source]) -> bool:
-    """Whether no row of mixing @ basis is moved by two sources, so that what these move adds up in squares."""
-    rows = abs(sparse.csr_array(mixing))
-    used = [np.diff(sparse.csr_array(rows @ abs(source.columns)).indptr) > 0 for source in held]
+def _no_row_meets(mixing: Matrix, columns: Sequence[Sparse]) -> bool:
+    """Whether no row of mixing has entries in several of ``columns``, so that what these move adds up in squares."""
+    held = _ones(mixing)  # numbers of entries cannot wrap around to 0, as products of entries could
+    used = [np.diff(sparse.csr_array(held @ _ones(own)).indptr) > 0 for own in columns]
     return int(np.sum(used, axis=0).max(initial=0)) <= 1
+
+
+def _ones(matrix: Matrix) -> Sparse:
+    """1 in place of every entry."""
+    held = sparse.csr_array(matrix)
+    return sparse.csr_array((np.ones(held.data.size, dtype=np.int64), held.indices, held.indptr), shape=held.shape)
 
 
 def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patterns: Sequence[Patterns]) -> int | None:
@@ -164,9 +170,7 @@ def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | No
         return None
     N = columns.shape[1] - (0 if patterns.rows is None else patterns.cells.shape[1])
     parts = [columns] if patterns.rows is None else [columns[:, :N], columns[:, N:]]
-    held = sparse.csr_array(mixing)
-    used = [np.diff(sparse.csr_array(abs(held) @ abs(own)).indptr) > 0 for own in parts]
-    if np.sum(used, axis=0).max(initial=0) > 1:
+    if not _no_row_meets(mixing, parts):
         return None
     above, bits = products_above(mixing, parts, columns.shape[1])
     if patterns.rows is None:
