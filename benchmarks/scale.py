@@ -146,6 +146,7 @@ def wide_path() -> Path:
     """100 columns of 10 values, each leaning on the one before."""
     path = data.FOLDER / f"wide_{WIDE_ROWS}.parquet"
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         values = [f"((i * {2 * c + 1} + hash(i + {c // 2} * 7919)) % 10)::TINYINT AS c{c}" for c in range(max(COLUMNS))]
         columns = ", ".join(values)
         duckdb.execute(f"COPY (SELECT {columns} FROM range({WIDE_ROWS}) r(i)) TO '{path}' (FORMAT parquet)")

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from whose_rows import Database, Row, without
 
 import dpsql
 from dpsql import measure
-from dpsql.measure.reading import scans_of
 from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.planning import plan as planning
 from dpsql.planning.plan import Plan
@@ -191,12 +189,7 @@ class World:
                 duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
         con = self.cons[plan.strategy.noise]
         job = con._batches.job(plan, "", "")
-        x = np.zeros(job.integers.shape[1], dtype=object)
-        for scan in scans_of(job.layouts):
-            found = self.engine.scan(measure.scan_of(scan.layout, job.sources))
-            for layout, columns in scan.parts:
-                measure._add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
-        return [int(value) for value in x]
+        return [int(value) for value in measure._cells(job, self.engine)]
 
 
 # -- neighbours --------------------------------------------------------------------------------------

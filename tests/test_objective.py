@@ -109,11 +109,19 @@ def test_a_plan_says_what_is_worse_than_alone(con: dpsql.Connection) -> None:
     assert "the others gain at the cost of" not in str(balanced)
 
 
-@pytest.mark.parametrize(("worst", "rounds"), [([2.0, 1.9, 1.0], 1), ([2.0, 1.5, 1.2, 1.0], 3), ([2.0, 2.5, 1.0], 2)])
+@pytest.mark.parametrize(
+    ("worst", "other", "rounds"),
+    [
+        ([1.3, 1.29, 1.0], 0.2, 1),
+        ([1.3, 1.2, 1.1, 1.0], 0.2, 3),
+        ([1.3, 1.5, 1.0], 0.2, 2),
+        ([1.3, 1.0], 1.03, 0),  # worse on the mean: one by one first
+    ],
+)
 def test_rounds_end_where_none_would_make_the_worst_column_good(
-    worst: list[float], rounds: int, con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+    worst: list[float], other: float, rounds: int, con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``worst``: at first and after each round; that of one by one comes last where rounds end without it."""
+    """``worst``: of one column at first and after each round, one by one last where rounds end without it."""
     plan = con.plan("SELECT count(*) AS n FROM t; SELECT k, count(*) AS n FROM t GROUP BY k", 0.5)
     assert plan.origin is not None
     left, methods = iter(worst), list[str]()
@@ -123,7 +131,7 @@ def test_rounds_end_where_none_would_make_the_worst_column_good(
         return plan.strategy
 
     monkeypatch.setattr(Chooser, "strategy", strategy)
-    monkeypatch.setattr(Chooser, "beside", lambda *_: np.full(2, next(left)))
+    monkeypatch.setattr(Chooser, "beside", lambda *_: np.array([next(left), other]))
     held_balanced(plan.origin.prepared, plan.strategy, PlanOptions())
     assert len([method for method in methods if method != "workload"]) == rounds
     assert len(methods) == len(worst) - 1

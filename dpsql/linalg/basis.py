@@ -32,6 +32,7 @@ _ENTRIES = 64
 _RESIDUALS = 2**22  # entries of a residual at a time
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
+_FEW_ROWS = 2048
 _MANY_RANGES = 128  # below, their dependence is found out like that of other rows
 _DIRECTIONS = 16
 _DENSE_ROWS = 1024
@@ -105,6 +106,14 @@ def choose_basis(
     part = sparse.csr_array(span if used.size == span.shape[0] else span[used])
     if used.size == 0:
         return Basis(sparse.csr_array((0, span.shape[1]), dtype=np.int64), np.zeros((span.shape[0], 0)))
+    if exact and found is None and 4 * _ENTRIES * used.size < part.shape[1] and used.size <= _FEW_ROWS:
+        # What is independent on a few columns is so on all, where the other rows are checked.
+        few = choose_basis(columns_at(part, _some_columns(part)), Diagonal(np.ones(used.size)), before=before)
+        if few.picked is not None:
+            some = sparse.csr_array(part[few.picked])
+            whole = _whole_coordinates(part, some, few.picked, few.coords, independent=True)
+            if whole is not None:
+                return _place(some, whole, used, span.shape[0], few.picked)
     if found is None or used.size < span.shape[0]:
         found = distinct_columns(part)
     D = columns_at(part, found.keep)
@@ -201,10 +210,10 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
     yield picked, coordinates(D, sparse.csr_array(D[picked]))
 
 
-def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Floats | None:
+def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix, *, independent: bool = False) -> Floats | None:
     """``coords`` in whole numbers where these are proven: D = coords @ rows exactly, and rows of D are independent.
 
-    None where they are no whole numbers, or may not fit, or where it is not seen that the rows are independent.
+    None where they are no whole numbers, or may not fit, or where it is not seen that the rows are ``independent``.
     """
     near = np.rint(dense(coords))
     rest = np.setdiff1d(np.arange(D.shape[0]), picked)
@@ -213,7 +222,7 @@ def _whole_coordinates(D: Csr, rows: Csr, picked: Ints, coords: Matrix) -> Float
     left = sparse.csr_array(near[rest].astype(np.int64)) @ rows
     if (sparse.csr_array(D[rest]) - left).count_nonzero():
         return None
-    return near if modular.independent(rows) else None
+    return near if independent or modular.independent(rows) else None
 
 
 def _place(rows: Csr, coords: Matrix, used: Ints, q: int, picked: Ints | None = None) -> Basis:

@@ -154,9 +154,9 @@ def columns_at(matrix: Sparse, keep: Ints) -> Csr:
     place = np.full(csr.shape[1], -1, dtype=csr.indices.dtype)
     place[keep] = np.arange(keep.size, dtype=csr.indices.dtype)
     column = place[csr.indices]
-    there = column >= 0
-    before = np.concatenate([[0], np.cumsum(there)]).astype(csr.indptr.dtype)
-    parts = csr.data[there], column[there], before[csr.indptr]
+    there = np.flatnonzero(column >= 0)
+    before = np.searchsorted(there, csr.indptr).astype(csr.indptr.dtype)
+    parts = csr.data[there], column[there], before
     return sparse.csr_array(parts, shape=(csr.shape[0], keep.size))
 
 

@@ -9,23 +9,25 @@ mirror images. So its eigenvectors are sin(m i pi / N), m = 1, 3, ..., 2 n - 1, 
 each such g giving one, whatever it is rounded to. Two n cells with x and its mirror image x' are moved by the sine
 matrix of g (``dpsql.linalg.sine``) to 2 C x and its mirror image; the squared norm of its column i is twice that of C.
 
-B = C diag(d) with integers g and d: products are exact convolutions, the squared norm of a column is an exact integer,
-B^-1 takes two sine transforms. The spread of the prefix that holds the cells from s on is the sum over i, k >= s of
-M_ik / (d_i d_k), M = C^-2 of the same form: each cell adds M_ss / d_s^2 and twice its row, O(n log^2 n) in all.
+B = diag(e) C diag(d) with integers g, d and e: products are exact convolutions, the squared norm of a column is an
+exact integer, B^-1 takes two sine transforms. Without e the spread of the prefix that holds the cells from s on is the
+sum over i, k >= s of M_ik / (d_i d_k), M = C^-2 of the same form: each cell adds M_ss / d_s^2 and twice its row,
+O(n log^2 n) in all. With e norms and spreads are sums over all entries, for lines of up to 4096 cells.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import scipy
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.exact import by_words
 from dpsql.linalg.line_products import LARGEST
@@ -34,22 +36,32 @@ from dpsql.linalg.sine import SineMatrix, cosine_sums, transform_length
 
 _WORD, _LAST = 60, 63  # bits of a word of x, and of the last one, signed
 _DIRECT = 32
+_CHUNK = 128  # rows of C at a time
+WEIGHED = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class PrefixLine:
-    """B = C diag(d) over n cells: ``kernel`` (n + 1,) int64 is g(0), ..., g(n), ``factors`` (n,) int64 is d.
+    """B = diag(e) C diag(d) over n cells: ``kernel`` (n + 1,) int64 is g(0), ..., g(n), ``factors`` (n,) int64 is d.
 
-    The factors are those of the cells from the last one. Raises DataError for other shapes and for kernels too long or
-    large (``SineMatrix``), InternalError where the kernel rises or B might lack full rank.
+    ``weights`` (n,) int64 is e, positive, None for 1, the only one beyond 4096 cells. Both are those of the cells from
+    the last one. Raises DataError for other shapes and for kernels and weights too long or large (``SineMatrix``),
+    InternalError where the kernel rises or B might lack full rank.
     """
 
     kernel: Ints = field(repr=False)
     factors: Ints = field(repr=False)
+    weights: Ints | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kernel.size != self.factors.size + 1:
             raise DataError("linalg: a line of n cells is measured with a kernel of n + 1 integers")
+        e = self.weights
+        if e is not None:
+            if e.shape != self.factors.shape or e.size > WEIGHED or int(e.min()) < 1:
+                raise DataError(f"linalg: weights are positive, one a cell of a line of up to {WEIGHED:,} cells")
+            if int(e.max()) ** 2 * int(self._squares_alone.max()) >= 2**63:
+                raise DataError("linalg: the squares of these weights and kernel do not fit 64 bits; round to fewer")
         if not self.sine.decreasing:
             raise InternalError("linalg: the kernel of a line's prefixes is not decreasing")
         if float(np.abs(self.eigenvalues).min()) <= 1e-11 * self.sine.row_sum:
@@ -74,19 +86,29 @@ class PrefixLine:
         return np.asarray(cosine_sums(self.sine.kernel.astype(np.float64))[1:-1:2] / 2.0)
 
     @cached_property
-    def squares(self) -> Ints:
+    def _squares_alone(self) -> Ints:
         """The squared norms of the columns of C (n,), exact."""
         return self.sine.square_diagonal()[: self.n] // 2
 
     @cached_property
+    def squares(self) -> Ints:
+        """The squared norms of the columns of diag(e) C (n,), exact."""
+        if self.weights is None:
+            return self._squares_alone
+        # No sum exceeds the largest e^2 times that of the squares of C, which fits.
+        return sum(
+            (self.weights[rows] ** 2 @ (C * C) for rows, C in _rows(self.sine.kernel)), np.zeros(self.n, np.int64)
+        )
+
+    @cached_property
     def l1(self) -> int:
-        """No entry of C is negative, as |i - k| < min(i + k, 2 N - i - k): its columns, and rows, sum up to C 1."""
+        """No entry of C is negative, as |i - k| < min(i + k, 2 N - i - k): columns of diag(e) C sum up to C e."""
         ones = np.ones(self.n, dtype=np.int64)
-        return int((self._product(ones, ones) * self.factors).max())
+        return int((self._product(ones if self.weights is None else self.weights, ones) * self.factors).max())
 
     @cached_property
     def l2_squared(self) -> int:
-        """The largest d_i^2 (C^2)_ii: floats find the candidates, integers decide."""
+        """The largest d_i^2 (C diag(e^2) C)_ii: floats find the candidates, integers decide."""
         products = self.factors.astype(np.float64) ** 2 * self.squares
         near = np.flatnonzero(products >= products.max() * (1.0 - 1e-12))
         return max(int(self.factors[i]) ** 2 * int(self.squares[i]) for i in near.tolist())
@@ -95,7 +117,8 @@ class PrefixLine:
         """B x exactly. Cost: a few FFTs of length 4 n to 8 n for every 60 bits."""
         if len(x) != self.n:
             raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
-        return by_words(lambda word: self._product(word[::-1], self.factors), x, bits, _WORD, _LAST)
+        found = by_words(lambda word: self._product(word[::-1], self.factors), x, bits, _WORD, _LAST)
+        return found if self.weights is None else [e * y for e, y in zip(self.weights.tolist(), found, strict=True)]
 
     def _product(self, x: Ints, factors: Ints) -> NDArray[np.object_]:
         """C (factors * x) for x from the last cell, as Python integers."""
@@ -106,13 +129,20 @@ class PrefixLine:
     @cached_property
     def spread(self) -> ByLength:
         """By the number of the prefix."""
-        h, w = _kernel(self.eigenvalues**-2.0), 1.0 / self.factors
-        i = np.arange(1, self.n + 1)
+        w = 1.0 / self.factors
+        if self.weights is not None:
+            totals = np.zeros(self.n + 1)
+            for rows, inverse in _rows(_kernel(1.0 / self.eigenvalues)):
+                sums = np.cumsum((inverse * w)[:, ::-1], axis=1)
+                totals[1:] += self.weights[rows] ** -2.0 @ np.square(sums, out=sums)
+            return ByLength(totals)
+        h, i = _kernel(self.eigenvalues**-2.0), np.arange(1, self.n + 1)
         added = w * w * (h[0] - h[2 * i]) + 2.0 * w * (_ahead(w, h) - _above(w, h))
         return ByLength(np.concatenate([[0.0], np.cumsum(added[::-1])]))
 
     def prefix_sums(self, y: Floats) -> Floats:
         """The prefix sums of B^-1 y, by two sine transforms."""
+        y = y if self.weights is None else y / self.weights
         hat = scipy.fft.dst(np.concatenate([y, y[::-1]]), type=1, norm="ortho")
         hat[::2] /= self.eigenvalues
         hat[1::2] = 0.0  # what rounding left of it
@@ -120,7 +150,12 @@ class PrefixLine:
         return np.concatenate([[0.0], np.cumsum(x[::-1])])
 
     def largest_norm(self, order: int) -> float:
-        """Squares by the eigenvalues, sums by sums of the kernel."""
+        """Squares by the eigenvalues, sums by sums of the kernel; with e entry by entry, from the eigenvalues."""
+        if self.weights is not None:
+            of_entries, norms = _rows(_kernel(self.eigenvalues)), np.zeros(self.n)
+            for rows, C in of_entries:
+                norms += (self.weights[rows].astype(np.float64) ** order) @ C**order
+            return float((self.factors.astype(np.float64) ** order * norms).max())
         i, g = np.arange(1, self.n + 1), self.sine.kernel.astype(np.float64)
         if order == 2:
             squares = _kernel(self.eigenvalues**2)
@@ -131,16 +166,27 @@ class PrefixLine:
 
     def digest(self) -> bytes:
         """The SHA-256 of the integers."""
-        return hashlib.sha256(b"prefixes" + self.kernel.tobytes() + self.factors.tobytes()).digest()
+        weights = b"" if self.weights is None else self.weights.tobytes()
+        return hashlib.sha256(b"prefixes" + self.kernel.tobytes() + self.factors.tobytes() + weights).digest()
 
     def matrix(self) -> Ints:
         """B (n x n), its columns in the order of the cells. Raises DataError above 2^24 entries."""
         n = self.n
         if n * n > LARGEST:
             raise DataError(f"linalg: a matrix of {n} x {n} entries is not written out; use its products")
-        i = np.arange(1, n + 1)
-        C = self.sine.kernel[np.abs(i[:, None] - i)] - self.sine.kernel[i[:, None] + i]
-        return np.asarray((C * self.factors)[:, ::-1])
+        C = np.concatenate([rows for _, rows in _rows(self.sine.kernel)])
+        weighed = C if self.weights is None else self.weights[:, None] * C
+        return np.asarray((weighed * self.factors)[:, ::-1])
+
+
+def _rows(g: Array) -> Iterator[tuple[slice, Array]]:
+    """(places, some rows of C) of the matrix with the kernel g(0), ..., g(2 n + 1), from the first on."""
+    n = g.size // 2 - 1
+    apart = sliding_window_view(np.concatenate([g[n - 1 : 0 : -1], g[:n]]), n)[::-1]
+    added = sliding_window_view(g[2 : 2 * n + 1], n)
+    for at in range(0, n, _CHUNK):
+        rows = slice(at, at + _CHUNK)
+        yield rows, apart[rows] - added[rows]
 
 
 def prefix_kernel(values: Floats, last: float) -> Floats:

@@ -16,16 +16,16 @@ blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the l
 A release of a horizon (``Job.over``) reads earlier periods as well, which have paid for it: see ``_check_over``.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
-(one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the
-transaction that marks it released. A crash at any step leaves the charge. Exact values live
-in the frames of ``_observe`` alone.
+(one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is
+committed to the ledger in the transaction that marks it released. A crash at any step leaves the charge. Exact values
+live in the frames of ``_observe`` and what it calls alone.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
@@ -40,7 +40,8 @@ from dpsql.engines.limits import Limits
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Multiplied, Scanned
-from dpsql.measure.reading import kept_together, scan_of, scans_of
+from dpsql.measure.reading import Reading, kept_together, scans_of
+from dpsql.measure.row_by_row import counted, pieces
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
 from dpsql.measure.together import ENTRY, Keep, Kept
@@ -74,6 +75,9 @@ __all__ = [
 ]
 
 Scan: TypeAlias = "dict[str, np.ndarray]"
+
+_KEEPING = FileEngine | ConnectionEngine
+"""Engines that can keep rows for later scans."""
 
 FAILED = (
     "the measurement failed; details may depend on private data and are not shown. "
@@ -119,8 +123,8 @@ def measure(
 def _check_schemas(job: Scanned, engine: Engine) -> None:
     names = (table for layout in job.layouts for table in layout.source.tables)
     tables = checked_tables(engine, names, job.sources, job.schemas)
-    for scan in scans_of(job.layouts):
-        asked = scan_of(scan.layout, job.sources)
+    for scan in scans_of(job.layouts, keeps=isinstance(engine, _KEEPING)):
+        asked = scan.scan(job.sources)
         if tables is not None:
             tables.check(asked)
         elif scan.layout.values and not runs_over_nulls(asked, job.schemas):
@@ -221,27 +225,35 @@ def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
 
 def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
     """y = L B x + noise; the exact vector dies with this frame."""
+    # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
+    exact = job.integers.times(_cells(job, engine).tolist(), 63 + job.common_steps.bit_length())
+    return [value + z for value, z in zip(exact, noise, strict=True)]
+
+
+def _cells(job: Multiplied, engine: Engine) -> np.ndarray:
+    """L x, by the scans of a release."""
     x = np.zeros(job.integers.shape[1], dtype=object)
-    scans, known = scans_of(job.layouts), dict[int, Kept]()
-    with _opened(engine, job, len(scans)) as (held, keep):
+    scans, known = scans_of(job.layouts, keeps=isinstance(engine, _KEEPING)), dict[int, Kept]()
+    with _opened(engine, job, scans) as (held, keep):
         for scan in scans:
+            if scan.rows:
+                for layout, sums in counted(scan, pieces(held, keep(scan.scan(job.sources)))):
+                    _add(x, layout, sums, job.common_steps)
+                continue
             together, kept = scan.layout.together, None
             if together is not None:
                 kept = known.get(id(together)) or kept_together(scan.layout, job.sources, keep)
                 known[id(together)] = kept
-            found = _inside(held.scan(scan_of(scan.layout, job.sources, kept=kept)), scan.layout)
+            found = _inside(held.scan(scan.scan(job.sources, kept)), scan.layout)
             for layout, columns in scan.parts:
                 _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
-    # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
-    bits = 63 + job.common_steps.bit_length()
-    exact = job.integers.times(x.tolist(), bits)
-    return [value + z for value, z in zip(exact, noise, strict=True)]
+    return x
 
 
 @contextmanager
-def _opened(engine: Engine, job: Scanned, scans: int) -> Iterator[tuple[Scanning, Keep]]:
+def _opened(engine: Engine, job: Scanned, scans: Sequence[Reading]) -> Iterator[tuple[Scanning, Keep]]:
     """The engine, for several scans opened once where it can be, and what it keeps for later ones meanwhile."""
-    if scans == 1 or not isinstance(engine, FileEngine | ConnectionEngine):
+    if not isinstance(engine, _KEEPING) or (len(scans) == 1 and not scans[0].rows):
         yield engine, lambda asked: asked
         return
     tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)

@@ -1,7 +1,8 @@
 """What scans read and select: the requests that go to the engine.
 
 A table with many layouts, histograms over some of its axes each, is scanned for several of them at once: by the
-combinations of their axes, few enough to be held, whose counts add up to each histogram.
+combinations of their axes, few enough to be held, whose counts add up to each histogram. Where there are very many
+histograms the regions of its rows are read, once for all of them, and counted here (``dpsql.measure.row_by_row``).
 
 Rows that count. One layout over all axes sends a row without a region on some axis (a value outside a closed domain, a
 NULL that the policy rules out) to no cell. Each of many layouts has some of the axes; its scan looks at the others too
@@ -20,7 +21,7 @@ import numpy as np
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, base_of, owned, rows_of, values_of
 from dpsql.measure.region_sql import region
-from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, select_list, tells
+from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, row_list, select_list, tells
 from dpsql.measure.together import Keep, Kept, column_of, columns_of, count_of, kept_of
 from dpsql.policy.values import fold
 from dpsql.workload.cells.grid import Grid
@@ -38,16 +39,37 @@ MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""
 
 
+MANY = 64
+"""Histograms over one source from which its rows are read, where the engine can keep them."""
+MOST_COUNTED = 2**16
+"""The most cells of each of these histograms."""
+
+
 @dataclass(frozen=True)
 class Reading:
-    """One scan: a ``layout`` to scan by, and the layouts that it fills with the scan's columns that they read."""
+    """One scan: a ``layout`` to scan by, and the layouts that it fills with the scan's columns that they read.
+
+    ``rows``: the scan reads all axes of single rows, which are counted by each layout.
+    """
 
     layout: Layout
     parts: tuple[tuple[Layout, Mapping[str, str]], ...]
+    rows: bool = False
+
+    def scan(self, sources: Mapping[str, TableSource], kept: Kept | None = None) -> Scan:
+        """What the engine is asked for."""
+        if not self.rows:
+            return scan_of(self.layout, sources, kept=kept)
+        layout, rows = _rows(self.layout, sources)
+        tables = tuple(sources[name] for name in layout.source.tables)
+        return Scan(layout.source.table, tables, Select(row_list(layout), rows))
 
 
-def scans_of(layouts: Sequence[Layout]) -> list[Reading]:
-    """The scans that fill all layouts: one each, fewer where histograms over one source share theirs."""
+def scans_of(layouts: Sequence[Layout], *, keeps: bool = False) -> list[Reading]:
+    """The scans that fill all layouts: one each, fewer where histograms over one source share theirs.
+
+    ``keeps``: whether the engine can keep rows.
+    """
     found: list[Reading] = []
     shared: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:
@@ -55,10 +77,27 @@ def scans_of(layouts: Sequence[Layout]) -> list[Reading]:
             shared.setdefault((layout.table, layout.source, layout.measures), []).append(layout)
         else:
             found.append(Reading(layout, ((layout, _columns(layout, layout)),)))
+    if keeps:
+        found += _of_rows(shared)
     for mates in shared.values():
         for axes, chosen in _covered(mates):
             scanned = _over(mates[0], axes)
             found.append(Reading(scanned, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
+    return found
+
+
+def _of_rows(shared: dict[tuple[object, ...], list[Layout]]) -> list[Reading]:
+    """The readings of rows, whose layouts leave ``shared``."""
+    by_source: dict[tuple[object, ...], list[Layout]] = {}
+    for (table, source, _), mates in shared.items():
+        by_source.setdefault((table, source), []).extend(mates)
+    found = []
+    for held, mates in by_source.items():
+        if len(mates) >= MANY and all(layout.every and len(layout.cells) <= MOST_COUNTED for layout in mates):
+            whole = mates[0].whole
+            found.append(Reading(mates[0], tuple((layout, _columns(layout, whole)) for layout in mates), rows=True))
+            for key in [key for key in shared if key[:2] == held]:
+                del shared[key]
     return found
 
 
@@ -136,6 +175,14 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column,
     """
     if layout.together is not None:
         return count_of(layout, kept_together(layout, sources) if kept is None else kept)
+    layout, rows = _rows(layout, sources, *beside)
+    columns, keys = select_list(layout)
+    select = Select((*same(*(name for name, _ in beside)), *columns), rows, group_by=keys + len(beside))
+    return Scan(layout.source.table, tuple(sources[name] for name in layout.source.tables), select)
+
+
+def _rows(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -> tuple[Layout, Relation]:
+    """The rows of a scan, and the layout over their columns; arguments as ``scan_of``."""
     source, used = layout.source, joined_columns(layout)
     beside_axes: list[Once] = []
     if source.each is not None:
@@ -143,7 +190,6 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column,
         beside_axes = [read_once(source.each.computed, source.each.line, each_value(source.each).name)]
     few = leave_few(layout)  # by the values that bounds are over, before they have names
     layout, once = named(layout)
-    columns, keys = select_list(layout)
     rows: Relation = base_of(source, sources[source.table].name)
     if not source.plain:
         whole = layout.whole
@@ -164,9 +210,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column,
         )
     elif once or beside:
         rows = values_of(once, rows, *beside)
-        columns = (*same(*(name for name, _ in beside)), *columns)
-    select = Select(columns, rows, group_by=keys + len(beside))
-    return Scan(source.table, tuple(sources[name] for name in source.tables), select)
+    return layout, rows
 
 
 def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:

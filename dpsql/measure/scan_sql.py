@@ -54,18 +54,36 @@ def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
     if tells(layout):
         if not regions:
             regions, names = [tree.whole(0)], [KEPT]
-        # The first axis has its own -1.
-        first = {id(axis) for axis in layout.cells.axes[:1]}
-        checked = [axis for axis in held.cells.axes if not is_total(axis) and id(axis) not in first]
-        inside = [is_inside(axis, layout.values) if plain else is_region(place[id(axis)]) for axis in checked]
-        if layout.source.conditional:
-            inside.append(_KEPT_UNIT)
+        inside = _counts(layout, layout.cells.axes[:1])  # the first axis has its own -1
         if inside:
-            regions[0] = when(tree.Every(tuple(inside)), regions[0], tree.whole(-1))
+            regions[0] = when(tree.Every(inside), regions[0], tree.whole(-1))
     columns: list[Column] = [*zip(names, regions, strict=True), ("n", tree.CountRows())]
-    for number, value in enumerate(steps):
-        columns += [(f"s{number}_low", tree.Word(value, high=False)), (f"s{number}_high", tree.Word(value, high=True))]
+    for number, (value, measure) in enumerate(zip(steps, layout.measures, strict=True)):
+        most = 2 * measure.steps
+        columns += [(f"s{number}_{'high' if high else 'low'}", tree.Word(value, high, most)) for high in (False, True)]
     return tuple(columns), len(names)
+
+
+def row_list(layout: Layout) -> tuple[Column, ...]:
+    """The columns of the rows themselves: a0, ... and u0, ... of all that the batch reads, and ``KEPT``, -1 for a row
+    that does not count.
+    """
+    held = row_columns(layout.whole)
+    found = held if layout.source.plain else same(*(name for name, _ in held))
+    inside = _counts(layout, ())
+    kept = when(tree.Every(inside), tree.whole(0), tree.whole(-1)) if inside else tree.whole(0)
+    counted = tree.Cast(kept, "TINYINT", bare=True)
+    return (*((name, value) for name, value in found if name != KEPT_UNIT), (KEPT, counted))
+
+
+def _counts(layout: Layout, but: Sequence[Axis]) -> tuple[tree.Test, ...]:
+    """What holds for a row that counts: it has a region on each axis of the batch ``but`` some, and its conditions."""
+    left_out, inside = {id(axis) for axis in but}, list[tree.Test]()
+    for number, axis in enumerate(layout.whole.cells.axes):
+        if not is_total(axis) and id(axis) not in left_out:
+            stored = layout.source.plain
+            inside.append(is_inside(axis, layout.values) if stored else is_region(tree.Name(f"a{number}")))
+    return (*inside, _KEPT_UNIT) if layout.source.conditional else tuple(inside)
 
 
 def tells(layout: Layout) -> bool:

@@ -49,6 +49,8 @@ MOST_LISTED = 2**17
 _DEFAULT = PlanOptions()
 _AIM = 0.99
 _POWER = 5.0  # what a column counts more is its excess to this power, or to less where that was too far
+_SMALL = 1.1  # excess up to which a quarter of the power is enough
+_SURE = 1.05  # times ``HELD``: worse than this on the mean, columns are first tried one by one
 _ROUNDS = 6
 
 
@@ -338,9 +340,17 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     compiled, first = weighed.compiled, weighed.chooser
     if not isinstance(compiled, Compiled):
         return found
-    held = Columns.of(compiled).weights >= 1
+    columns = Columns.of(compiled)
+    held = columns.weights >= 1
     beside = first.beside(found) * held
-    best, times, power, gained = found, np.ones(beside.size), _POWER, 0.0
+    best, times, gained = found, np.ones(beside.size), 0.0
+    power = _POWER if beside.max() > _SMALL else _POWER / 4
+    if held.all() and np.average(beside, weights=columns.weights**2) > _SURE * HELD:
+        # What holds all columns would have less error by the weights for which this was searched.
+        with contextlib.suppress(DataError):
+            asked = one_by_one_strategy(prepared, noise, options)
+            if first.beside(asked).max() <= HELD and isinstance(asked, MatrixStrategy):
+                return first.instead(asked, found)
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
         if beside.max() <= HELD or (left is not None and left <= 0):

@@ -28,7 +28,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def fold(name: str) -> str:
     """``name`` as DuckDB compares identifiers: ASCII letters in lower case, all others as they are."""
-    return name.translate(_LOWER)
+    return name.lower() if name.isascii() else name.translate(_LOWER)
 
 
 def quote(text: str) -> str:

@@ -124,13 +124,14 @@ def _reciprocal_products(
     squares: Floats, z2: np.ndarray[tuple[int, ...], np.dtype[np.complex128]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.complex128]]:
     """prod_i 1 / (1 - squares[r, i] * z2[r, j]) for every row r and node j, (m x nodes)."""
-    m, width = squares.shape
+    eights, powers = _multiplied(squares), z2[:, :, None] ** np.arange(9)
     products = np.empty(z2.shape, dtype=np.complex128)
-    step = max(1, _BLOCK // (width * z2.shape[1]))
+    step = max(1, _BLOCK // (eights.shape[2] * z2.shape[1]))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for low in range(0, m, step):
+        for low in range(0, len(z2), step):
             rows = slice(low, low + step)
-            terms = 1.0 - squares[rows, None, :] * z2[rows, :, None]
+            terms = np.empty((*z2[rows].shape, eights.shape[2]), dtype=np.complex128)
+            terms.real, terms.imag = powers[rows].real @ eights[rows], powers[rows].imag @ eights[rows]
             while (k := terms.shape[-1]) > 1:  # halving keeps the work contiguous
                 half = k // 2
                 merged = terms[..., :half] * terms[..., half : 2 * half]
@@ -141,6 +142,19 @@ def _reciprocal_products(
     # A product past the largest float stands for a reciprocal of nothing.
     products[~np.isfinite(products)] = 0.0
     return products
+
+
+def _multiplied(squares: Floats) -> Floats:
+    """Products of eight of the factors 1 - squares[r, i] w each, as polynomials in w (m x 9 x a number of products)."""
+    m, width = squares.shape
+    found = np.zeros((m, 2, -(-width // 8) * 8))
+    found[:, 0], found[:, 1, :width] = 1.0, -squares
+    while found.shape[1] < 9:
+        left, right = np.split(found, 2, axis=2)
+        found = np.zeros((m, 2 * found.shape[1] - 1, left.shape[2]))
+        for power in range(left.shape[1]):
+            found[:, power : power + left.shape[1]] += left[:, power, None] * right
+    return found
 
 
 def _solve(

@@ -11,9 +11,11 @@ What whole tables say of each residual is in ``residual_estimates``; rows writte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
+from typing import TypeVar
 
 import numpy as np
 import scipy
@@ -24,14 +26,17 @@ from dpsql.linalg.blocks import Residual, RowBlock
 
 from .answers import RowsOfAnswers
 from .intervals import LATTICE_MATTERS, half_widths
-from .residual_estimates import Known, Place, tag, within
+from .residual_estimates import Estimate, Known, Place, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
 from .spread import NoiseModel
 
 _LIMIT = 2**400
 _LAPLACE_WORK = 10**7  # weights of rows whose Laplace quantiles are worked out one by one
 _LONGER = 1.42  # of one Laplace variable over the sum of two of the same variance together: sqrt 2 far out
+_BATCH = 2**20  # numbers of blocks alike that are worked out together
 _CLASSES = 4_000  # distinct rows of a block whose Laplace quantiles are worked out one by one
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +57,29 @@ class ResidualAnswers:
     def written(self) -> ResidualRows:
         return ResidualRows(self.known)
 
+    @cached_property
+    def _alike(self) -> list[list[RowBlock]]:
+        """The blocks, those with the same rows over residuals that were measured alike together."""
+        entries: dict[int, object] = {}
+        found: dict[object, list[RowBlock]] = {}
+        for block in self.blocks:
+            place = {axis: at for at, axis in enumerate(block.axes)}
+            factors = []
+            for factor in block.factors:
+                matrix = factor.matrix
+                if id(factor) not in entries:
+                    held = (matrix.indptr, matrix.indices, matrix.data)
+                    entries[id(factor)] = matrix.shape, *(part.tobytes() for part in held)
+                factors.append((entries[id(factor)], factor.keys, *(place[axis] for axis in factor.axes)))
+            means = self.known.means[block.table]
+            parts = (
+                (one.multiplier, *(place[axis] for axis in one.axes), *map(tag, one.integers))
+                for one in self.known.parts(block)
+            )
+            kind = block.key_sizes, *factors, *(id(means[axis]) for axis in block.axes), *parts
+            found.setdefault(kind, []).append(block)
+        return list(found.values())
+
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
         """R y / L. Relative to the largest count of a block right to about 1e-13, since y_T is nearly centred.
 
@@ -59,16 +87,31 @@ class ResidualAnswers:
         """
         return self.numbers_of(self.tables(y)) / float(divisor)
 
-    def numbers_of(self, tables: dict[Place, Floats]) -> Floats:
+    def numbers_of(self, tables: Mapping[Place, Floats]) -> Floats:
         """The numbers (m,) that histograms over the blocks' axes give."""
         out = np.zeros(self.numbers)
-        for block in self.blocks:
-            table = tables[block.table, block.component, block.axes]
-            out[block.start : block.stop] += block.coefficient * _applied(block, table)
+        for kind in self._alike:
+            for blocks in _batches(kind, self._cells(kind[0])):
+                found = _applied(kind[0], np.stack([tables[b.table, b.component, b.axes] for b in blocks]))
+                for block, values in zip(blocks, found, strict=True):
+                    out[block.start : block.stop] += block.coefficient * values
         return out
 
     def tables(self, y: Sequence[int]) -> dict[Place, Floats]:
         """L times the estimated histogram over the axes of every block; raises as ``estimate``."""
+        residuals, found = self._residuals(y), dict[Place, Floats]()
+        for kind in self._alike:
+            new = {(b.table, b.component, b.axes): b for b in kind if (b.table, b.component, b.axes) not in found}
+            for blocks in _batches([*new.values()], self._cells(kind[0])):
+                places = [(b.table, b.component, b.axes) for b in blocks]
+                found.update(zip(places, self._spread(blocks, residuals), strict=True))
+        return found
+
+    def _cells(self, block: RowBlock) -> int:
+        return prod(len(self.known.means[block.table][axis]) for axis in block.axes)
+
+    def _residuals(self, y: Sequence[int]) -> dict[Place, Floats]:
+        """L times the estimated residuals; raises as ``estimate``."""
         if len(y) != self.known.measured:
             raise InterfaceError(
                 f"the reconstruction has {self.known.measured} columns but {len(y)} values were measured"
@@ -76,66 +119,71 @@ class ResidualAnswers:
         if y and max(max(y), -min(y)) > _LIMIT:
             raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
         values = np.array(y, dtype=np.float64)
-        tables: dict[Place, Floats] = {}
+        kinds: dict[object, list[tuple[Place, Estimate]]] = {}
         for key, known in self.known.places.items():
-            total: Floats = np.zeros(())
-            for residual, at, weight in known.sources:
-                part = values[at : at + residual.rows].reshape(residual.shape)
-                if residual.whole:
-                    gone = tuple(number for number, axis in enumerate(residual.axes) if axis not in known.axes)
-                    part = weight * (part.sum(axis=gone) if gone else part)
-                total = total + part
-            for axis, integers in enumerate(known.integers):
-                total = integers.solve(total, axis)
-            tables[key] = np.asarray(total if known.sources[0][0].whole else total / known.multiplier)
-        spread: dict[Place, Floats] = {}
-        for block in self.blocks:
-            key = (block.table, block.component, block.axes)
-            if key not in spread:
-                spread[key] = self._spread(block, tables)
-        return spread
+            kinds.setdefault(tuple(map(tag, known.integers)), []).append((key, known))
+        found: dict[Place, Floats] = {}
+        for kind in kinds.values():
+            integers = kind[0][1].integers
+            for some in _batches(kind, kind[0][1].rows):
+                held = np.stack([_gathered(known, values) for _, known in some])
+                for axis, one in enumerate(integers):
+                    held = one.solve(held, axis + 1)
+                for (key, known), table in zip(some, held, strict=True):
+                    found[key] = table if known.sources[0][0].whole else table / known.multiplier
+        return found
 
-    def _spread(self, block: RowBlock, tables: dict[Place, Floats]) -> Floats:
-        """The estimated histogram over a block's axes."""
-        means = self.known.means[block.table]
-        sizes = [len(means[axis]) for axis in block.axes]
-        out = np.zeros(sizes)
-        for residual in self.known.parts(block):
-            shape = [size if axis in residual.axes else 1 for axis, size in zip(block.axes, sizes, strict=True)]
-            part = tables[residual.table, residual.component, residual.axes].reshape(shape)
-            for at, axis in enumerate(block.axes):
-                if axis not in residual.axes:
-                    part = part * means[axis].reshape([-1 if place == at else 1 for place in range(len(sizes))])
+    def _spread(self, blocks: Sequence[RowBlock], residuals: dict[Place, Floats]) -> Floats:
+        """The estimated histograms over the axes of blocks alike: (blocks, regions of each axis)."""
+        means = [self.known.means[blocks[0].table][axis] for axis in blocks[0].axes]
+        out = np.zeros((len(blocks), *map(len, means)))
+        for parts in zip(*map(self.known.parts, blocks), strict=True):
+            inside = [axis in parts[0].axes for axis in blocks[0].axes]
+            part = np.stack([residuals[one.table, one.component, one.axes] for one in parts])
+            part = part.reshape(len(blocks), *(len(v) if held else 1 for held, v in zip(inside, means, strict=True)))
+            for at, (held, v) in enumerate(zip(inside, means, strict=True)):
+                if not held:
+                    part = part * v.reshape([-1 if place == at else 1 for place in range(len(means))])
             out += part
         return out
 
-    def _lengths(self) -> Iterator[tuple[RowBlock, list[Floats]]]:
-        """Each block with the squared norms of its rows over every residual (m,), coefficients left out."""
-        held: dict[tuple[object, ...], Floats] = {}
-        for block in self.blocks:
-            found = []
-            for residual in self.known.parts(block):
-                parts = []
-                for factor in block.factors:
-                    inside, integers = within(factor, residual)
-                    key = (id(factor), inside, *(tag(part) for part in integers))
-                    if key not in held:
-                        held[key] = factor.squares(inside, integers, self.known.means[block.table])
-                    parts.append(held[key])
-                found.append(block.outer(parts) / float(residual.multiplier) ** 2)
-            yield block, found
+    def _lengths(self, block: RowBlock) -> list[Floats]:
+        """The squared norms of a block's rows over every residual (m,), coefficients left out."""
+        found = []
+        for residual in self.known.parts(block):
+            parts = []
+            for factor in block.factors:
+                inside, integers = within(factor, residual)
+                parts.append(factor.squares(inside, integers, self.known.means[block.table]))
+            found.append(block.outer(parts) / float(residual.multiplier) ** 2)
+        return found
 
     def errors(self, noise: NoiseModel, divisor: int) -> Floats:
         return np.asarray(np.sqrt(self._squares * noise.variance) / divisor)
 
-    @cached_property
+    @property
     def _squares(self) -> Floats:
         """The squared norm of every row of R."""
-        out = np.zeros(self.numbers)
-        for block, lengths in self._lengths():
-            for squared in lengths:
-                out[block.start : block.stop] += block.coefficient**2 * squared
-        return out
+        return self._norms[0]
+
+    @property
+    def _largest(self) -> Floats:
+        """At least the largest absolute weight of every row of R."""
+        return self._norms[1]
+
+    @cached_property
+    def _norms(self) -> tuple[Floats, Floats]:
+        squares, largest = np.zeros(self.numbers), np.zeros(self.numbers)
+        for kind in self._alike:
+            lengths = self._lengths(kind[0])
+            if not lengths:
+                continue
+            total, most = sum(lengths), np.sqrt(np.max(lengths, axis=0))
+            for block in kind:
+                squares[block.start : block.stop] += block.coefficient**2 * total
+                mine = largest[block.start : block.stop]
+                np.maximum(mine, abs(block.coefficient) * most, out=mine)
+        return squares, largest
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
         """Half-widths of the pointwise intervals.
@@ -152,16 +200,6 @@ class ResidualAnswers:
             return np.asarray(np.where(coarse, width + largest / 2, width) / divisor)
         return self._laplace(noise, alpha) / divisor
 
-    @cached_property
-    def _largest(self) -> Floats:
-        """At least the largest absolute weight of every row of R."""
-        out = np.zeros(self.numbers)
-        for block, lengths in self._lengths():
-            mine = out[block.start : block.stop]
-            for squared in lengths:
-                np.maximum(mine, abs(block.coefficient) * np.sqrt(squared), out=mine)
-        return out
-
     def _laplace(self, noise: NoiseModel, alpha: float) -> Floats:
         deviation = np.sqrt(self._squares * noise.variance)
         one, many = np.ones((1, 1)), np.ones((1, 4096))
@@ -173,7 +211,7 @@ class ResidualAnswers:
         for block in self.blocks:
             spans.setdefault((block.start, block.stop), []).append(block)
         for (start, stop), blocks in spans.items():
-            kinds, first, inverse = self._alike(blocks)
+            kinds, first, inverse = self._classes(blocks)
             width = sum(self.written.reach(block) for block in blocks)
             if kinds > _CLASSES or kinds * width > 8 * MOST:
                 continue
@@ -186,7 +224,7 @@ class ResidualAnswers:
             out[start:stop] = half_widths(rows, noise, alpha)[inverse]
         return out
 
-    def _alike(self, blocks: Sequence[RowBlock]) -> tuple[int, Ints, Ints]:
+    def _classes(self, blocks: Sequence[RowBlock]) -> tuple[int, Ints, Ints]:
         """(how many, first, inverse) of the rows of a span that have the same weights in another order.
 
         Single regions of one axis do, where all that is measured of the axis treats its regions alike.
@@ -261,20 +299,39 @@ def rank_rows(answers: RowsOfAnswers, parts: Sequence[slice], noise: NoiseModel)
     return answers.ranks(parts, noise) if isinstance(answers, ResidualAnswers) else answers.rows(parts, noise)
 
 
-def _applied(block: RowBlock, table: Floats) -> Floats:
-    """The rows of a block on a histogram over its axes."""
-    held = table
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Some items at a time, of so many numbers each that arrays over them stay small."""
+    few = max(1, _BATCH // max(size, 1))
+    return (items[at : at + few] for at in range(0, len(items), few))
+
+
+def _gathered(known: Estimate, values: Floats) -> Floats:
+    """What was measured of a residual, in its axes' rows."""
+    total: Floats = np.zeros(())
+    for residual, at, weight in known.sources:
+        part = values[at : at + residual.rows].reshape(residual.shape)
+        if residual.whole:
+            gone = tuple(number for number, axis in enumerate(residual.axes) if axis not in known.axes)
+            part = weight * (part.sum(axis=gone) if gone else part)
+        total = total + part
+    return np.asarray(total)
+
+
+def _applied(block: RowBlock, tables: Floats) -> Floats:
+    """The rows of a block on histograms over its axes (histograms, regions of each axis)."""
+    held = tables
     left = list(block.axes)
     done: list[int] = []  # keys, in the order of the axes in front
     for factor in block.factors:
-        places = [len(done) + left.index(axis) for axis in factor.axes]
+        places = [1 + len(done) + left.index(axis) for axis in factor.axes]
         moved = np.moveaxis(held, places, range(-len(places), 0)) if places else held
         front = moved.shape[: moved.ndim - len(places)]
         flat = moved.reshape(-1, factor.matrix.shape[1])
         out = (factor.matrix @ flat.T).T.reshape((*front, *(block.key_sizes[key] for key in factor.keys)))
         # New key axes go in front of the axes that are left.
         mine = range(out.ndim - len(factor.keys), out.ndim)
-        held = np.moveaxis(out, list(mine), range(len(done), len(done) + len(factor.keys)))
+        held = np.moveaxis(out, list(mine), range(1 + len(done), 1 + len(done) + len(factor.keys)))
         done.extend(factor.keys)
         left = [axis for axis in left if axis not in factor.axes]
-    return np.asarray(held.transpose(np.argsort(done)) if done else held).ravel()
+    order = (0, *(1 + np.argsort(done))) if done else (0,)
+    return np.asarray(held.transpose(order)).reshape(len(tables), -1)

@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Wrong usage raises SystemExit(2) after argparse has explained it, and --help SystemExit(0).
     """
-    options = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    options = parser(words).parse_args(words)
     check(options)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that lacks a character, such as the plus-minus sign, gets its code instead of a crash.

@@ -6,7 +6,7 @@ import argparse
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import dpsql
@@ -570,8 +570,8 @@ dpsql demo  the whole way from policy to answers on data of a health-care trial
 """  # noqa: S608 - no SQL
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole grammar of the command line."""
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The grammar of the command line; of commands that ``words``, where given, do not name, without their options."""
     top = argparse.ArgumentParser(
         prog="dpsql",
         description=DESCRIPTION,
@@ -589,7 +589,7 @@ def parser() -> argparse.ArgumentParser:
         command = groups[group].add_parser(name, help=said, description=said[0].upper() + said[1:] + ".")
         # Options that do not go together are wrong usage too: argparse's own message and exit code.
         command.set_defaults(action=full, usage=command.error)
-        for spelled, meaning in lines:
+        for spelled, meaning in lines if words is None or set(full.split()) <= set(words) else ():
             _add(command, spelled, meaning)
     return top
 

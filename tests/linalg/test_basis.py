@@ -6,6 +6,7 @@ from dpsql import workload
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import basis as basis_module
 from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Diagonal
 
 CASES = {
@@ -162,3 +163,16 @@ def test_sparse_coordinates_are_held_against_every_row(wrong):
             basis_module.check(span, sparse.csr_array(coords), rows)
     else:
         basis_module.check(span, sparse.csr_array(coords), rows)
+
+
+def test_a_basis_of_few_rows_over_many_columns_is_one_of_all():
+    cells = np.arange(9_000)
+    ranges = np.array([(low <= cells) & (cells < high) for low, high in ((0, 3_000), (1_000, 5_000), (2_500, 9_000))])
+    rows = np.vstack([ranges.astype(np.int64), ranges[0].astype(np.int64) + ranges[1]])
+    found = choose_basis(sparse.csr_array(rows), Diagonal(np.ones(4)))
+    assert found.picked is not None
+    assert found.picked.size == found.rows.shape[0] == 3
+    assert (dense(found.coords) @ found.rows.toarray() == rows).all()
+    rows[3, 8_998] += 1  # which few columns do not show, but the check of all does
+    found = choose_basis(sparse.csr_array(rows), Diagonal(np.ones(4)))
+    assert np.linalg.matrix_rank(found.rows.toarray()) == found.rows.shape[0] == 4

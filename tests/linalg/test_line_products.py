@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -35,15 +37,20 @@ def test_the_largest_counts_are_exact() -> None:
     assert held.times(x, 63) == [5000 * each] * 5000
 
 
+@pytest.mark.parametrize("weighed", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 32, 33, 100])
-def test_products_spreads_and_norms_of_prefixes_are_those_of_the_matrix(n: int) -> None:
+def test_products_spreads_and_norms_of_prefixes_are_those_of_the_matrix(n: int, weighed: bool) -> None:
     line = line_strategy(n, "prefixes", "gaussian").line
+    assert isinstance(line, PrefixLine)
+    line = replace(line, weights=np.arange(n, dtype=np.int64) % 7 + 1 if weighed else None)
     B, x = line.matrix(), _long(np.random.default_rng(n), n)
     assert line.times(x, 112) == list(B.astype(object) @ np.array(x, dtype=object))
     assert line.l1 == np.abs(B).sum(axis=0).max()
     assert line.l2_squared == (B.astype(object) ** 2).sum(axis=0).max()
     assert (line.largest_norm(1), line.largest_norm(2)) == pytest.approx((line.l1, line.l2_squared), rel=1e-9)
-    R = np.tri(n) @ np.linalg.inv(B.astype(float))
+    inverse = np.linalg.inv(B.astype(float))
+    R, y = np.tri(n) @ inverse, np.arange(n) - 3.0
+    assert line.prefix_sums(y)[1:] == pytest.approx(R @ y, rel=1e-8, abs=1e-8 * np.abs(R).max())
     assert line.spread.of(np.zeros(n, np.int64), np.arange(1, n + 1)) == pytest.approx((R * R).sum(axis=1), rel=1e-8)
 
 
@@ -54,6 +61,10 @@ def test_a_kernel_of_prefixes_falls_and_has_full_rank() -> None:
         PrefixLine(np.array([2, 4, 1]), np.array([1, 1]))
     with pytest.raises(InternalError, match="full rank"):
         PrefixLine(np.array([0, 0, 0]), np.array([1, 1]))
+    with pytest.raises(DataError, match="weights are positive"):
+        PrefixLine(np.array([4, 2, 1]), np.array([1, 1]), np.array([1, 0]))
+    with pytest.raises(DataError, match="do not fit 64 bits"):
+        PrefixLine(np.array([2**23, 2**22, 1]), np.array([1, 1]), np.array([2**12, 2**9]))
 
 
 @pytest.mark.parametrize("n", [1, 5, 16, 100, 128])

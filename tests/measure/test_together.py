@@ -123,9 +123,7 @@ def keeps_within(world: World, batch: Compiled, tables: int) -> bool:
 
 
 @pytest.mark.parametrize(("name", "most"), list(itertools.product(BATCHES, (1, 2, 3))))
-@pytest.mark.few(
-    "crossed-2", "joined-2", "rows alike-2", "rows in groups-3", "one, and joined rows-2", "one a day, rows-2"
-)
+@pytest.mark.few("joined-2", "rows in groups-2", "one a day, rows-2")
 def test_a_unit_adds_a_union_of_what_so_many_rows_add(world: World, tmp_path: Path, name: str, most: int) -> None:
     assert keeps_within(world, compiled(world, tmp_path, name, most), 4)
 
@@ -163,7 +161,7 @@ def run(batch: Compiled, duck: duckdb.DuckDBPyConnection, sources: Mapping[str, 
 
 
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.few("rows alike", "rows in groups", "joined")
+@pytest.mark.few("rows alike", "one a day, rows")
 def test_a_run_changes_by_what_one_unit_may_add(world: World, tmp_path: Path, name: str) -> None:
     """Over tables that break their bounds; each neighbour is scanned by itself."""
     batch = compiled(world, tmp_path, name, 2)

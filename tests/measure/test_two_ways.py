@@ -14,7 +14,7 @@ import pytest
 from odd_rows import BATCHES, POOLS, ROWS_ALONE, Database, World, drawn, random_batch, sent
 
 import dpsql
-from dpsql.measure import reading, scan_sql
+from dpsql.measure import reading, row_by_row, scan_sql
 from dpsql.planning.plan import Plan
 from dpsql.workload.compile.structured import Structured
 
@@ -83,6 +83,14 @@ def test_both_ways_count_the_same_rows(world: World, monkeypatch: pytest.MonkeyP
 @pytest.mark.few(every=2)
 def test_both_ways_count_the_same_rows_in_scans_apart(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(reading, "MAX_GROUPS", 1)
+    assert compare(world, monkeypatch, BATCHES[name], range(2))
+
+
+@pytest.mark.parametrize("name", ["closed beside open", "sums", "inner join", "three tables of one unit"])
+@pytest.mark.few(every=2)
+def test_rows_that_are_read_count_as_in_scans(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(reading, "MANY", 1)
+    monkeypatch.setattr(row_by_row, "PIECE", 2)
     assert compare(world, monkeypatch, BATCHES[name], range(2))
 
 

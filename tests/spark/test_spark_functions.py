@@ -26,7 +26,7 @@ from dpsql.workload.expr import scan
 from dpsql.workload.expr.batch import Table
 from dpsql.workload.expr.total import BASE
 from dpsql.workload.expr.value_sql import render
-from dpsql.workload.expr.values import Constant, Like, Name, Value, bare
+from dpsql.workload.expr.values import Constant, Like, Name, Numbers, Value, bare
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +114,8 @@ left(txt, 1); right(txt, 1); left(txt, 0); right(txt, 0); right(txt, 200); trim(
 trim(txt, 'ax'); lower(txt); upper(txt); strpos(txt, 'a'); strpos(txt, ''); starts_with(txt, 'a');
 ends_with(txt, 'a'); contains(txt, 'a'); contains(txt, ''); starts_with(txt, enm);
 CAST(i8 AS VARCHAR); CAST(i64 AS VARCHAR); CAST(flag AS VARCHAR); CAST(flag AS BIGINT); CAST(i64 AS DOUBLE);
-TRY_CAST(f64 AS BIGINT); TRY_CAST(f64 AS TINYINT); TRY_CAST(f64 AS INTEGER); TRY_CAST(i64 AS TINYINT);
+TRY_CAST(f64 AS BIGINT); TRY_CAST(round(f64) AS BIGINT); TRY_CAST(f64 AS TINYINT); TRY_CAST(f64 AS INTEGER);
+TRY_CAST(i64 AS TINYINT);
 CAST(dec AS DOUBLE); CAST(mid AS DOUBLE); CAST(i32 AS BOOLEAN); CAST(ts AS DATE); CAST(d AS TIMESTAMP); dec + mid;
 dec * 3; dec - 0.005; -wide; abs(dec); TRY_CAST(dec AS INTEGER);
 year(d); quarter(d); month(d); week(d); day(d); dayofyear(d); dayofweek(d); isodow(d); isoyear(d); yearweek(d);
@@ -266,6 +267,20 @@ def _read(spark: Any, name: str, shown: Sequence[str], items: Sequence[Value]) -
     text, _ = _select(_selected(items), {"odd": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})
     found = private_session(spark).sql(f"SELECT * FROM ({text}) ORDER BY id").collect()
     return [list(row)[1:] for row in found]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 300])
+def test_the_place_of_a_text_among_constants_is_found_by_its_hash(count: int, spark: Any) -> None:
+    held = [text for text in TEXTS if text is not None] + [f"{'Ä' * (n % 9)}{n}" for n in range(300)]
+    random.Random(7).shuffle(held)
+    constants = held[:count]
+    listed = bare("list_value", *(Constant(text, "VARCHAR") for text in constants), type="VARCHAR[]")
+    place = bare("list_position", listed, Name("txt", BASE))
+    numbers = Numbers(tuple(range(7, 7 + count)), "SMALLINT")
+    shown = [*(string(text).text for text in held), "NULL", "CAST(X'ff' AS STRING)", "repeat('a', 60000)"]
+    found = _read(spark, f"places{count}", shown, [bare("list_extract", numbers, place, type="SMALLINT")])
+    wanted = [constants.index(text) + 7 if text in constants else None for text in held]
+    assert [row[0] for row in found] == [*wanted, None, None, None]
 
 
 def test_like_is_duckdbs_and_takes_no_long_time_on_any_text(spark: Any) -> None:

@@ -23,7 +23,7 @@ TABLE = {"t": Source("t", {"x": "DOUBLE", "y": "DOUBLE"})}
 
 
 def _written(value: Value) -> str:
-    return written(Select((("n", CountRows()), ("s", Word(value, high=False))), Table("t", "b")), TABLE)[0]
+    return written(Select((("n", CountRows()), ("s", Word(value, high=False, most=2**42))), Table("t", "b")), TABLE)[0]
 
 
 def test_conditions_of_rows_of_units_are_columns() -> None:
@@ -87,6 +87,12 @@ def test_a_sum_of_a_value_has_its_two_parts_of_one_column() -> None:
     text = _written(_long(bare("floor", Name("x", "b"), type="DOUBLE")))
     assert text.count("floor(") == 1
     assert "GROUP BY" not in text
+
+
+def test_a_sum_that_64_bits_hold_is_added_up_in_one_part() -> None:
+    for most, parts in ((2**25 - 1, 1), (2**25, 2)):
+        word = Word(Cast(Name("x", "b"), "BIGINT", tries=True), high=False, most=most)
+        assert written(Select((("s", word), ("n", CountRows())), Table("t", "b")), TABLE)[0].count("sum(") == parts
 
 
 KEYS = [

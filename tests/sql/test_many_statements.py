@@ -204,6 +204,22 @@ def test_views_among_selects_are_parsed_as_by_themselves() -> None:
     assert [one.text is not None for one in found].count(True) == 2
 
 
+def test_comments_between_statements_leave_shapes_alone_and_hints_do_not() -> None:
+    plain = [f"SELECT COUNT(*) FROM t WHERE a BETWEEN {number} AND 9" for number in range(5)]
+    noted = "; -- one more\n".join(f"-- number {number}\n{sql}" for number, sql in enumerate(plain))
+    assert sum(one.text is not None for one in parsed(noted, tokens_of(noted))) == 3
+    assert [(one.text, one.source) for one in parse(noted)] == [
+        (one.text, one.source) for one in parse(";".join(plain))
+    ]
+    for other in (
+        "SELECT /*+ WEIGHT(2) */ 1 AS n FROM t",
+        "SELECT 1 AS n /* one */ FROM t",
+        "/*+ WEIGHT(2) */ SELECT 1 AS n FROM t",
+    ):
+        batch = f"{noted}; {other}"
+        assert all(one.text is None for one in parsed(batch, tokens_of(batch)))
+
+
 def test_trees_that_were_read_are_freed_without_the_collector() -> None:
     """The statements', and the copies of them with their aliases written out; the first two of a shape make that."""
     sql = "; ".join(f"SELECT a + 1 AS b, SUM(a) AS n FROM t WHERE b > {n} GROUP BY b HAVING n > {n}" for n in range(9))

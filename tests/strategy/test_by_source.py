@@ -74,6 +74,34 @@ def test_two_tables_of_one_unit() -> None:
     assert error(counts((1, 1, 1), (1, 1, 1)), "laplace") == pytest.approx(4.0, rel=1e-2)
 
 
+def test_a_source_that_weighs_more_as_a_whole_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    W, often = counts((12, 1, 12), (40, 1, 30)), list[int]()
+    plan = by_source._Planner._laplace
+
+    def counted(self: by_source._Planner, source: by_source.Source, listed: bool) -> by_source.Team:
+        often.append(source.part.corners.shape[1])
+        return plan(self, source, listed)
+
+    monkeypatch.setattr(by_source._Planner, "_laplace", counted)
+    first = strategy.select(W, "pure")
+    assert sorted(often) == [12, 40]
+    weights = np.repeat([1.0, 3.0], [12, 40])
+    again = Workload.from_rows(np.eye(52, dtype=np.int64), weights, contributions=W.contributions, units=W.units)
+    heavier = strategy.select(again, "pure")
+    assert len(often) == 2
+    assert W.units is not None
+    afresh = replace(W.units, kept={})
+    plain = strategy.select(replace(again, units=afresh), "pure")
+    assert len(often) == 4
+    assert heavier.expected == pytest.approx(plain.expected, rel=1e-6)
+    assert first.expected < heavier.expected < 9 * first.expected
+
+
+def test_what_p_identity_has_to_beat_is_in_its_own_units() -> None:
+    moved = sparse.csc_array(np.array([[3, 0, 5], [2, 4, -9]]))
+    assert task._one_sign(moved) == 5.0
+
+
 CASES = {
     "alike groups beside counts": counts((4, 1, 3), (5, 3, 1)),
     "two sources of alike groups": counts((4, 1, 4), (3, 1, 3)),

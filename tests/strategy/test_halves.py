@@ -34,7 +34,9 @@ def test_no_set_of_groups_moves_more_than_one(groups: int, most: int, alike: boo
     rng = np.random.default_rng(groups)
     root = np.eye(groups) if alike else rng.normal(size=(groups, groups))
     gram = root.T @ root
-    A, error = halves(gram, most, 1e-3, np.inf)
+    found = halves(gram, most, 1e-3, np.inf)
+    assert found is not None
+    A, error = found
     assert farthest(A, most) == pytest.approx(1.0)
     assert error == pytest.approx(float(np.trace(gram @ np.linalg.inv(A.T @ A))))
     # No weights of the same rows are better.
@@ -47,8 +49,23 @@ def test_no_set_of_groups_moves_more_than_one(groups: int, most: int, alike: boo
         assert float(np.trace(gram @ np.linalg.inv(other.T @ other))) >= error * (1 - 2e-3)
 
 
+@pytest.mark.parametrize(("groups", "most"), [(3, 3), (22, 10), (40, 4), (66, 10), (7, 9)])
+def test_no_search_where_single_groups_are_proven_to_be_better(groups: int, most: int) -> None:
+    """The bound lies below what is found, also where no unit can be in so many groups."""
+    found = halves(np.eye(groups), most, 1e-3, np.inf)
+    assert found is not None
+    again = halves(np.eye(groups), most, 1e-3, np.inf, found[1])
+    assert again is not None
+    assert again[1] == found[1]
+    single = groups * float(most) ** 2
+    assert (halves(np.eye(groups), most, 1e-3, np.inf, single) is None) == (groups in (40, 66))
+    assert groups not in (40, 66) or found[1] > single
+
+
 def test_two_groups_by_sum_and_difference() -> None:
-    A, error = halves(np.eye(2), 2, 1e-6, np.inf)
+    found = halves(np.eye(2), 2, 1e-6, np.inf)
+    assert found is not None
+    A, error = found
     assert error == pytest.approx(4.0)
     assert abs(A) == pytest.approx(np.full((2, 2), 0.5))
 

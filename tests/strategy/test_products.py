@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg.arrow import Barb, root_trace
 from dpsql.linalg.blocks import Mixed
 from dpsql.strategy.kronecker import centres, root_parts
+from dpsql.strategy.kronecker import structured_bound as structured_bound_module
 from dpsql.strategy.kronecker.structured_bound import structured_bound
 from dpsql.workload.compile import kronecker
 from dpsql.workload.compile.structured import Structured
@@ -103,6 +105,42 @@ def test_weights_of_regions_give_the_bound_of_their_product(monkeypatch: pytest.
     found = structured_bound(batch, weights=given)
     assert found is not None
     assert exact * (1 - 3e-4) < found <= exact
+    enough = structured_bound(batch, weights=given, enough=0.0)
+    assert enough is not None
+    assert enough <= found * (1 + 1e-9)
+
+
+def test_first_weights_that_give_enough_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, sets = some("any")
+    batch = workload.products(*columns, sets=sets)
+    best = structured_bound(batch, weights={})
+    tried: list[float] = []
+    monkeypatch.setattr(structured_bound_module._Table, "at", _listing(tried, structured_bound_module._Table.at))
+    given = {(0, axis): np.ones(W.shape[1]) for axis, W in enumerate(columns)}
+    assert structured_bound(batch, weights=given, enough=0.99 * best) == pytest.approx(best, rel=1e-9)
+    assert len(tried) == 1
+    structured_bound(batch, weights=given)
+    assert len(tried) == 3
+
+
+def _listing(tried: list[float], at: Callable[..., tuple[float, float]]) -> Callable[..., tuple[float, float]]:
+    def listed(table: object, share: float) -> tuple[float, float]:
+        tried.append(share)
+        return at(table, share)
+
+    return listed
+
+
+def test_columns_alike_are_centred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_levels(monkeypatch)
+    solved: list[int] = []
+    solve = centres._Axis.solve
+    monkeypatch.setattr(centres._Axis, "solve", lambda axis, g: (solved.append(axis.d), solve(axis, g))[1])
+    batch = workload.products(*[workload.prefix(5)] * 4, workload.prefix(4), sets=list(combinations(range(5), 2)))
+    S = strategy.select(batch)
+    held = {part.matrix.tobytes() for r in S.residuals for part in r.integers if part.d == 5 and len(r.axes) == 1}
+    assert len(held) == 1
+    assert solved.count(5) == solved.count(4) > 20
 
 
 @pytest.mark.parametrize(("shared", "own"), [(5, [7, 9, 4]), (1, [12]), (0, [6, 3]), (4, [0, 5, 0])])

@@ -164,9 +164,8 @@ def shortfall(case: tuple, seed: int, times: int, alike: bool) -> tuple[int, int
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_bound_is_never_below(case: tuple) -> None:  # type: ignore[type-arg]
-    for seed in range(2):
-        assert shortfall(case, seed, 20, alike=False)[0] == 0
-        assert shortfall(case, seed, 20, alike=True)[0] == 0
+    assert shortfall(case, 0, 20, alike=False)[0] == 0
+    assert shortfall(case, 0, 20, alike=True)[0] == 0
 
 
 @pytest.mark.parametrize("scale", [2**40, 2**57, 2**90])
@@ -211,7 +210,7 @@ def at_least(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mutant", [fewer_rows, no_more, always_full, at_least])
 def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
-    assert sum(shortfall(case, 1, 40, alike=True)[0] for case in CASES) > 0
+    assert any(shortfall(case, 1, 40, alike=True)[0] for case in CASES)
 
 
 @pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-3:]])

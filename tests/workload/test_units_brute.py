@@ -288,7 +288,7 @@ TOGETHER: dict[str, tuple[str, int, tuple[tuple[int | None, int | None, str], ..
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", TOGETHER)
-@pytest.mark.few("rows-True", "rows-False", "nested-False", "rows, one a day-True")
+@pytest.mark.few("rows-False", "rows, one a day-True")
 def test_counts_over_the_same_rows_move_as_claimed(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, listed: bool
 ) -> None:

@@ -87,9 +87,11 @@ def planned(batch: Structured, noise: str) -> StructuredStrategy | None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_no_person_moves_more(noise: str) -> None:
+@pytest.mark.parametrize(("count", "tried_at_least"), [(15, 4), (60, 15)])
+@pytest.mark.few("15-4-gaussian", "15-4-laplace")
+def test_no_person_moves_more(noise: str, count: int, tried_at_least: int) -> None:
     tried = 0
-    for ask, batch, _ in batches(60):
+    for ask, batch, _ in batches(count):
         found = planned(batch, noise)
         if found is None:
             continue
@@ -97,7 +99,7 @@ def test_no_person_moves_more(noise: str) -> None:
         assert reached(found, ask, 100) <= known
         assert rough_sensitivity(noise, found.measured, found.planned.layouts) == pytest.approx(known, rel=1e-5)
         tried += 1
-    assert tried >= 15
+    assert tried >= tried_at_least
 
 
 def test_one_count_of_units_is_exact() -> None:
@@ -130,6 +132,7 @@ ward = { values = ["a", "b", "c", "d", "e"], other = true }
 """
 
 
+@pytest.mark.long
 def test_blocks_are_not_taken_where_a_column_becomes_worse(tmp_path: Path) -> None:
     """They have less error in all, but a third more in COUNT(*) without groups than that by itself."""
     (tmp_path / "p.toml").write_text(POLICY)
@@ -210,10 +213,12 @@ def each_by_itself(ask: Ask, joint: Compiled) -> list[np.ndarray] | None:
     return list(found.values())
 
 
-def test_no_plan_is_better_than_the_bound() -> None:
+@pytest.mark.parametrize(("count", "tried_at_least"), [(15, 3), (60, 8)])
+@pytest.mark.few("15-3")
+def test_no_plan_is_better_than_the_bound(count: int, tried_at_least: int) -> None:
     """The bound of errors against the least over all that a person can change of each scan by itself."""
     tried = 0
-    for ask, batch, joint in batches(60):
+    for ask, batch, joint in batches(count):
         found = planned(batch, "gaussian")
         kinds = None if found is None or found.lower_bound is None else each_by_itself(ask, joint)
         if kinds is None:
@@ -224,4 +229,4 @@ def test_no_plan_is_better_than_the_bound() -> None:
         true = sum(least(W, vectors, 2e-3, 500).upper for vectors in kinds)
         assert found.lower_bound * common_multiplicity(batch.layouts) ** 2 <= true * (1 + 1e-6), ask
         tried += 1
-    assert tried >= 8
+    assert tried >= tried_at_least

@@ -34,7 +34,7 @@ def sizes(kind: str) -> tuple[int, int]:
 def constant(value: bool | int | float | str | None, kind: str) -> Expr:
     """A constant as its type's line holds it; a whole number without a type where ``kind`` is empty."""
     if value is None:
-        return column(f"CAST(NULL AS {spark_type(kind)})", kind)
+        return Expr(f"CAST(NULL AS {spark_type(kind)})", kind)
     if kind == "VARCHAR":
         return string(str(value))
     if kind == "BOOLEAN":

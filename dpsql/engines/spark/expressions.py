@@ -4,8 +4,8 @@ CASE, comparisons, casts, places among rows and the functions of ``functions``; 
 
 Sums. DuckDB adds up in 128 bits. Spark's BIGINT wraps around and its decimals are slow, so a sum is taken in two parts,
 of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workload.expr.measures``), and fewer than 2^38 rows,
-about
-2.7e11, leave both parts within 63 bits. Addition of whole numbers has one result in any order.
+about 2.7e11, leave both parts within 63 bits; u below 2^25 is added up as it is. Addition of whole numbers has one
+result in any order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from dpsql.engines.spark import casts, texts, values
 from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.layers import Layers
-from dpsql.engines.spark.values import Expr, refusal
+from dpsql.engines.spark.lookup import number_of
+from dpsql.engines.spark.values import OPERATOR, Expr, refusal
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.total import SAME, lowered
 
 _WORD = 2**32
 _FAR = 2**62
+_SMALL = 2**25
 _SAME = "<=>"
 Columns = dict[str, Expr]
 """Columns by name in lower case, each as the text that reads it."""
@@ -70,11 +72,15 @@ class Writer:
 
 
 def _lowered(node: tree.Node) -> tree.Node:
-    """In smaller nodes, and a comparison of a number's text with that of minus zero in Spark's own way."""
-    if isinstance(node, tree.Compared) and node.right == tree.Constant("-0.0", "VARCHAR"):
-        left = node.left
-        if node.operator == "=" and isinstance(left, tree.Cast) and left.this.type in ("DOUBLE", "FLOAT"):
-            return tree.bare("signbit", left.this, type="BOOLEAN")
+    """In smaller nodes; in Spark's own way a comparison with minus zero, a place among texts, and a rounded number."""
+    match node:
+        case tree.Compared(tree.Cast() as left, "=", tree.Constant("-0.0", "VARCHAR")):
+            if left.this.type in ("DOUBLE", "FLOAT"):
+                return tree.bare("signbit", left.this, type="BOOLEAN")
+        case tree.Call("list_extract", (numbers, tree.Call("list_position", (constants, value)))):
+            return number_of(numbers, constants, value)
+        case tree.Cast(tree.Call("round", (value,)), "BIGINT", tries=True):
+            return tree.bare("rounded", value)
     return lowered(node)
 
 
@@ -144,12 +150,15 @@ def _word(node: tree.Word, of: Sequence[Expr]) -> Expr:
     (u,) = of
     if u.type != "BIGINT":
         raise refusal(f"a sum of {u.type} is not admitted", "plan again")
-    low = f"coalesce(sum({u.inner} & 16777215L), 0L)"
-    high = f"coalesce(sum(shiftright({u.text}, 24)), 0L)"
-    both = f"{low} + shiftleft({high} & 255L, 24)"
+    if node.most < _SMALL:
+        both, above = f"coalesce(sum({u.text}), 0L)", ""
+    else:
+        low = f"coalesce(sum({u.inner} & 16777215L), 0L)"
+        high = f"coalesce(sum(shiftright({u.text}, 24)), 0L)"
+        both, above = f"{low} + shiftleft({high} & 255L, 24)", f" + shiftright({high}, 8)"
     if node.high:
-        return Expr(f"shiftright({both}, 32) + shiftright({high}, 8)", "BIGINT", 0, _FAR, rank=5)
-    return Expr(f"({both}) & {_WORD - 1}L", "BIGINT", 0, _WORD - 1, rank=5)
+        return Expr(f"shiftright({both}, 32){above}", "BIGINT", 0, _FAR, rank=OPERATOR)
+    return Expr(f"({both}) & {_WORD - 1}L", "BIGINT", 0, _WORD - 1, rank=OPERATOR)
 
 
 def _numbers(node: tree.Numbers, _: Sequence[Expr]) -> Expr:

@@ -14,6 +14,7 @@ from dpsql.engines.spark.values import (
     OPERATOR,
     Expr,
     Rule,
+    column,
     fits,
     kinds,
     ranged,
@@ -24,6 +25,7 @@ from dpsql.engines.spark.values import (
 )
 
 _HALF_WHOLE = "4503599627370496.0D"  # 2^52: every DOUBLE from there on is whole
+_END = "9.223372036854776E18D"  # 2^63, the first DOUBLE that BIGINT does not hold
 
 
 def _products(a: Expr, b: Expr) -> tuple[int, int]:
@@ -144,6 +146,15 @@ def rounding(function: str) -> Rule:
     return rule
 
 
+def _rounded(of: Sequence[Expr]) -> Expr:
+    """``TRY_CAST(round(x) AS BIGINT)``: as ``rounding``, on all that BIGINT holds, where no sign of zero is seen."""
+    kinds(of, "DOUBLE", "round")
+    x = of[0].inner
+    whole = f"CAST({x} AS BIGINT)"
+    found = f"{whole} + CAST(({x} - CAST({whole} AS DOUBLE)) * 2.0D AS BIGINT)"
+    return column(short(Expr(f"CASE WHEN {x} >= -{_END} AND {x} < {_END} THEN {found} END", "")).text, "BIGINT")
+
+
 def extreme(function: str) -> Rule:
     def rule(of: Sequence[Expr]) -> Expr:
         if len(of) < 2:
@@ -194,7 +205,7 @@ FUNCTIONS: dict[str, Rule] = {
     "isnan": isnan,
     **{name: rounding(name) for name in ("floor", "ceil", "trunc", "round")},
     **{name: extreme(name) for name in ("greatest", "least")},
-    **{"list_extract": texts.list_extract, "list_value": texts.list_value, "list_position": texts.list_position},
+    **{"list_extract": texts.list_extract, "list_value": texts.list_value, "text_place": texts.text_place},
     "strlen": texts.of_text("CAST(octet_length({0}) AS BIGINT)", "BIGINT", 1),
     "concat": texts.concat,
     "substring": texts.substring,
@@ -226,6 +237,6 @@ FUNCTIONS: dict[str, Rule] = {
     "date_diff": calendar.difference,
     "to_months": calendar.months,
     "to_microseconds": calendar.micros,
-    **{"hash": _hash, "signbit": _signbit},
+    **{"hash": _hash, "signbit": _signbit, "rounded": _rounded},
 }
 """Every function of DuckDB that a statement for Spark may call."""

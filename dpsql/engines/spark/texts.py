@@ -9,9 +9,8 @@ import functools
 import re
 from collections.abc import Sequence
 
-from dpsql.engines.spark.values import Expr, Rule, kinds, refusal, short, spark_type, string, wholes
+from dpsql.engines.spark.values import OPERATOR, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
 
-_FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
 _LONGEST_SET = 50  # characters that TRIM takes away
 
@@ -23,21 +22,17 @@ def listed(numbers: Sequence[int], kind: str) -> Expr:
 
 
 def list_value(of: Sequence[Expr]) -> Expr:
-    if not all(isinstance(e.constant, str) and e.type == "VARCHAR" for e in of):
+    """Text constants, as one text that is split once, in the optimiser."""
+    if not all(isinstance(e.constant, str) and e.type == "VARCHAR" and "\0" not in e.constant for e in of):
         raise refusal("a list is not one of text constants", "plan again")
-    texts = tuple(e.text for e in of)
-    return Expr(f"array({', '.join(texts)})", "VARCHAR[]", items=texts)
+    return Expr(f"split({string(chr(0).join(str(e.constant) for e in of)).text}, {string(chr(0)).text})", "VARCHAR[]")
 
 
-def list_position(of: Sequence[Expr]) -> Expr:
-    found, value = of
+def text_place(of: Sequence[Expr]) -> Expr:
+    """A place from 1 on in a list that is as long as a power of two, by the hash of a text (``lookup``)."""
+    value, size = of
     kinds([value], "VARCHAR", "a place among texts")
-    if len(found.items) <= _FEW_TEXTS:
-        # Compared one after the other in compiled code; an array is walked by a call for each row.
-        places = " ".join(f"WHEN {text} THEN {at + 1}L" for at, text in enumerate(found.items))
-        none = f"CASE WHEN {value.inner} IS NOT NULL THEN 0L END"
-        return short(Expr(f"CASE {value.text} {places} ELSE {none} END", "BIGINT", 0, len(found.items)))
-    return Expr(f"array_position({found.text}, {value.text})", "BIGINT", 0, 2**31)
+    return Expr(f"(hash({value.text}) & {size.high - 1}) + 1", "INTEGER", 1, size.high, rank=OPERATOR)
 
 
 def list_extract(of: Sequence[Expr]) -> Expr:

@@ -37,8 +37,8 @@ class Expr:
 
     ``rank`` is 9 where the text is a whole by itself; an operator has less and stands in parentheses inside another,
     and nowhere else: Spark's parser takes exponential time over nested ones. Type "NULL" is an untyped NULL, "INTERVAL"
-    the constant that a timestamp is moved by, "T[]" a constant list; ``items`` are the texts of one of VARCHAR.
-    ``several`` rows make the value of a window or a sum, and of all that it stands in.
+    the constant that a timestamp is moved by, "T[]" a constant list. ``several`` rows make the value of a window or a
+    sum, and of all that it stands in.
     """
 
     text: str
@@ -47,7 +47,6 @@ class Expr:
     high: int = 0
     constant: int | str | None = None
     rank: int = 9
-    items: tuple[str, ...] = ()
     several: bool = False
 
     @property

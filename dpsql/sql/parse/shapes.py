@@ -54,15 +54,19 @@ def parsed(text: str, tokens: Sequence[Token]) -> list[Parsed]:
 
 
 def _chunks(tokens: Sequence[Token]) -> list[list[Token]] | None:
-    """The tokens of each statement of a batch of SELECTs and views; None of any other, or one with comments."""
+    """The tokens of each statement of a batch of SELECTs and views; None of any other.
+
+    Comments between statements are left out. None, too, where one stands within a statement or may be a hint.
+    """
     chunks: list[list[Token]] = [[]]
     for token in tokens:
-        if token.comments:
+        ends = token.token_type is TokenType.SEMICOLON
+        if token.comments and ((chunks[-1] and not ends) or any("+" in comment for comment in token.comments)):
             return None
-        if token.token_type is TokenType.SEMICOLON:
+        if ends:
             chunks.append([])
         else:
-            chunks[-1].append(token)
+            chunks[-1].append(_like(token, token.text) if token.comments else token)
     if not chunks[-1]:
         chunks.pop()
     return chunks if all(map(_is_alone, chunks)) else None

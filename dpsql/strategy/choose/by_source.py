@@ -144,6 +144,27 @@ class _Planner(Sources):
         return teams
 
     def laplace(self, source: Source, listed: bool = True) -> Team:
+        """``_laplace``, once for queries that differ in how much all of them together weigh.
+
+        Rounds that hold columns weigh the batch anew and again, sources of one column as a whole.
+        """
+        units, diagonal = self.W.units, self.W.inner.diagonal()
+        if units is None or diagonal is None:
+            return self._laplace(source, listed)
+        span, weights, task = sparse.csr_array(self.W.span[source.rows]), diagonal[source.rows], self.task
+        by = float(weights.max())
+        shape = (span.indptr.tobytes(), span.indices.tobytes(), span.data.tobytes(), (weights / by).round(12).tobytes())
+        key = (source.part, listed, task.in_blocks, task.tolerance, task.work, source.rows.tobytes(), *shape)
+        if key not in units.kept:
+            units.kept[key] = by, self._laplace(source, listed)
+        held: tuple[float, Team] = units.kept[key]
+        times, team = by / held[0], held[1]
+        if times == 1.0:
+            return team
+        pieces = tuple(replace(piece, gram=piece.gram * times) for piece in team.pieces)
+        return replace(team, pieces=pieces, error=team.error * times)
+
+    def _laplace(self, source: Source, listed: bool) -> Team:
         """One source by its single corners, of which ``most`` add up in L1, by its list, if ``listed`` and short, or by
         differences between halves of its groups.
         """
@@ -151,7 +172,7 @@ class _Planner(Sources):
         found = [self._drafted([source], single=True, by=most)]
         if most > 1:
             found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
-            halved = self._halved(source)
+            halved = self._halved(source, min(team.error for team in found))
             found += [halved] if halved is not None else []
             with contextlib.suppress(DataError):  # a grouping may be too large
                 grouped = by_grouping(self.only([source], single=True), source.part, self._grouping)
@@ -183,8 +204,11 @@ class _Planner(Sources):
         error, _, pieces = min(drafts(task, "auto"), key=lambda draft: standing(draft[1], draft[0]))
         return Team(scaled(pieces, 1.0 / by), error * by**2, 0.0, None)
 
-    def _halved(self, source: Source) -> Team | None:
-        """One source by differences between halves of its groups; None where its corners are no groups."""
+    def _halved(self, source: Source, known: float) -> Team | None:
+        """One source by differences between halves of its groups; None where its corners are no groups.
+
+        None, too, where these are proven to have more error than ``known``.
+        """
         part, n = source.part, self.W.shape[1]
         diagonal, groups = self.W.inner.diagonal(), part.corners.shape[1]
         single = part.corners.nnz == groups and part.label is None and bool((part.corners.data == 1).all())
@@ -193,8 +217,11 @@ class _Planner(Sources):
         entries = part.corners.indices.astype(np.int64)
         held = sparse.csc_array(self.W.span[source.rows])[:, entries].astype(np.float64)
         gram = (held.T @ sparse.diags_array(diagonal[source.rows]) @ held).toarray()
-        root, error = halves(gram, part.most, self.task.tolerance, self.task.deadline)
         often = part.times // self.common
+        made = halves(gram, part.most, self.task.tolerance, self.task.deadline, known / often**2)
+        if made is None:
+            return None
+        root, error = made
         ones = (np.ones(groups, dtype=np.int64), (np.arange(groups), entries))
         rows = sparse.csr_array(ones, shape=(groups, n))
         return Team((Piece(rows, root / often, sparse.csc_array(rows @ rows.T), gram),), error * often**2, 0.0, None)

@@ -11,7 +11,7 @@ from time import monotonic
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Csr, Floats
+from dpsql.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.ranges import ends_of
@@ -44,6 +44,7 @@ WORK = 3.0e10  # multiplications that one search without a certificate may take,
 _ROOM = 2e7  # rank squared times cells up to which mixings are searched
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_CHANGES = 2**14  # rows times changes of a unit from which less is tried of what was planned source by source
+_SOME_CELLS = 2048  # that show how large the error of all is
 _APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
 _MANY_QUERIES = 1.0e8  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
@@ -147,7 +148,7 @@ class Task:
         if name == "union-of-parts":
             return len(self.parts()) > 1
         if self.very_wide:
-            return name == "identity" and self._cell_by_cell() < min((error for error, _, _ in drafts), default=np.inf)
+            return name == "identity" and self._cell_by_cell(min((error for error, _, _ in drafts), default=np.inf))
         if name == NORM_BLOCKS:
             wide = max((b.rank * b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
             if not self.in_blocks or not 0 < wide <= _IN_BLOCKS:
@@ -159,7 +160,7 @@ class Task:
         cells = self.cells
         rank = max(b.rank for b in self.blocks() if not b.solo)
         if name == "identity" and drafts and cells > _CELLS_ASKED:
-            return self._cell_by_cell() < min(error for error, _, _ in drafts)
+            return self._cell_by_cell(min(error for error, _, _ in drafts))
         if name == "p-identity":
             return bool(cells <= CELLS_AUTO or (cells <= _CELLS_OF_RANGES and self._of_ranges()))
         if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
@@ -189,13 +190,15 @@ class Task:
     def _of_ranges(self) -> bool:
         return ends_of(sparse.csr_array(columns_at(self.W.span, distinct_cells(self.W).keep))) is not None
 
-    def _cell_by_cell(self) -> float:
-        """At most the error of every cell measured: ||W||_F^2 over the distinct cells; 0 where it is not known."""
-        W, diagonal = self.W, self.W.inner.diagonal()
+    def _cell_by_cell(self, known: float) -> bool:
+        """May every cell measured have an error below ``known``? It is ||W||_F^2 over the distinct cells, at least."""
+        diagonal, few = self.W.inner.diagonal(), np.arange(0, self.W.shape[1], self.W.shape[1] // _SOME_CELLS + 1)
         if diagonal is None:
-            return 0.0
-        each = W.span.data.astype(np.float64) ** 2 * np.repeat(diagonal, np.diff(W.span.indptr))
-        return float(np.bincount(W.span.indices, each, W.shape[1])[distinct_cells(W).keep].sum())
+            return True
+        some = columns_at(self.W.span, few)
+        if _squares(some, distinct_columns(some).keep, diagonal) >= known:
+            return False
+        return _squares(self.W.span, distinct_cells(self.W).keep, diagonal) < known
 
     def _as_asked(self) -> float:
         """``error_as_asked`` of very many queries; 0 for few."""
@@ -300,12 +303,13 @@ class Task:
         else:
             objective = p_identity.Objective(G, None, tuple(f.shape[1] for f in self.W.factors))
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
-        known = self.known / block.count
+        moved = moved_columns(lift, self.W)
+        known = self.known / block.count / _one_sign(moved) ** 2
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()), known)
         # Cells hold the queries as they are.
         found = distinct_cells(self.W) if block.count == 1 and len(self.blocks()) == 1 else None
         placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
-        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G, placed=placed)
+        return Piece(lift, p_identity.root_of(Theta), moved, G, placed=placed)
 
     def _start(self) -> Piece | None:
         """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""
@@ -462,9 +466,23 @@ def _in_turn(task: Task) -> tuple[str, ...]:
     return (*first, *(name for name in CATALOGUE if name not in (*first, *last)), *last)
 
 
+def _squares(span: Csr, keep: Ints, diagonal: Floats) -> float:
+    """The squares of the entries of the columns ``keep``, each row's times ``diagonal``, added up."""
+    each = span.data.astype(np.float64) ** 2 * np.repeat(diagonal, np.diff(span.indptr))
+    return float(np.bincount(span.indices, each, span.shape[1])[keep].sum())
+
+
 def _dense(piece: Piece | Block) -> Floats:
     """What each change of a unit moves of its rows."""
     return np.asarray(piece.columns.toarray(), dtype=np.float64)
+
+
+def _one_sign(moved: Sparse) -> float:
+    """How far a change of one sign moves cells, at most: so far do rows that are not negative, of sum 1 a cell, go."""
+    held = sparse.csc_array(moved)
+    size = np.asarray(abs(held).sum(axis=0)).ravel()
+    whole = np.abs(np.asarray(held.sum(axis=0)).ravel())
+    return float(size[whole == size].max(initial=1))
 
 
 def _ones_over(basis: Csr) -> Csr:

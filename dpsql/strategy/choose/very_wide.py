@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from dpsql.linalg.columns import columns_at, disjoint_blocks, distinct_columns
+from dpsql.linalg.columns import columns_at, disjoint_blocks
 from dpsql.workload.families.matrix import Workload
 
 _COLUMNS = 2**16
-_DENSE = 1024
+_LINKED, _DENSE = 8192, 1024  # columns that show whether rows are linked, and of which rank they are
 _SEED = 20_131
 _TOLERANCE = 1e-9
 
@@ -26,12 +26,15 @@ def least_sizes(W: Workload) -> tuple[int, int]:
     size, q = W.changes, W.span.shape[0]
     if W.inner.diagonal() is None or size <= _COLUMNS or q > _DENSE:
         return 0, 0
-    at = np.unique(np.random.default_rng(_SEED).integers(size, size=_COLUMNS))
-    some = columns_at(W.moved(W.span), at)
+    source = np.random.default_rng(_SEED)
+    some = W.moved(W.span, np.sort(source.choice(size, _LINKED, replace=False, shuffle=False)))
     number, _ = disjoint_blocks(some, np.arange(q))
     if number > 1:
         return 0, 0
-    few = columns_at(some, np.arange(0, at.size, at.size // _DENSE)).toarray().astype(np.float64)
+    few = columns_at(some, np.arange(0, _LINKED, _LINKED // _DENSE)).toarray().astype(np.float64)
     few /= np.sqrt((few * few).sum(axis=1, keepdims=True)) + 1e-300
     s = linalg.eigvalsh(few @ few.T)
-    return int((s > _TOLERANCE * s[-1]).sum()), distinct_columns(some, up_to_sign=True).keep.size
+    # Columns of which linear hashes modulo 2^64 differ are different.
+    hashes = W.span.T @ source.integers(1, 2**63, size=q)
+    hashes = (hashes if W.contributions is None else W.contributions.T @ hashes).view(np.uint64)
+    return int((s > _TOLERANCE * s[-1]).sum()), np.unique(np.minimum(hashes, np.negative(hashes))[hashes > 0]).size

@@ -143,7 +143,7 @@ def full_rank(root: Ints) -> bool:
     if root.ndim == 1:
         return bool(np.all(root))
     p, u = root.shape
-    if p < u:
+    if p < u or not root.any(axis=0).all():
         return False
     if p == u and (_orthogonal_rows(root) or _positive(root)):
         return True

@@ -20,6 +20,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.positive import inverse_of
 from dpsql.strategy.core.axes import group_rows
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.integer import Piece, check_entries
@@ -175,11 +176,11 @@ def _of_two(metrics: Floats, gram: Floats, squares: bool) -> Floats:
 def log_error(logs: Floats, metrics: Floats, gram: Floats, squares: bool) -> tuple[float, Floats]:
     """log of the joint error at the shares exp(logs), scaled to sum 1 (of squares), and its gradient in ``logs``."""
     alpha = _normal(logs, squares)
-    factor = linalg.cho_factor(np.tensordot(alpha**2, metrics, axes=1))
-    right = linalg.cho_solve(factor, gram)
+    flat = metrics.reshape(alpha.size, -1)
+    inverse = inverse_of((alpha**2 @ flat).reshape(gram.shape))
+    right = inverse @ gram
     value = float(np.trace(right))
-    both = linalg.cho_solve(factor, right.T)
-    slope = -2.0 * alpha * alpha * np.einsum("ij,gij->g", both, metrics) / value
+    slope = -2.0 * alpha * alpha * (flat @ (right @ inverse).ravel()) / value
     weight = alpha * alpha if squares else alpha
     return float(np.log(value)), slope - weight * float(slope.sum())
 

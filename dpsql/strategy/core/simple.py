@@ -41,6 +41,8 @@ def identity_piece(block: Block, W: Workload) -> Piece:
         gram = np.asarray(D.power(2).T @ block.gram).ravel()  # rows share no column
     elif is_identity(D):
         gram = np.diag(block.gram)
+    elif max(D.shape) <= _ROW_CAP:
+        gram = np.diag(cell_gram(block, D))
     else:
         R = block.factor()
         gram = np.empty(D.shape[1])
@@ -101,6 +103,11 @@ def cell_gram(block: Block, D: Csr) -> Floats:
         return np.asarray((D.T @ sparse.diags_array(block.gram) @ D).toarray(), dtype=np.float64)
     if is_identity(D):
         return block.gram
+    changes = sparse.csr_array(D @ sparse.diags_array([1, -1], offsets=[0, 1], shape=(D.shape[1],) * 2, dtype=np.int64))
+    changes.eliminate_zeros()
+    if _FULL * changes.nnz < D.nnz:  # such as ranges: the changes from cell to cell are added up
+        few = (changes.T @ block.gram) @ changes
+        return np.asarray(np.cumsum(np.cumsum(few, axis=0), axis=1), dtype=np.float64)
     held = D.toarray() if _FULL * D.nnz > D.shape[0] * D.shape[1] else D  # a dense product is quicker
     U = (block.factor() @ held).astype(np.float64)
     return np.asarray(U.T @ U)

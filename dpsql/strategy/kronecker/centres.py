@@ -23,7 +23,9 @@ The mu of the last v are weights of regions for ``dpsql.strategy.kronecker.struc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import log2, prod
 from time import monotonic
 
@@ -129,6 +131,11 @@ def _short(weights: Floats) -> Floats:
     return np.array([float(f"{weight:.4e}") for weight in weights.tolist()])
 
 
+def _close(one: Floats, other: Floats) -> bool:
+    """Whether derivatives are those of axes alike, which rounding alone tells apart."""
+    return bool((np.abs(one - other) <= 1e-12 * np.abs(other)).all())
+
+
 class _Axis:
     """One axis: the Gram matrices of its factors, its centre and weights, and what they come to.
 
@@ -150,6 +157,12 @@ class _Axis:
         self.grams: list[Floats] = []
         self.entries: list[int] = []  # of each factor's m; that of its c follows
         self.v = self.mu = self.even_mu = self.best_v = np.full(d, 1.0 / d)
+        self.m: Floats
+        self.c: Floats
+        self.smooth: Floats
+        self.t: float
+        self.root_X: Floats
+        self.used_mu: Floats
         self.E: Floats = np.vstack([np.eye(d - 1), -np.ones((1, d - 1))])
 
     def takes(self, matrix: Csr) -> None:
@@ -161,6 +174,21 @@ class _Axis:
         """From the best centre and the weights over runs of the regions."""
         self.v, self.mu = runs.spread @ runs.best_v, runs.spread @ runs.mu
         self.best_v = self.v
+
+    @cached_property
+    def kind(self) -> bytes:
+        """Columns alike have one."""
+        return b"".join(G.tobytes() for G in self.grams)
+
+    def stands(self, other: _Axis) -> bool:
+        """Whether it is where another axis of its kind is."""
+        mine, theirs = (self.v, self.mu, self.smooth), (other.v, other.mu, other.smooth)
+        return all(one is held or np.array_equal(one, held) for one, held in zip(mine, theirs, strict=True))
+
+    def follow(self, other: _Axis) -> None:
+        """Take over what ``solve`` found for an axis alike."""
+        self.t, self.m, self.c, self.smooth = other.t, other.m, other.c, other.smooth
+        self.root_X, self.used_mu, self.mu = other.root_X, other.used_mu, other.mu
 
     def start(self) -> None:
         """As if what was measured were the axis itself, centred."""
@@ -246,12 +274,17 @@ class _Search:
         if not axes:
             return None
         entry: dict[int, int] = {}
+        rows: dict[tuple[object, ...], int] = {}  # factors of other keys may have the same
         for number, (table, f) in factors.items():
             held = axes.get((table, f.axes[0])) if len(f.axes) == 1 else None
             if held is not None:
-                held.takes(f.matrix)
-                entry[number] = 2 * len(entry)
-                held.entries.append(entry[number])
+                matrix = f.matrix
+                named = (table, f.axes, *(part.tobytes() for part in (matrix.indptr, matrix.indices, matrix.data)))
+                if named not in rows:
+                    held.takes(matrix)
+                    rows[named] = 2 * len(rows)
+                    held.entries.append(rows[named])
+                entry[number] = rows[named]
         columns: list[int] = []
         ends, scale, place = [0], [], []
         fixed: dict[tuple[int, tuple[int, ...]], float] = {}
@@ -273,7 +306,7 @@ class _Search:
                 place.append(at)
         for own in axes.values():
             own.start()
-        shape = (len(scale), 2 * len(entry))
+        shape = (len(scale), 2 * len(rows))
         terms = sparse.csr_array(
             (np.ones(len(columns)), np.array(columns, dtype=np.int64), np.array(ends)), shape=shape
         )
@@ -282,8 +315,16 @@ class _Search:
     def step(self, *, moving: bool) -> None:
         """One step of all axes; ``best`` is the least sum_T (e_T n_T)^1/2 that was met."""
         _, g = self._slopes(smooth=True)
+        solved: dict[bytes, list[tuple[_Axis, Floats, _Axis]]] = {}
         for axis in self.axes.values():
-            axis.solve(g[np.array(axis.entries) + 1])
+            g_c, before = g[np.array(axis.entries) + 1], copy(axis)
+            twins = solved.setdefault(axis.kind, [])
+            twin = next((held for held, h, old in twins if _close(g_c, h) and before.stands(old)), None)
+            if twin is None:
+                axis.solve(g_c)
+                twins.append((axis, g_c, before))
+            else:
+                axis.follow(twin)
         total, _ = self._slopes(smooth=False)
         if total < self.best:
             self.best = total
@@ -292,9 +333,16 @@ class _Search:
         if not moving:
             return
         _, g = self._slopes(smooth=True)
+        moved: dict[int, list[tuple[Floats, Floats]]] = {}  # axes that follow one share what it solved
         for axis in self.axes.values():
             at = np.array(axis.entries)
-            axis.move(g[at], g[at + 1])
+            slopes, alike = np.concatenate([g[at], g[at + 1]]), moved.setdefault(id(axis.root_X), [])
+            v = next((v for others, v in alike if _close(slopes, others)), None)
+            if v is None:
+                axis.move(g[at], g[at + 1])
+                alike.append((slopes, axis.v))
+            else:
+                axis.v = v
 
     def _slopes(self, *, smooth: bool) -> tuple[float, Floats]:
         """sum_T (e_T n_T)^1/2 and its derivatives by the logarithm of every m and c."""

@@ -60,6 +60,7 @@ METHOD, MIXED = "residual-basis", "residual-products"
 MAX_MEASURED = 2**25
 MAX_RESIDUALS = 200_000
 MAX_AXES = 20  # of one statement
+_ENOUGH = 1e-3  # within which no better certificate is looked for
 _STEPS = 2**16
 
 
@@ -176,7 +177,8 @@ def structured_strategy(
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
     weights = {key: held.weights for key, held in centres.items()}
-    lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights)
+    enough = expected / (1.0 + min(tolerance, _ENOUGH))
+    lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights, enough)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 

@@ -37,9 +37,10 @@ K, so that it is p^1/2 (t - |m| + (1 - p)^1/2 |m|).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from math import prod, sqrt
 from time import monotonic
@@ -71,20 +72,26 @@ _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
 _MOVED = np.linspace(0.0, 1.0, 101)  # how often a unit moves a table, beside others
+_NEAR = 1.005  # within which of what is enough no other signs are tried where each takes long
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
 def structured_bound(
-    batch: Structured, deadline: float = np.inf, weights: Mapping[tuple[int, int], Floats] | None = None
+    batch: Structured,
+    deadline: float = np.inf,
+    weights: Mapping[tuple[int, int], Floats] | None = None,
+    enough: float = np.inf,
 ) -> float | None:
     """The squared nuclear norm above, in the units of ``StructuredStrategy.expected``; None where it costs too much.
 
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
     Cost: the eigenvalues of K, part by part, each of order at most 2,500 besides what blocks over one set of axes have
     alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first
-    weights are taken. None too where blocks that share rows take contrasts of one axis to others' of another.
+    weights are taken, and so they are of a batch over one table where they give ``enough``, or come near where other
+    signs take long. None too where blocks that share rows take contrasts of one axis to others' of another.
     """
     given = weights or {}
+    single = len({block.table for block in batch.blocks}) == 1
     norms: dict[int, tuple[float, float]] = {}
     rows: dict[int, float] = {}
     for table in range(len(batch.owners)):
@@ -92,7 +99,8 @@ def structured_bound(
         if not blocks:
             continue
         try:
-            norms[table] = _bound(batch, table, blocks, deadline, given)
+            serves = partial(_serves, batch, table, enough if single else np.inf)
+            norms[table] = _bound(batch, table, blocks, deadline, given, serves)
             apart = _apart(batch, table, blocks)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
@@ -107,18 +115,23 @@ def _bound(
     blocks: Sequence[RowBlock],
     deadline: float,
     weights: Mapping[tuple[int, int], Floats],
+    serves: Callable[..., bool],
 ) -> tuple[float, float]:
-    """t and |m| of one table: with fair signs, or with those that lean where these give more. Raises LostError."""
+    """t and |m| of one table: with fair signs, or with those that lean where these give more, unless the first weights
+    serve. Raises LostError.
+    """
     given = {axis: held for (number, axis), held in weights.items() if number == table}
     held = _Table(batch, table, blocks, given)
-    best = held.bound(deadline)
+    best = held.bound(deadline, serves)
     means = means_of(blocks)
-    if not means or not held.spent:
+    if not means or not held.spent or serves(best):
         return best
     found = [best]
+    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
+    slow = steps < _LEAN_STEPS
 
     def less(times: float) -> float:
-        if monotonic() <= deadline:
+        if monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
             signs = {k: times * m for k, m in means.items()}
             with suppress(LostError):  # some parts are larger than with fair signs
                 leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
@@ -127,13 +140,17 @@ def _bound(
         return 0.0
 
     last = most(means, held.dead)
-    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
     if steps > 2:
         ends = min(1.0, last) / 4, last
         scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
     else:
         less(min(1.0, last))
     return max(found)
+
+
+def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, float], near: float = 1.0) -> bool:
+    """Whether t and |m| of the one table are ``enough``, or ``near`` to it."""
+    return near * bound_of_tables(batch, {table: norm}) >= enough
 
 
 def bound_of_tables(
@@ -219,7 +236,7 @@ class _Table:
         self.spent, self.parts = 0.0, 0
         self.best_share = 1.0
 
-    def bound(self, deadline: float) -> tuple[float, float]:
+    def bound(self, deadline: float, serves: Callable[[tuple[float, float]], bool]) -> tuple[float, float]:
         """tr K^1/2 at the best of a few weights, and |m| there. Raises LostError."""
         idle = any(self._idle(axis).any() for axis in self.axes)
         best: tuple[float, float] | None = None
@@ -233,7 +250,7 @@ class _Table:
                     best, self.best_share = found, share
             except LostError:
                 lost = True
-            if self.spent > _CUBES / 20 or monotonic() > deadline:
+            if self.spent > _CUBES / 20 or monotonic() > deadline or (best is not None and serves(best)):
                 break
         if best is None:
             raise LostError

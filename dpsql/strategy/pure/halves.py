@@ -50,10 +50,13 @@ class _State:
         return float(self.q.max()) ** 2
 
 
-def halves(gram: Floats, most: int, tolerance: float, deadline: float) -> tuple[Floats, float]:
+def halves(
+    gram: Floats, most: int, tolerance: float, deadline: float, known: float = np.inf
+) -> tuple[Floats, float] | None:
     """(A (g x g) that no set of at most ``most`` groups moves by more than 1 in L1, its error tr(gram (A^T A)^-1)).
 
-    ``deadline``: monotonic seconds, after which the best weights so far are taken.
+    ``deadline``: monotonic seconds, after which the best weights so far are taken. None where no weights come below
+    the error ``known``: by the dual at sets of ``most`` groups as far from each other as can be, moved along.
     """
     rows = differences(gram.shape[0])
     square = np.einsum("ij,ij->i", rows, rows)
@@ -61,6 +64,8 @@ def halves(gram: Floats, most: int, tolerance: float, deadline: float) -> tuple[
     shares = np.maximum(shares, _LEAST * shares.max())
     kind = _kinds(rows, shares)
     of_kind = np.bincount(kind, weights=shares).astype(np.float64)
+    if _spread_bound(rows, most, kind, of_kind) > known:
+        return None
     weights = np.cbrt(of_kind)
     moved = np.zeros((0, of_kind.size))
     best, least = np.inf, rows
@@ -86,6 +91,19 @@ def halves(gram: Floats, most: int, tolerance: float, deadline: float) -> tuple[
             break
         weights = state.weights
     return least, best
+
+
+def _spread_bound(rows: Floats, most: int, kind: Ints, shares: Floats) -> float:
+    """The dual's value at equal weights on the sets i, i + g / most, ..., the more of them the fewer groups they have.
+
+    They move the differences between wide halves least, and each of the pairs as often as any.
+    """
+    groups = rows.shape[1]
+    most = min(most, groups)
+    places = np.arange(most) * groups // most
+    sets = (np.arange(0, -(-groups // most))[:, None] + places[None, :]) % groups
+    moved = np.abs(rows[:, sets].sum(axis=2)).mean(axis=1)
+    return float(np.cbrt(shares * np.bincount(kind, weights=moved) ** 2).sum()) ** 3
 
 
 def differences(groups: int) -> Floats:

@@ -36,6 +36,7 @@ from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.linalg.forms import kron
+from dpsql.linalg.positive import inverse_of
 from dpsql.strategy.pure import on_line
 from dpsql.strategy.pure.hierarchical import best_tree, rows_of
 
@@ -121,6 +122,7 @@ def _tridiagonal(first: Floats, last: Floats, s: Floats) -> Times:
 _SEED = 20_180
 _MOST_ROWS = 128
 _HOPEFUL = 2.0  # no start gains so large a factor after its share of the steps
+_FAR, _FIRST = 3.0, 20  # nor one so large after so many of its values
 
 
 class Objective:
@@ -172,7 +174,7 @@ class Objective:
         c = 1.0 + Theta.sum(axis=0)
         S = self._counted(Theta) @ Theta.T
         S.flat[:: S.shape[0] + 1] += 1.0
-        inverse = linalg.cho_solve(linalg.cho_factor(S, check_finite=False), np.eye(S.shape[0]), check_finite=False)
+        inverse = inverse_of(S)
         T = inverse @ Theta  # S >= I: no less exact, in half the time
         X = self.times(T * c) * c
         f = float(self.diagonal @ c**2) - float(np.einsum("ij,ij->", X, Theta))
@@ -231,7 +233,7 @@ def search(
     every machine; ``deadline`` (monotonic seconds) is for those who set one. ``G`` (N x N) is the Gram matrix. The
     weighted tree, and where work suffices starts of both kinds and two numbers of rows, share half of the
     work; the best of them takes the rest. Of ranges over many cells it is the best of the hats, with less of it. The
-    search ends after a start that is far above the error ``known``.
+    search ends after a start that is far above the error ``known``, or in its midst.
     """
     if objective.ranges:
         return _from_hats(objective, deadline, work)
@@ -250,7 +252,7 @@ def search(
     share = 0.5 / len(runners)
     for first in runners:
         limit = int(np.clip(share * work / _step(objective, first.shape[0]), 20, 120))
-        value, Theta = optimise(objective, first, deadline, limit)
+        value, Theta = optimise(objective, first, deadline, limit, hopeless=_FAR * known / objective.unit)
         if value < best[0]:
             best = (value, Theta)
         if min(value, best[0]) * objective.unit > _HOPEFUL * known:
@@ -300,18 +302,23 @@ def optimise(
     deadline: float,
     limit: int = 500,
     free: NDArray[np.bool_] | None = None,
+    hopeless: float = np.inf,
 ) -> tuple[float, Floats]:
-    """(f, Theta) from one start by L-BFGS-B with Theta >= 0, 0 but for ``free``; stops at ``deadline`` (monotonic)."""
-    best: tuple[float, Floats] = (np.inf, first)
+    """(f, Theta) from one start by L-BFGS-B with Theta >= 0, 0 but for ``free``; stops at ``deadline`` (monotonic).
+
+    Stops, too, where its first values are all above ``hopeless``.
+    """
+    values, best = 0, (np.inf, first)
     whole, places = np.zeros(first.size), slice(None) if free is None else np.flatnonzero(free)
 
     def watched(flat: Floats) -> tuple[float, Floats]:
-        nonlocal best
+        nonlocal best, values
         whole[places] = flat
         value, gradient = objective(whole)
         if value < best[0]:
             best = value, whole.copy()
-        if monotonic() > deadline:
+        values += 1
+        if monotonic() > deadline or (values == _FIRST and best[0] > hopeless):
             raise _OutOfTimeError
         return value, gradient[places]
 
@@ -329,7 +336,7 @@ def optimise(
 
 
 class _OutOfTimeError(Exception):
-    """The deadline passed inside the minimiser."""
+    """The deadline passed inside the minimiser, or there is no hope."""
 
 
 def root_of(Theta: Floats) -> Floats:

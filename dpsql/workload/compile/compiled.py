@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -64,7 +65,7 @@ class Compiled:
     units: Contributions = field(repr=False)
     contributions: sparse.csr_array | None = field(repr=False)
     groups: IntArray = field(repr=False)
-    kept: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def cells(self) -> int:
@@ -96,13 +97,16 @@ class Compiled:
         if isinstance(self.layouts[0].cells, Boxes):
             boxes = self.layouts[0].cells
             return BoxWorkload.over(boxes, self.rows[kept], scale[kept], self.groups[kept], self.contributions)
-        return Workload.from_rows(
-            self.rows[kept],
-            scale[kept],
-            contributions=self.contributions,
-            groups=self.groups[kept],
-            units=None if self.units.single else self.units,
-        )
+        if "asked" not in self.kept:
+            self.kept["asked"] = Workload.from_rows(
+                self.rows[kept],
+                np.ones(kept.size),
+                contributions=self.contributions,
+                groups=self.groups[kept],
+                units=None if self.units.single else self.units,
+            )
+        asked: Workload = self.kept["asked"]
+        return asked.weighed(scale[kept])
 
 
 def _used(layout: Layout) -> BoolArray:

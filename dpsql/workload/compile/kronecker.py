@@ -32,6 +32,7 @@ from dpsql.linalg.exact import by_words, room
 from dpsql.workload.expr.regions import IntArray
 
 _LEAST = 3  # bits of the data in a word, at least: more of them take fewer passes
+_BATCH = 2**20  # cells of histograms alike that are multiplied together
 _LONG = 512  # regions from which the columns of a factor are not found one by one
 
 
@@ -65,8 +66,8 @@ class InWords(ABC, Generic[P]):
         """|B x| <= growth x the largest |entry| of x, of one part."""
 
     @abstractmethod
-    def _applied(self, part: P, word: Ints, /) -> Ints:
-        """One part of one word of x, in int64."""
+    def _product(self, word: Ints, /) -> Ints:
+        """B of one word of x, in int64."""
 
     @property
     def written(self) -> None:
@@ -97,10 +98,7 @@ class InWords(ABC, Generic[P]):
     def times(self, x: Sequence[int], bits: int) -> list[int]:
         """B x in words of x: |x| < 2^bits."""
         self.check()
-        return by_words(
-            lambda word: np.concatenate([self._applied(part, word).ravel() for part in self._measured()]),
-            *(x, bits, self._width),
-        )
+        return by_words(self._product, x, bits, self._width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +133,43 @@ class KroneckerIntegers(InWords[Residual]):
         summed = prod(size for axis, size in zip(held.axes, held.sizes, strict=True) if axis not in residual.axes)
         return residual.multiplier * summed * prod(part.growth for part in residual.integers)
 
-    def _applied(self, residual: Residual, word: Ints) -> Ints:
-        """k B_T of one word of x, in int64."""
+    def _product(self, word: Ints) -> Ints:
+        out = np.zeros(self.shape[0], dtype=np.int64)
+        for some, starts in self._alike:
+            held = [self.histograms[residual.histogram] for residual in some]
+            tables = np.stack([word[one.start : one.stop] for one in held])
+            multipliers = np.array([residual.multiplier for residual in some], dtype=np.int64)
+            parts = multipliers[:, None] * self._parts(some[0], tables).reshape(len(some), -1)
+            out[starts[:, None] + np.arange(some[0].rows)] = parts
+        return out
+
+    @cached_property
+    def _alike(self) -> list[tuple[list[Residual], Ints]]:
+        """Residuals that are measured alike of histograms alike, and where each begins in y."""
+        found: dict[object, list[tuple[Residual, int]]] = {}
+        at = 0
+        for residual in self.residuals:
+            held = self.histograms[residual.histogram]
+            kept = tuple(axis in residual.axes for axis in held.axes)
+            found.setdefault((held.sizes, kept, *map(id, residual.integers)), []).append((residual, at))
+            at += residual.rows
+        out = []
+        for alike in found.values():
+            few = max(1, _BATCH // prod(self.histograms[alike[0][0].histogram].sizes))
+            for first in range(0, len(alike), few):
+                some = alike[first : first + few]
+                out.append(([residual for residual, _ in some], np.array([start for _, start in some])))
+        return out
+
+    def _parts(self, residual: Residual, tables: Ints) -> Ints:
+        """B_T of histograms alike (histograms x cells), in int64."""
         held = self.histograms[residual.histogram]
-        table = word[held.start : held.stop].reshape(held.sizes)
-        gone = tuple(at for at, axis in enumerate(held.axes) if axis not in residual.axes)
-        part = table.sum(axis=gone, dtype=np.int64) if gone else table
+        gone = tuple(1 + at for at, axis in enumerate(held.axes) if axis not in residual.axes)
+        part = tables.reshape(len(tables), *held.sizes)
+        part = part.sum(axis=gone, dtype=np.int64) if gone else part
         for at, integers in enumerate(residual.integers):
-            part = integers.times(part, at)
-        return np.asarray(residual.multiplier * part)
+            part = integers.times(part, 1 + at)
+        return np.asarray(part)
 
     def residuals_of(self, entry: IntArray) -> list[Residual]:
         """The residuals of the histograms that a layout fills; InternalError where it fills one in part or twice."""

@@ -123,10 +123,12 @@ class LevelIntegers(InWords[Part]):
         rows: list[list[int]] = part.matrix.tolist()
         return max(sum(abs(c) * n for c, n in zip(row, each, strict=True)) for row in rows)
 
-    def _applied(self, part: Part, word: Ints) -> Ints:
-        """One part of one word of x, in int64."""
-        read = np.stack([self._read(part, reading, word).ravel() for reading in part.readings])
-        return np.asarray(part.matrix @ read)
+    def _product(self, word: Ints) -> Ints:
+        found = []
+        for part in self.parts:
+            read = np.stack([self._read(part, reading, word).ravel() for reading in part.readings])
+            found.append((part.matrix @ read).ravel())
+        return np.concatenate(found)
 
     def _read(self, part: Part, reading: Reading, word: Ints) -> Ints:
         """The contrasts of one reading (children of each axis)."""
@@ -218,7 +220,7 @@ class LevelIntegers(InWords[Part]):
                 at = int(np.ravel_multi_index([regions[axis] for axis in held.axes], held.sizes)) if held.axes else 0
                 places.append(held.start + at)
                 word[places[-1]] = signs[held.component]
-            moved = np.concatenate([self._applied(part, word).ravel() for part in self.parts]).astype(np.float64)
+            moved = self._product(word).astype(np.float64)
             word[places] = 0
             found = max(found, float((np.abs(moved) ** order).sum()))
         return found

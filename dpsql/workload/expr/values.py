@@ -188,16 +188,17 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Word:
-    """The lower 32 bits of a sum of BIGINTs from 0 on as a BIGINT, or where ``high`` all that is above them."""
+    """The lower 32 bits of a sum of BIGINTs from 0 to ``most``, as a BIGINT, or where ``high`` all above them."""
 
     this: Value
     high: bool
+    most: int
     type: str = "BIGINT"
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """``sum`` or ``bit_or`` of BIGINTs from 0 on, 0 where there are none; a sum that stays below 2^62."""
+    """``sum``, ``bit_or``, ``min`` or ``max`` of BIGINTs, 0 where there are none; a sum that stays below 2^62."""
 
     function: str
     this: Value

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, pairwise, product
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -153,13 +154,15 @@ class Contributions:
     """C over ``size`` entries of x: for each kind of unit what it can change of each of its sources.
 
     ``tied`` has, for some kinds of unit, what it can change of its first two sources together: less than the sums of
-    one change of each. ``patterns`` has what it can change of some of its sources together.
+    one change of each. ``patterns`` has what it can change of some of its sources together. ``kept``: what was
+    planned for them, to be found again when the same queries are weighed anew.
     """
 
     units: tuple[tuple[Part, ...], ...]
     size: int
     tied: Mapping[int, Tied] = field(default_factory=dict)
     patterns: Mapping[int, tuple[Patterns, ...]] = field(default_factory=dict)
+    kept: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def common(self) -> int:

@@ -7,7 +7,7 @@ all ranges over 1024 cells is span = identity and F = ``Ranges(1024)``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Array, Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
-from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.workload.families.contributions import Contributions
@@ -65,7 +65,7 @@ class Workload:
         _check_floats(self.inner)
         if self.contributions is not None:
             # Sensitivities are exact only while no sum of span @ contributions leaves int64.
-            tallest = int(np.bincount(self.contributions.tocoo().coords[1], minlength=1).max())
+            tallest = int(np.bincount(sparse.csr_array(self.contributions).indices, minlength=1).max())
             if max_abs(self.span) * max_abs(self.contributions) * tallest >= INTEGER_CAP:
                 raise DataError(
                     "workload: one record could move a query by 2^62 of its integer steps or more; use coarser steps"
@@ -119,9 +119,11 @@ class Workload:
     def shape(self) -> tuple[int, int]:
         return (self.inner.shape[0], self.span.shape[1])
 
-    def moved(self, rows: Sparse) -> Csr:
-        """rows @ contributions for ``rows`` (k x n): what records change of them."""
-        return sparse.csr_array(rows if self.contributions is None else rows @ self.contributions)
+    def moved(self, rows: Sparse, at: Ints | None = None) -> Csr:
+        """rows @ contributions for ``rows`` (k x n): what records change of them; ``at``: these columns (ascending)."""
+        if self.contributions is None:
+            return sparse.csr_array(rows) if at is None else columns_at(rows, at)
+        return sparse.csr_array(rows @ (self.contributions if at is None else columns_at(self.contributions, at)))
 
     @property
     def changes(self) -> int:
@@ -138,6 +140,13 @@ class Workload:
     def scale(self) -> Floats:
         """The scales of an explicit workload, W = diag(scale) @ rows; DataError otherwise."""
         return self._explicit().scale
+
+    def weighed(self, scale: Floats) -> Workload:
+        """The same rows, ``scale`` (m,) times as heavy; DataError where they are not explicit."""
+        if scale.all():
+            return replace(self, inner=algebra.Diagonal(self.scale * scale), _cache={})
+        alike = {name: getattr(self, name) for name in ("contributions", "groups", "name", "units")}
+        return Workload.from_rows(self.span, self.scale * scale, **alike)
 
     def _explicit(self) -> algebra.Diagonal:
         if not isinstance(self.inner, algebra.Diagonal):
