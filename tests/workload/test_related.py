@@ -293,3 +293,14 @@ def test_groups_without_rows_are_known_and_count_in_no_mean(tmp_path: Path) -> N
     assert np.array_equal(errors > 0, alone > 0)
     assert np.count_nonzero(errors) == 2
     assert (errors <= alone * 1.01)[errors > 0].all()
+
+
+@pytest.mark.parametrize(("first", "second"), [("*", "DISTINCT p"), ("DISTINCT p", "*")])
+def test_a_condition_that_holds_for_no_row_beside_units_is_planned(tmp_path: Path, first: str, second: str) -> None:
+    """Of the one expression alone it is not known, beside another of the column it is."""
+    never = "coalesce(k, 0) < CAST(k AS TINYINT)"
+    plan = plan_of(
+        tmp_path, f"SELECT COUNT({first}) FROM t WHERE k / 4 < 2.5; SELECT COUNT({second}) FROM t WHERE {never}"
+    )
+    assert plan.against == "could change each scan of t by itself"
+    assert np.isfinite(plan.errors).all()
