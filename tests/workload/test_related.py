@@ -317,3 +317,14 @@ def test_rows_that_no_unit_is_counted_by_leave_a_bound_of_the_others(
     plan = plan_of(tmp_path, days)
     assert plan.gap is not None
     assert plan.gap < 0.01
+
+
+@pytest.mark.parametrize(("first", "second"), [("*", "DISTINCT p"), ("DISTINCT p", "*")])
+def test_a_condition_that_holds_for_no_row_beside_units_is_planned(tmp_path: Path, first: str, second: str) -> None:
+    """Of the one expression alone it is not known, beside another of the column it is."""
+    never = "coalesce(k, 0) < CAST(k AS TINYINT)"
+    plan = plan_of(
+        tmp_path, f"SELECT COUNT({first}) FROM t WHERE k / 4 < 2.5; SELECT COUNT({second}) FROM t WHERE {never}"
+    )
+    assert plan.against == "could change each scan of t by itself"
+    assert np.isfinite(plan.errors).all()

@@ -187,7 +187,10 @@ def _meets(rows: Layout, other: Layout) -> Ints | None:
     for layout, state in zip((rows, other), found.states, strict=False):
         assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
         ends.append(np.where(state >= 0, layout.cells.cell_of_state[state], -1))
-    return np.unique(np.stack(ends), axis=1)
+    met = np.unique(np.stack(ends), axis=1)
+    # Each entry is to be in some pair: that no row can be in a cell may be known of both layouts alone.
+    held = [np.flatnonzero((layout.entry >= 0).any(axis=0)) for layout in (rows, other)]
+    return met if all(np.isin(*both).all() for both in zip(held, met, strict=True)) else None
 
 
 def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
