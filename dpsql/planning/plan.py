@@ -12,7 +12,6 @@ import numpy as np
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
@@ -97,6 +96,8 @@ class Plan(PlannedBatch):
 
     def explain(self) -> str:
         """The strategy, and what of each statement is private, derived from it, and done by DuckDB afterwards."""
+        from dpsql.planning.explain import explain
+
         return explain(self, plan_head(self, details=True))
 
     def plot(self) -> Figure:
