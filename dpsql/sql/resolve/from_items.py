@@ -20,7 +20,6 @@ from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_wise, rows_of
 from dpsql.sql.resolve.joins import read_rows
-from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
 from dpsql.sql.resolve.semi_joins import Known, grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
@@ -253,6 +252,8 @@ class FromItems:
         self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None
     ) -> Rows | None:
         """A query that groups by the privacy unit as rows of units; None for one that does not."""
+        from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
+
         flat = flattened(query, sources)
         rows = public_rows(flat, self.policy, self.tables) or read_rows(flat, self.policy, self.tables)
         if not is_per_unit(flat, rows):
