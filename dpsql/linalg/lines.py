@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.convolution import LARGEST, Convolution
 from dpsql.linalg.exact import by_words
-from dpsql.linalg.line_products import LARGEST, Convolution
 
 _SUMMED = 40  # bits of a word that is summed: 2^20 of them stay below 2^62
 

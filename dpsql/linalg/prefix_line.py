@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.convolution import LARGEST
 from dpsql.linalg.exact import by_words
-from dpsql.linalg.line_products import LARGEST
 from dpsql.linalg.lines import ByLength
 from dpsql.linalg.sine import SineMatrix, cosine_sums, transform_length
 

@@ -9,11 +9,11 @@ import contextlib
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Values
 from dpsql.errors import InterfaceError
 
 from . import style
@@ -22,14 +22,6 @@ from .tables import Key, Number, Shape, Table, read
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from typing import TYPE_CHECKING, Any
-
-from dpsql.arrays import Values
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 MOST_BARS = 40
 MOST_PANELS = 4
