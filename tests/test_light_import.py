@@ -57,6 +57,19 @@ def test_theorems_that_no_plan_needs_come_on_demand():
         _ = dpsql.bounds.svd
 
 
+def test_the_commands_import_no_view_of_a_plan_and_nothing_of_standing_batches():
+    later = (
+        "planning.explain",
+        "planning.suggestions",
+        "planning.what_if",
+        "driver.cursor",
+        "driver.schedules",
+        "bounds",
+    )
+    named = f"[name for name in {later} if 'dpsql.' + name in sys.modules]"
+    assert run(f"import sys, dpsql.surfaces.commands; print(*{named})") == []
+
+
 def test_the_stub_of_the_bounds_has_the_names_and_homes_of_the_module():
     bounds = importlib.import_module("dpsql.bounds")
     stub = ast.parse(Path(bounds.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.arguments import (
     either,
@@ -21,7 +21,6 @@ from dpsql.arguments import (
     texts,
     whole,
 )
-from dpsql.driver.cursor import Cursor, check_population
 from dpsql.driver.discovering import Discovering
 from dpsql.driver.keeping import Keeping
 from dpsql.errors import (
@@ -35,7 +34,6 @@ from dpsql.errors import (
 )
 from dpsql.planning.adaptive import AdaptivePlan, make_adaptive_plan
 from dpsql.planning.budget_search import find_budget, wish_of
-from dpsql.planning.expected_workload import workload_sql
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
@@ -53,6 +51,9 @@ from dpsql.running.prospects import expected_estimates, prospects, prospects_of_
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
 from dpsql.sql.parse.routing import tables_asked
+
+if TYPE_CHECKING:  # imported when one is asked for: a plan needs none
+    from dpsql.driver.cursor import Cursor
 
 
 class Connection(Discovering, Keeping):
@@ -83,6 +84,8 @@ class Connection(Discovering, Keeping):
         by default what ``connect(cursor_errors=...)`` says. ``population``: as ``sql`` takes it, for what its queries
         compute from releases.
         """
+        from dpsql.driver.cursor import Cursor
+
         self._check_open()
         shown = self._cursor_errors if errors is None else errors
         return Cursor(self, errors=shown, population=population)
@@ -343,6 +346,8 @@ class Connection(Discovering, Keeping):
         To be planned, priced (``budget_for``) and run like any batch; ``dpsql.planning.expected_workload`` has the
         words. ``table``: the private table, needed where the policy has several. Raises DataError and PolicyError.
         """
+        from dpsql.planning.expected_workload import workload_sql
+
         return workload_sql(self.policy, declared, table)
 
     @taking(declared=either(text(), texts()), table=maybe(text()), label=maybe(text()))
@@ -407,6 +412,8 @@ class Connection(Discovering, Keeping):
         one; where several labels have such results, they are refused with what to write instead, such as r3.q1.
         Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
         """
+        from dpsql.driver.cursor import check_population
+
         self._check_open()
         check_population(population, errors=errors)
         self._books.catch_up()

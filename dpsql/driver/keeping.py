@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dpsql.arguments import (
     each_text,
     maybe,
@@ -11,7 +13,6 @@ from dpsql.arguments import (
 )
 from dpsql.driver.held import Held
 from dpsql.driver.period_budgets import PeriodBudget, budget_by_period
-from dpsql.driver.schedules import Schedules
 from dpsql.errors import (
     DataError,
     IntegrityError,
@@ -19,8 +20,11 @@ from dpsql.errors import (
     NotSupportedError,
 )
 from dpsql.privacy.ledger import Entry
-from dpsql.release.custody import Custody
 from dpsql.release.synthetic import SyntheticRows
+
+if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of them
+    from dpsql.driver.schedules import Schedules
+    from dpsql.release.custody import Custody
 
 
 class Keeping(Held):
@@ -29,12 +33,16 @@ class Keeping(Held):
     @property
     def schedules(self) -> Schedules:
         """The standing batches: ``add``, ``standing``, ``remove``, and ``release_due`` for what is over by now."""
+        from dpsql.driver.schedules import Schedules
+
         self._check_open()
         return Schedules(self.policy, self._batches, self._books, self._plans)
 
     @property
     def ledger(self) -> Custody:
         """The ledger's ``backup(FILE)``, ``restore(FILE)`` and ``verify()``, for its custodian."""
+        from dpsql.release.custody import Custody
+
         self._check_open()
         return Custody(self._books)
 

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.convolution import LARGEST
 from dpsql.linalg.exact import by_words
-from dpsql.linalg.line_products import LARGEST
-from dpsql.linalg.line_spread import ByLength
+from dpsql.linalg.lines import ByLength
 from dpsql.linalg.sine import SineMatrix, cosine_sums, transform_length
 
 _WORD, _LAST = 60, 63  # bits of a word of x, and of the last one, signed

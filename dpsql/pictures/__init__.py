@@ -5,8 +5,7 @@ Nothing is registered with pyplot, no global setting is touched, and no display 
 """
 
 from .matrices import members_picture, pixels_picture
-from .ranges import plot_ranges
-from .results import plot_result, results_picture
+from .results import plot_ranges, plot_result, results_picture
 from .spending import SHARES, budget_picture, calendar_picture
 from .style import picture_bytes
 

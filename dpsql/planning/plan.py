@@ -12,7 +12,6 @@ import numpy as np
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.planning.explain import explain
 from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
@@ -25,11 +24,8 @@ from dpsql.planning.prepare import (
     scaled_sensitivity,
     true_error,
 )
-from dpsql.planning.suggestions import suggestions
 from dpsql.planning.target_errors import Wanted, hint_notes
 from dpsql.planning.text import plan_head, plan_rows, plan_text
-from dpsql.planning.what_if import curve, marginal_costs
-from dpsql.planning.what_if_text import what_if_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
@@ -72,21 +68,29 @@ class Plan(PlannedBatch):
     @taking(points=whole(-(2**63), 2**63))
     def curve(self, points: int = 17, span: float = 8.0) -> Result:
         """Error against epsilon (or rho), a row a budget and result column (``dpsql.planning.what_if.curve``)."""
+        from dpsql.planning.what_if import curve
+
         return curve(self, points, span)
 
     @taking(most=whole(0, 10**6), time_limit=maybe(real()))
     def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
         """How much worse each statement makes the others, and what it costs (``dpsql.planning.what_if.costs``)."""
+        from dpsql.planning.what_if import marginal_costs
+
         return marginal_costs(self, most, time_limit)
 
     @taking(time_limit=maybe(real()))
     def suggestions(self, time_limit: float | None = 30.0) -> Result:
         """What to drop, coarsen or bound more tightly, with the effect of each."""
+        from dpsql.planning.suggestions import suggestions
+
         return suggestions(self, time_limit)
 
     @taking(time_limit=maybe(real()))
     def what_if(self, time_limit: float | None = 30.0) -> str:
         """Other budgets, costs and suggestions, as text."""
+        from dpsql.planning.what_if_text import what_if_text
+
         return what_if_text(self, time_limit)
 
     def plot_curve(self, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:
@@ -97,6 +101,8 @@ class Plan(PlannedBatch):
 
     def explain(self) -> str:
         """The strategy, and what of each statement is private, derived from it, and done by DuckDB afterwards."""
+        from dpsql.planning.explain import explain
+
         return explain(self, plan_head(self, details=True))
 
     def plot(self) -> Figure:

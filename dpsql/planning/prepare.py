@@ -16,7 +16,6 @@ from time import monotonic
 import numpy as np
 
 from dpsql.arrays import Floats
-from dpsql.bounds.sampled import sampled_bound
 from dpsql.errors import DataError, InternalError, SQLError, listed
 from dpsql.planning.by_period import by_period
 from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
@@ -305,6 +304,8 @@ class Chooser:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""
         if objective == "max" or not isinstance(self.compiled, Compiled) or not self.compiled.units.listable:
             return 0.0
+        from dpsql.bounds.sampled import sampled_bound
+
         assert self._workload is not None  # noqa: S101 - as of any such batch
         return sampled_bound(self._workload) * self.compiled.units.common**2
 

@@ -4,10 +4,9 @@ Nothing here sees private data or spends: the inputs are the public reconstructi
 matrix, the public noise, and the already noisy measurement.
 """
 
-from .answers import Answers, MatrixAnswers, RowsOfAnswers
 from .derived import Derived, evaluate
 from .intervals import half_widths, simultaneous_alpha
-from .least_squares import solve
+from .least_squares import Answers, MatrixAnswers, RowsOfAnswers, solve
 from .line_answers import LineAnswers, RangeErrors
 from .quantiles import Quantiles, quantile
 from .residual_answers import ResidualAnswers, rank_rows

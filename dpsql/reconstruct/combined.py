@@ -93,7 +93,7 @@ class WhiteBlocks(White):
 
 @dataclass(frozen=True, eq=False)
 class CombinedAnswers:
-    """``Answers`` (``dpsql.reconstruct.answers``) of m numbers from what was observed; ``noise`` is given as ``law``.
+    """``least_squares.Answers`` of m numbers from what was observed; ``noise`` is given as ``law``.
 
     ``weights`` (a x P): R over all observations, in units of their deviations, for the numbers ``answered``.
     """

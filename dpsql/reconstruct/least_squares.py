@@ -3,19 +3,27 @@
 y is a vector of Python integers that may exceed 2^63; float(y) would lose their low
 digits, and rows of R with both signs cancel the high ones. Here every product and sum is
 exact, so an answer is the correctly rounded value of what the float R says.
+
+``Answers`` is R as an operator: values, error bars, and rows where covariances are needed.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 from dpsql.errors import DataError, InterfaceError
 
-from .spread import as_rows
+from .intervals import half_widths
+from .spread import NoiseModel, as_rows, standard_errors
 
 _SPLIT = float(2**27 + 1)  # Veltkamp's constant: halves of 26 bits, whose products are exact
 _LIMIT = 2**400  # far from overflow when a product is split
@@ -96,3 +104,66 @@ def _divide(values: Floats, divisor: int) -> Floats:
     """The quotients values / divisor, correctly rounded although the divisor may exceed 2^53."""
     ratios = (v.as_integer_ratio() for v in values.tolist())
     return np.array([top / (bottom * divisor) for top, bottom in ratios], dtype=np.float64)
+
+
+class RowsOfAnswers(Protocol):
+    """What combinations of answers need of them."""
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
+        """Rows of R for several columns of one result (k slices of g answers), one slice below the other.
+
+        They are good for the error of any combination of the k answers of a group under ``noise``; where the law of a
+        combination depends on its variance alone (Gaussian noise) they may be other rows of the same inner products.
+        """
+        ...
+
+
+class Answers(RowsOfAnswers, Protocol):
+    """The reconstruction R (m x p) of m answers from p measurements y = B (L x) + z. ``divisor`` is L."""
+
+    def estimate(self, y: Sequence[int], divisor: int) -> Floats:
+        """The numbers asked, R y / L (m,)."""
+        ...
+
+    def errors(self, noise: NoiseModel, divisor: int) -> Floats: ...
+
+    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
+        """Half-widths (m,) of the pointwise intervals at level 1 - alpha."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixAnswers:
+    """R as a matrix: ``matrix`` has the rows of the numbers ``answered`` (of ``numbers``), the others are zeros."""
+
+    matrix: Matrix = field(repr=False)
+    answered: NDArray[np.int64] = field(repr=False)
+    numbers: int
+
+    def estimate(self, y: Sequence[int], divisor: int) -> Floats:
+        """Each within 1 ulp of the exact value (``solve``)."""
+        return self._spread(solve(self.matrix, y, divisor))
+
+    def errors(self, noise: NoiseModel, divisor: int) -> Floats:
+        """The rows' norms times the noise's deviation."""
+        return self._spread(standard_errors(self.matrix, noise) / divisor)
+
+    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
+        """Half-widths (m,) of intervals at level 1 - alpha (``half_widths``)."""
+        return self._spread(half_widths(self.matrix, noise, alpha) / divisor)
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
+        """The rows themselves, csr."""
+        return sp.csr_array(sp.vstack([sp.csr_array(self.whole[part]) for part in parts], format="csr"))
+
+    def _spread(self, values: Floats) -> Floats:
+        out = np.zeros(self.numbers)
+        out[self.answered] = values
+        return out
+
+    @functools.cached_property
+    def whole(self) -> Matrix:
+        """The reconstruction R (numbers x p), csr."""
+        held, count = sp.csr_array(self.matrix), len(self.answered)
+        place = sp.csr_array((np.ones(count), (self.answered, np.arange(count))), shape=(self.numbers, count))
+        return sp.csr_array(place @ held)

@@ -3,7 +3,7 @@
 Every number is row r of a small batch over one range of the line (``dpsql.workload.compile.line_batch``). With R the
 small batch's reconstruction and S_q (n + 1,) the prefix sums of the line's estimate from measurement q of each of its
 values, the number is (sum_q R_rq (S_q(stop) - S_q(first))), and its variance |R_r|^2 times the range's spread
-(``dpsql.linalg.line_spread``) times the noise's: the measurements are independent and their weights a product.
+(``dpsql.linalg.lines``) times the noise's: the measurements are independent and their weights a product.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.linalg.line_spread import ByBlocks, ByLength, Spread, averaged, averaged_over_ranges
+from dpsql.linalg.lines import ByBlocks, ByLength, Spread, averaged, averaged_over_ranges
 
 from .intervals import level_of
 from .spread import NoiseModel

@@ -24,8 +24,8 @@ from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
 from dpsql.linalg.blocks import Residual, RowBlock
 
-from .answers import RowsOfAnswers
 from .intervals import LATTICE_MATTERS, half_widths
+from .least_squares import RowsOfAnswers
 from .residual_estimates import Estimate, Known, Place, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
 from .spread import NoiseModel

@@ -49,7 +49,7 @@ class RangeTable:
     ``shown`` are its columns: name, DuckDB type and part. ``values``: the first place of a run of whole numbers or days
     and how many, or the values themselves. ``keys``: (values of the g groups, whether each is OTHER) for each other
     key. ``lengths`` (n + 1,): the spread of a range by its length; or ``blocks``: sizes and factors
-    (``dpsql.linalg.line_spread``). ``places``: of replicates, which of the n + 1 sums there are, where not all; no
+    (``dpsql.linalg.lines``). ``places``: of replicates, which of the n + 1 sums there are, where not all; no
     release has such. Raises IntegrityError for a name of a column that is there twice.
     """
 
@@ -325,7 +325,7 @@ def _value_sql(table: RangeTable, place: str, lists: list[Sequence[object]]) -> 
 
 
 def _block_sql(size: int, factor: float) -> str:
-    """factor x the squared norm of a range averaged over blocks of ``size`` cells (``line_spread.averaged``)."""
+    """factor x the squared norm of a range averaged over blocks of ``size`` cells (``lines.averaged``)."""
     if size == 1:
         return f"({factor!r}::DOUBLE * (hi.place - lo.place))"
     begin, end = f"(lo.place // {size})", f"((hi.place - 1) // {size})"

@@ -3,11 +3,14 @@
 The query stands in a LATERAL join beside the numbers of the replicates and reads, of each table, the rows of its own:
 DuckDB turns that into joins, groups and windows by replicate (Neumann and Kemper 2015). What it cannot turn, or turns
 otherwise than the query says of the first and the last replicate, runs once for each replicate.
+
+Before that it is told which released results a query reads, and whether its errors can be worked out at all.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,10 +22,11 @@ from sqlglot.errors import SqlglotError
 
 from dpsql.errors import OperationalError, SQLError
 from dpsql.quoting import identifier
+from dpsql.release import Result
 from dpsql.release.range_table import RangeTable, write_ranges
 from dpsql.release.reading import first_line
 from dpsql.release.writing import write_table
-from dpsql.sql.outer.sandbox import Sandbox
+from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
 from dpsql.sql.parse.routing import named_tables
 
 from .lineage import Columns, Lineage, lineage
@@ -312,3 +316,54 @@ def _one_by_one(sandbox: Sandbox, text: str, names: Sequence[str], into: str, ti
     if failures and number == 0:
         raise SQLError(failures[0])
     return len(failures)
+
+
+MOST_ROWS = 10_000
+"""Rows of an answer whose errors are worked out."""
+
+
+def by_period(tree: exp.Expr, series: Mapping[str, str], own: Mapping[str, Mapping[str, int]]) -> exp.Expr:
+    """The query with each view of releases of several periods written out as a query over these."""
+    for node in [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]:
+        name, schema = node.name.lower(), node.db.lower()
+        if schema in ("", "dp") and name in series and (schema or name not in own):
+            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True))
+            written = exp.Subquery(this=parsed(series[name]), alias=alias)
+            for part in ("joins", "laterals", "pivots"):
+                if node.args.get(part):
+                    written.set(part, node.args[part])
+            node.replace(written)
+    return tree
+
+
+def release_of(
+    node: exp.Table, shown: Mapping[str, tuple[int, str]], own: Mapping[str, Mapping[str, int]]
+) -> tuple[int, str] | None:
+    """(release, result) that a table of a query is; None for what is no result."""
+    name, schema = node.name.lower(), node.db.lower()
+    if re.fullmatch(r"r[1-9][0-9]*", schema):
+        return int(schema[1:]), name
+    if not schema and name in own:
+        releases = set(own[name].values())
+        return (releases.pop(), name) if len(releases) == 1 else None
+    return shown.get(name) if schema in ("", "dp") else None
+
+
+def check_query(query: str, tree: exp.Expr, bare: Result) -> None:
+    """Whether a query with the answer ``bare`` can have errors. Raises SQLError, OperationalError."""
+    changing = changing_function(query) or ("a sample" if tree.find(exp.TableSample) is not None else None)
+    if changing is not None:
+        raise SQLError(
+            f"{changing} gives another result at every call, which errors=True would take for noise; leave it or the "
+            "errors out"
+        )
+    if len(bare) > MOST_ROWS:
+        raise OperationalError(
+            f"the answer has {len(bare):,} rows, and errors=True works out those of {MOST_ROWS:,} at most; aggregate, "
+            "add a LIMIT, or leave errors out"
+        )
+    for name, kind in zip(bare.columns, bare.types, strict=True):
+        if not is_plain(kind):
+            raise SQLError(
+                f"the column {name!r} holds lists or structs ({kind}), beside which no error stands; unnest it"
+            )

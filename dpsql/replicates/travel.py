@@ -34,11 +34,9 @@ from .intervals import Drawn, null_for_nan, replicates_for, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
 from .merging import merged
-from .narrowed import places_read, released_columns
-from .partitioned import Query, Ran, is_number, parsed
+from .partitioned import Query, Ran, by_period, check_query, is_number, parsed, release_of
 from .ranks import with_ranks
-from .reads import by_period, check_query, release_of
-from .stacked import Stacked, results_of
+from .stacked import Stacked, places_read, released_columns, results_of
 from .synthetic_rows import made_from
 
 MOST_CELLS = 10_000_000

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import Error, ProgrammingError, SQLError
 from dpsql.planning.plan import Plan
-from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
+from dpsql.server.protocol.limits import Allowance
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import state_of
 from dpsql.server.protocol.statements import Part, parts_of

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pygwire import ConnectionPhase, TransactionStatus, messages
 
 from dpsql.errors import DataError, Error, OperationalError, printable
-from dpsql.server.allowance import Allowances
 from dpsql.server.commands import Conversation
 from dpsql.server.journal import Journal
-from dpsql.server.protocol.limits import Limits
+from dpsql.server.protocol.limits import Allowances, Limits
 from dpsql.server.protocol.scram import MECHANISM, Exchange, SignInError, Verifier
 from dpsql.server.protocol.settings import REPORTED
 from dpsql.server.protocol.sqlstate import fields, fields_of

@@ -13,16 +13,14 @@ from pygwire.messages import PGMessage
 
 from dpsql.driver.result_sets import ResultSet, Row
 from dpsql.errors import Error
-from dpsql.server.allowance import Allowance
 from dpsql.server.commands import Conversation
 from dpsql.server.journal import Journal
-from dpsql.server.protocol.cursors import closed, declared, fetched
-from dpsql.server.protocol.limits import Limits
+from dpsql.server.protocol.limits import Allowance, Limits
 from dpsql.server.protocol.parameters import Prepared, prepared
 from dpsql.server.protocol.pg_types import Encoder
 from dpsql.server.protocol.results import copied, data_row, description, encoders
 from dpsql.server.protocol.sqlstate import FAULTS, SessionError, fault, fields, fields_of
-from dpsql.server.protocol.statements import Part, parts_of, without
+from dpsql.server.protocol.statements import Part, closed, declared, fetched, parts_of, without
 from dpsql.server.protocol.wire import Wire
 from dpsql.server.service import CANCELLED, Answer
 

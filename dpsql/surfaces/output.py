@@ -21,7 +21,6 @@ from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
-from dpsql.release.text_table import grid_of
 
 if TYPE_CHECKING:
     from dpsql.local.comparison import LocalComparison
@@ -163,6 +162,8 @@ def plan_text(plan: Plan) -> str:
 
 def grid(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], indent: int = 0) -> str:
     """An aligned table without the count of its rows; ``rows`` must be all that is to be shown."""
+    from dpsql.release.text_table import grid_of
+
     return textwrap.indent(replace(grid_of(columns, types, rows, len(rows)), note="").text(), " " * indent)
 
 

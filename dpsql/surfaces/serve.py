@@ -135,9 +135,8 @@ def mcp(options: argparse.Namespace) -> None:
     _check_mcp()
     from dpsql.server.accounts import Accounts
     from dpsql.server.agents import Agent, tools
-    from dpsql.server.allowance import Allowance
     from dpsql.server.journal import Journal
-    from dpsql.server.protocol.limits import Limits
+    from dpsql.server.protocol.limits import Allowance, Limits
     from dpsql.server.service import Service
 
     with inputs.connected(options) as con:

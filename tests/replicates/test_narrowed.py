@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from dpsql.release import Numbers, RangeNumber, RangeTable
 from dpsql.replicates.matching import unselected
-from dpsql.replicates.narrowed import columns_of, places_read
 from dpsql.replicates.partitioned import parsed
+from dpsql.replicates.stacked import columns_of, places_read
 
 N = 20
 LINE = RangeTable(

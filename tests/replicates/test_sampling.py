@@ -9,7 +9,7 @@ from replicate_world import POLICY, connect
 from scipy import stats
 
 import dpsql
-from dpsql.replicates.sampling import sampled
+from dpsql.replicates.law import sampled
 
 TIMES = 20_000
 

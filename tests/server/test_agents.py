@@ -16,8 +16,8 @@ from server_world import connection, database
 from dpsql.errors import BudgetError, ProgrammingError, SQLError
 from dpsql.server.accounts import Accounts, Wish
 from dpsql.server.agents import MOST_ROWS, Agent
-from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
+from dpsql.server.protocol.limits import Allowance
 from dpsql.server.service import Service
 from dpsql.surfaces.cli import main
 

@@ -14,8 +14,8 @@ from wire_client import Client, Running, served
 
 from dpsql.errors import OperationalError
 from dpsql.server.agents import Agent
-from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
+from dpsql.server.protocol.limits import Allowance
 from dpsql.server.service import FIRST
 from dpsql.surfaces.cli import main
 

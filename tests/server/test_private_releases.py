@@ -13,8 +13,8 @@ import dpsql
 from dpsql.errors import InterfaceError
 from dpsql.release.books import place_of
 from dpsql.server.agents import Agent
-from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
+from dpsql.server.protocol.limits import Allowance
 
 NAMES = ("ann", "bob", "Ann", "eve", "zoe")
 SECRET = "CREATE VIEW anns_view AS SELECT state, COUNT(*) AS anns_column FROM visits GROUP BY state"

@@ -8,8 +8,7 @@ from scipy import linalg
 
 from dpsql import workload
 from dpsql.errors import DataError
-from dpsql.linalg.line_spread import averaged, averaged_over_ranges
-from dpsql.linalg.lines import BlockLine
+from dpsql.linalg.lines import BlockLine, averaged, averaged_over_ranges
 from dpsql.strategy import select
 from dpsql.strategy.ranges.line_strategy import FAMILIES, line_strategy
 

@@ -10,10 +10,10 @@ import pytest
 
 from dpsql import strategy, workload
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.arrow import Barb, root_trace
 from dpsql.linalg.blocks import Mixed
 from dpsql.strategy.kronecker import centres, root_parts
 from dpsql.strategy.kronecker import structured_bound as structured_bound_module
+from dpsql.strategy.kronecker.root_parts import Barb, root_trace
 from dpsql.strategy.kronecker.structured_bound import structured_bound
 from dpsql.workload.compile import kronecker
 from dpsql.workload.compile.structured import Structured

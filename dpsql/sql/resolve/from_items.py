@@ -2,6 +2,8 @@
 
 Rows come from tables, from views that the policy names, and from WITH queries and derived tables over rows that are
 row-wise or group by the privacy unit.
+
+Sets of units are UNION, INTERSECT and EXCEPT of columns that hold the unit, as conditions on the rows of one.
 """
 
 from __future__ import annotations
@@ -20,11 +22,10 @@ from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_wise, rows_of
 from dpsql.sql.resolve.joins import read_rows
-from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
+from dpsql.sql.resolve.relations import whole
 from dpsql.sql.resolve.semi_joins import Known, grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
-from dpsql.sql.resolve.unit_sets import combined_units
 from dpsql.sql.resolve.unit_windows import windows_in, within_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
@@ -253,6 +254,8 @@ class FromItems:
         self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None
     ) -> Rows | None:
         """A query that groups by the privacy unit as rows of units; None for one that does not."""
+        from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
+
         flat = flattened(query, sources)
         rows = public_rows(flat, self.policy, self.tables) or read_rows(flat, self.policy, self.tables)
         if not is_per_unit(flat, rows):
@@ -286,3 +289,45 @@ def _grouped_by_all(select: exp.Select) -> exp.Select:
     out.set("distinct", None)
     out.set("group", exp.Group(all=True))
     return out
+
+
+def combined_units(tree: exp.SetOperation) -> tuple[exp.Select, list[exp.Select]] | None:
+    """UNION, INTERSECT or EXCEPT of one column each as one SELECT DISTINCT, with the SELECTs that it combines.
+
+    INTERSECT and EXCEPT are IN and NOT IN, of what is not NULL; UNION of two parts of one table is OR. None for others.
+    """
+    if not tree.args.get("distinct", True) or any(tree.args.get(key) for key in ("by_name", "order", "limit", "with_")):
+        return None
+    sides: list[exp.Select] = []
+    found: list[exp.Select] = []
+    for side in (tree.this.unnest(), tree.expression.unnest()):
+        inner = combined_units(side) if isinstance(side, exp.SetOperation) else None
+        mine = inner[0] if inner is not None else side
+        plain = {"expressions", "from_", "joins", "where", "distinct"}
+        if not isinstance(mine, exp.Select) or {key for key, value in mine.args.items() if value} - plain:
+            return None
+        items = [item.this if isinstance(item, exp.Alias) else item for item in mine.expressions]
+        if len(items) != 1 or not isinstance(items[0], exp.Column):
+            return None
+        sides.append(mine)
+        found.extend(inner[1] if inner is not None else [mine])
+    left, right = sides
+    out = left.copy()
+    conditions = [side.args["where"].this.copy() if side.args.get("where") else None for side in sides]
+    if isinstance(tree, exp.Union):
+        items = [side.expressions[0].unalias() for side in sides]
+        if any(side.args.get("joins") for side in sides) or left.args["from_"] != right.args["from_"]:
+            return None
+        if items[0] != items[1]:
+            return None
+        some = [exp.Paren(this=condition) for condition in conditions if condition is not None]
+        out.set("where", exp.Where(this=exp.Or(this=some[0], expression=some[1])) if len(some) == 2 else None)
+    else:
+        asked = out.expressions[0].this if isinstance(out.expressions[0], exp.Alias) else out.expressions[0]
+        among: exp.Expression = exp.In(this=asked.copy(), query=exp.Subquery(this=right.copy()))
+        if isinstance(tree, exp.Except):
+            among = exp.Not(this=among)
+        given = [exp.Not(this=exp.Is(this=asked.copy(), expression=exp.Null())), among]
+        out.set("where", exp.Where(this=whole([*(exp.Paren(this=c) for c in conditions[:1] if c is not None), *given])))
+    out.set("distinct", exp.Distinct())
+    return out, found

@@ -44,9 +44,8 @@ from dpsql.strategy.core.axes import Written, find_axes
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
-from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.core.simple import single_rows
+from dpsql.strategy.core.simple import product_piece, single_rows
 from dpsql.workload.families.matrix import Workload
 
 Total = Callable[[Workload, str], MatrixStrategy]

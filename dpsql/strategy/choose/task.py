@@ -21,7 +21,6 @@ from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, normalise
 from dpsql.strategy.core.parts import split, total_of, union_piece
-from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, distinct_cells, reduce_workload
 from dpsql.strategy.core.simple import (
     cell_gram,
@@ -29,6 +28,7 @@ from dpsql.strategy.core.simple import (
     error_as_asked,
     identity_piece,
     moved_columns,
+    product_piece,
     single_rows,
     workload_piece,
 )

@@ -17,7 +17,6 @@ from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Matrix
 from dpsql.linalg.forms import is_sparse
-from dpsql.reconstruct.block_sums import variance
 
 NORM_BLOCKS = "norm-blocks"
 _WORTH = 1.005
@@ -31,6 +30,8 @@ def standing(method: str, error: float) -> float:
 
 def factor(size: int) -> float:
     """The variance of a coordinate of a block over that of Laplace noise of the same scale: (m + 1)(m + 2) / 6."""
+    from dpsql.reconstruct.block_sums import variance
+
     return variance(size) / 2.0
 
 

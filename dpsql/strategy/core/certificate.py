@@ -4,7 +4,7 @@ For every lambda >= 0 with sum 1 over the columns that one record can move, ||W 
 error of every Gaussian matrix mechanism (``dpsql.strategy.gaussian.optimal``; C the contributions). So a bound need not
 be believed: the weights are evaluated on the workload itself. Blocks that share no column have one lambda together:
 with t_b^2 the bounds of the blocks and weights in proportion to them, sum_b t_b (t_b^2 / sum t^2)^1/2 squared is
-sum_b t_b^2, their sum. For a product of workloads the bounds of the factors multiply (``dpsql.strategy.core.product``).
+sum_b t_b^2, their sum. For a product of workloads the bounds of the factors multiply (``dpsql.strategy.core.simple``).
 """
 
 from __future__ import annotations

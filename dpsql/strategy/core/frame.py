@@ -3,6 +3,13 @@
 B = root @ rows with independent integer ``rows``; root (p x v) falls into connected parts
 that are factored apart, so a strategy of ten thousand separate counts costs no
 ten-thousandfold square matrix.
+
+A strategy of every cell and few sums beside them, A = [D; T] with D diagonal, needs no factor of A. With X = C D^-1, Y
+= T D^-1 and S = I + Y Y^T (p x p for the p rows of T) Woodbury's identity gives, M = A^T A,
+
+    C M^-1 A^T = [X - X Y^T S^-1 Y, X Y^T S^-1],    tr(G M^-1) = tr(D^-1 G D^-1) - tr(S^-1 Y D^-1 G D^-1 Y^T):
+
+products of O(p v^2) where a factor of A takes O(v^3).
 """
 
 from __future__ import annotations
@@ -20,7 +27,6 @@ from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse, row_squares
 from dpsql.linalg.inner import Diagonal
-from dpsql.strategy.core.beside_cells import BesideCells
 from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
@@ -221,9 +227,6 @@ class Factored:
         return half if self.Q is None else np.asarray(half @ self.Q.T)
 
 
-Factor: TypeAlias = Factored | BesideCells
-
-
 def _residual(R: Floats, block: Floats, answers: Floats) -> float:
     """The largest entry of R block - answers; along 16 random directions where the product is large.
 
@@ -253,3 +256,48 @@ def _weighted_square(part: Matrix, diagonal: Floats | None, H: Floats | None) ->
         products = sparse.coo_array(part @ part.T)
         return float(np.sum(np.asarray(H)[products.row, products.col] * products.data))
     return float(np.sum((H @ part) * part))
+
+
+_BESIDE = 0.5  # rows of T a column, at most
+_LEFT = 1e-3  # of the first trace: less that is left of it shows its rounding
+
+
+@dataclass(frozen=True, eq=False)
+class BesideCells:
+    """``diagonal`` (v,) of D, ``scaled`` (p x v) Y, and the lower Cholesky factor ``lower`` (p x p) of S."""
+
+    diagonal: Floats
+    scaled: Floats
+    lower: Floats
+
+    @classmethod
+    def of(cls, A: Floats) -> BesideCells | None:
+        """None for A (p + v x v) of another form."""
+        v = A.shape[1]
+        diagonal = A.diagonal()
+        if not v < A.shape[0] <= (1.0 + _BESIDE) * v or not diagonal.all() or np.count_nonzero(A[:v]) > v:
+            return None
+        scaled = A[v:] / diagonal
+        S = scaled @ scaled.T
+        S.flat[:: S.shape[0] + 1] += 1.0
+        return cls(diagonal, scaled, linalg.cholesky(S, lower=True))
+
+    def trace(self, gram: Floats) -> float | None:
+        """tr(gram M^-1); None where rounding may show in it."""
+        first = float(np.sum(np.diag(gram) / self.diagonal**2))
+        half = linalg.solve_triangular(self.lower, self.scaled, lower=True) / self.diagonal
+        found = first - float(np.sum((half @ gram) * half))
+        return found if found > _LEFT * first else None
+
+    def half(self, coords: Floats) -> Floats:
+        """``answers``: C M^-1 C^T is its product with its transpose."""
+        return self.answers(coords)
+
+    def answers(self, coords: Floats) -> Floats:
+        """C M^-1 A^T (q x v + p) for C = ``coords`` (q x v)."""
+        X = coords / self.diagonal
+        beside = linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
+        return np.concatenate([X - beside @ self.scaled, beside], axis=1)
+
+
+Factor: TypeAlias = Factored | BesideCells

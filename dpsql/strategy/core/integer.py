@@ -19,8 +19,8 @@ from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular, norms
 from dpsql.linalg.forms import dense
-from dpsql.strategy.core.beside_cells import BesideCells
 from dpsql.strategy.core.blocks import whitened
+from dpsql.strategy.core.frame import BesideCells
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.compile.sensitivity import sensitivity_over
 from dpsql.workload.families.matrix import Workload

@@ -20,11 +20,10 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense, is_sparse
-from dpsql.linalg.positive import inverse_of
 from dpsql.strategy.core.axes import group_rows
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.integer import Piece, check_entries
-from dpsql.strategy.core.reduce import merge_cells, reduced_basis
+from dpsql.strategy.core.reduce import inverse_of, merge_cells, reduced_basis
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
 

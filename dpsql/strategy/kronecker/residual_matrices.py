@@ -1,7 +1,7 @@
 """The matrices that residuals of structured batches are measured by, one for each axis.
 
 Where all blocks have equal Gram matrices on an axis, up to a factor, the best B_T is the product of the axes'
-best (``dpsql.strategy.core.product``); for marginals that is d I - 1 1^T, and the error is the singular value bound,
+best (``dpsql.strategy.core.simple``); for marginals that is d I - 1 1^T, and the error is the singular value bound,
 the least of any Gaussian matrix mechanism (Li and Miklau 2013, Thm 5.5): certified. Otherwise each axis gets the
 optimum of its blocks' summed Gram matrices, each scaled by what the other axes leave of it; the error is computed from
 what is measured, exactly, and set against ``structured_bound`` where that is within reach. The Laplace optimum is not

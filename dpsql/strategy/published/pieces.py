@@ -18,9 +18,8 @@ from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries
-from dpsql.strategy.core.product import ORDER_CAP, product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns, single_rows
+from dpsql.strategy.core.simple import ORDER_CAP, cell_gram, cells_of, moved_columns, product_piece, single_rows
 from dpsql.strategy.gaussian.optimal import solve
 from dpsql.strategy.published import FACTORWISE, Terms
 from dpsql.strategy.published.approximations import augmented, least_rotation, svd_root

@@ -36,7 +36,7 @@ from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.linalg.forms import kron
-from dpsql.linalg.positive import inverse_of
+from dpsql.strategy.core.reduce import inverse_of
 from dpsql.strategy.pure import on_line
 from dpsql.strategy.pure.hierarchical import best_tree, rows_of
 

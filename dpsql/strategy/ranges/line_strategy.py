@@ -40,10 +40,9 @@ from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.convolution import LONGEST
 from dpsql.linalg.forms import MATRIX_CAP, dense
-from dpsql.linalg.line_products import LONGEST
-from dpsql.linalg.line_spread import ByLength, averaged, averaged_over_ranges
-from dpsql.linalg.lines import BlockLine, CyclicLine, Line
+from dpsql.linalg.lines import BlockLine, ByLength, CyclicLine, Line, averaged, averaged_over_ranges
 from dpsql.linalg.prefix_line import WEIGHED, PrefixLine, prefix_kernel
 from dpsql.linalg.sine import kernel_of
 from dpsql.reconstruct import LineAnswers, MatrixAnswers
