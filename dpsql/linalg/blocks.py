@@ -125,8 +125,136 @@ class Mixed:
 
     def __post_init__(self) -> None:
         if self.centre is not None:
-            left = self.matrix.astype(object) @ self.centre.astype(object)
-            if any(left.tolist()) or not self.centre.sum():
+            exact = self.matrix if self._top * int(np.abs(self.centre).sum()) < 2**62 else self.matrix.astype(object)
+            if any((exact @ self.centre.astype(exact.dtype)).tolist()) or not self.centre.sum():
+                raise InternalError("what is measured of an axis is not orthogonal to its centre")
+
+    @cached_property
+    def mean(self) -> Floats:
+        """v (d,), adding up to 1: the centre, all alike where there is none."""
+        d = self.d
+        return np.full(d, 1.0 / d) if self.centre is None else np.asarray(self.centre / float(self.centre.sum()))
+
+    @property
+    def d(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @property
+    def p(self) -> int:
+        return int(self.matrix.shape[0])
+
+    @cached_property
+    def growth(self) -> int:
+        if self._top * self.d < 2**62:
+            return int(np.abs(self.matrix).sum(axis=1).max())
+        return max(sum(abs(int(v)) for v in row) for row in self.matrix.tolist())
+
+    @cached_property
+    def norms(self) -> tuple[int, int]:
+        if self._top**2 * self.p < 2**62:
+            size = np.abs(self.matrix)
+            return int(size.sum(axis=0).max()), int((size * size).sum(axis=0).max())
+        columns = self.matrix.T.tolist()
+        return max(sum(abs(v) for v in c) for c in columns), max(sum(v * v for v in c) for c in columns)
+
+    @cached_property
+    def _top(self) -> int:
+        """The largest absolute entry."""
+        return max_abs(self.matrix)
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """C B^+ (d x p): the reconstruction of what is left without the centre."""
+        p, d = self.matrix.shape
+        if self.centre is not None:  # z = E c with E = [I; -1^T], and c = (B E)^+ y
+            short = (self.matrix[:, :-1] - self.matrix[:, -1:]).astype(np.float64)
+            part = _inverse_of_triangular(short)
+            part = np.linalg.pinv(short, rcond=1e-12) if part is None else part
+            return np.vstack([part, -part.sum(axis=0)])
+        if p == d - 1 and not self.matrix.sum(axis=1).any():
+            # B = S [I, -1] with a triangular S, and C B^+ = [I, -1]^T (I - 1 1^T / d) S^-1.
+            part = _inverse_of_triangular(self.matrix[:, :-1].astype(np.float64))
+            if part is not None:
+                part -= part.sum(axis=0) / d
+                return np.vstack([part, -part.sum(axis=0)])
+        held = np.linalg.pinv(self.matrix.astype(np.float64), rcond=1e-12)
+        return np.asarray(held - held.mean(axis=0, keepdims=True))
+
+    def times(self, x: Ints, axis: int) -> Ints:
+        """B along one axis, in int64."""
+        return np.asarray(self.d * x - x.sum(axis=axis, keepdims=True))
+
+    def solve(self, y: Floats, axis: int) -> Floats:
+        """C B^+ along one axis: C / d."""
+        return np.asarray((y - y.mean(axis=axis, keepdims=True)) / self.d)
+
+    def weights(self, rows: Matrix) -> Floats:
+        """rows C B^+ (m x p) of rows (m x d)."""
+        held = _dense(rows)
+        return np.asarray((held - held.mean(axis=1, keepdims=True)) / self.d)
+
+    def squares(self, rows: Matrix) -> Floats:
+        """The squared norms (m,) of ``weights``, without them."""
+        total = np.asarray(rows.sum(axis=1)).ravel()
+        return np.asarray(np.maximum(row_squares(rows) - total**2 / self.d, 0.0) / self.d**2)
+
+    def feed(self, digest: hashlib._Hash) -> None:
+        """Add the factor to a hash."""
+        digest.update(f"centre {self.d} ".encode())
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The identity factor of order d."""
+
+    d: int
+
+    @property
+    def p(self) -> int:
+        return self.d
+
+    @property
+    def growth(self) -> int:
+        return 1
+
+    @property
+    def norms(self) -> tuple[int, int]:
+        return 1, 1
+
+    def times(self, x: Ints, axis: int) -> Ints:
+        return x
+
+    def solve(self, y: Floats, axis: int) -> Floats:
+        return np.asarray(y - y.mean(axis=axis, keepdims=True))
+
+    def weights(self, rows: Matrix) -> Floats:
+        held = _dense(rows)
+        return np.asarray(held - held.mean(axis=1, keepdims=True))
+
+    def squares(self, rows: Matrix) -> Floats:
+        """As ``Centre.squares``, d^2 times as large."""
+        return Centre(self.d).squares(rows) * float(self.d) ** 2
+
+    def feed(self, digest: hashlib._Hash) -> None:
+        """Add the factor to a hash."""
+        digest.update(f"plain {self.d} ".encode())
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """An integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1.
+
+    With a ``centre`` n (d,), integers whose sum is not 0, its rows span what is orthogonal to n instead. Raises
+    InternalError where one is not.
+    """
+
+    matrix: Ints = field(repr=False)
+    centre: Ints | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.centre is not None:
+            exact = self.matrix if self._top * int(np.abs(self.centre).sum()) < 2**62 else self.matrix.astype(object)
+            if any((exact @ self.centre.astype(exact.dtype)).tolist()) or not self.centre.sum():
                 raise InternalError("what is measured of an axis is not orthogonal to its centre")
 
     @cached_property
@@ -199,6 +327,14 @@ class Mixed:
     def feed(self, digest: hashlib._Hash) -> None:
         """Add the factor to a hash."""
         digest.update(f"mixed {self.matrix.shape} ".encode() + np.ascontiguousarray(self.matrix).tobytes())
+
+
+def _inverse_of_triangular(S: Floats) -> Floats | None:
+    """S^-1; None for another matrix than an upper triangular one of full rank."""
+    size = np.abs(np.diag(S))
+    if S.shape[0] != S.shape[1] or np.tril(S, -1).any() or size.min() <= 1e-10 * size.max():
+        return None
+    return np.asarray(linalg.solve_triangular(S, np.eye(len(S)), check_finite=False))
 
 
 AxisIntegers: TypeAlias = Centre | Plain | Mixed

@@ -79,4 +79,4 @@ def test_what_is_found_too_roughly_is_not_taken(monkeypatch):
     C = np.eye(d) - 1.0 / d
     monkeypatch.setattr(residual_matrices.Centred, "metric", lambda self: C @ skew @ worse(self) @ skew @ C)
     held = ResidualMatrices(None, "gaussian", 1e-3, None)
-    assert held._of_long_axis(centred_gram(d), d) is None
+    assert held._of_long_axis(centred_gram(d), centred_gram(d)) is None
