@@ -378,7 +378,8 @@ def _shortened(
     held, wanted = coordinates(matrix), coordinates(root).T
 
     def error(part: Mixed) -> float:
-        norm = float(part.norms[order])
+        size = np.abs(part.matrix.astype(np.float64))
+        norm = float((size * size if order else size).sum(axis=0).max())  # exact ones of large entries take long
         return (norm if order else norm**2) * _squared_quotient(wanted, coordinates(part.matrix).astype(np.float64))
 
     whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)), centre)
