@@ -48,6 +48,7 @@ _SINGULAR = 1e-12
 _SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
 _CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
 _LONG = 256  # regions from which a Gaussian search takes the regions themselves, not rows over them
+_EVEN = 0.01  # share of even weights where a search starts at given ones
 _ALIKE = 1e-9  # of the largest entry: how far a Gram matrix may be from its mirror image, by rounding
 _SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the sums of classes
 
@@ -65,6 +66,8 @@ class ResidualMatrices:
     ) -> None:
         self.batch = batch
         self.centres = {key: held.integers for key, held in (centres or {}).items() if held.integers is not None}
+        self.weights = {n.tobytes(): (centres or {})[key].weights for key, n in self.centres.items()}
+        self.optima: dict[bytes, Floats] = {}  # the weights of the first matrix around each centre
         self.noise = noise
         self.tolerance = tolerance
         self.deadline = deadline
@@ -280,8 +283,13 @@ class ResidualMatrices:
             pull = ridged @ v
             ridged = ridged - pull[:, None] - pull + float(v @ pull)
         mirror = bool(np.abs(ridged - ridged[::-1, ::-1]).max() <= _ALIKE * np.abs(ridged).max())
-        start, near = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3
-        state, _, _ = ascend(lambda lam: Centred(ridged, lam, mirror, v), start, near, self._until, 500)
+        start, near, key = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3, b"" if n is None else n.tobytes()
+        given = self.optima.get(key, self.weights.get(key))
+        if given is not None:
+            start = _EVEN * start + (1.0 - _EVEN) * given  # those of next to nothing may not be so here
+        state, lam, _ = ascend(lambda lam: Centred(ridged, lam, mirror, v), start, near, self._until, 500)
+        if key:
+            self.optima.setdefault(key, lam)
         return self._rounded(state.metric(), state.upper(), gram, n)
 
     @property
