@@ -168,14 +168,14 @@ class Mixed:
         p, d = self.matrix.shape
         if self.centre is not None:  # z = E c with E = [I; -1^T], and c = (B E)^+ y
             short = (self.matrix[:, :-1] - self.matrix[:, -1:]).astype(np.float64)
-            part = _inverse_of_triangular(short)
-            part = np.linalg.pinv(short, rcond=1e-12) if part is None else part
+            found = _inverse_of_triangular(short)
+            part = np.asarray(np.linalg.pinv(short, rcond=1e-12)) if found is None else found
             return np.vstack([part, -part.sum(axis=0)])
         if p == d - 1 and not self.matrix.sum(axis=1).any():
             # B = S [I, -1] with a triangular S, and C B^+ = [I, -1]^T (I - 1 1^T / d) S^-1.
-            part = _inverse_of_triangular(self.matrix[:, :-1].astype(np.float64))
-            if part is not None:
-                part -= part.sum(axis=0) / d
+            found = _inverse_of_triangular(self.matrix[:, :-1].astype(np.float64))
+            if found is not None:
+                part = found - found.sum(axis=0) / d
                 return np.vstack([part, -part.sum(axis=0)])
         held = np.linalg.pinv(self.matrix.astype(np.float64), rcond=1e-12)
         return np.asarray(held - held.mean(axis=0, keepdims=True))

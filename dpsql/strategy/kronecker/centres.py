@@ -168,7 +168,7 @@ class _Axis:
         """A factor's rows (k x regions)."""
         rows = (matrix @ self.spread).toarray().astype(np.float64)
         self.grams.append(rows.T @ rows)
-        self.rows.append(rows if len(rows) <= self.d else np.linalg.qr(rows, mode="r"))
+        self.rows.append(rows if len(rows) <= self.d else np.asarray(linalg.qr(rows, mode="r")[0][: self.d]))
 
     def begin(self, runs: _Axis) -> None:
         """From the best centre and the weights over runs of the regions."""

@@ -131,7 +131,8 @@ def _bound(
 
     def lean(times: float, share: float) -> int:
         """Try signs that lean so far; how many more tries there may be."""
-        leant = _Table(batch, table, leaning(blocks, {k: times * m for k, m in means.items()}, held.dead, held.sizes), given)
+        signs = {k: times * m for k, m in means.items()}
+        leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
         tried[round(times, 6)] = leant.at(share)
         found.append(tried[round(times, 6)])
         return leant.tries

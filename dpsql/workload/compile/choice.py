@@ -266,7 +266,7 @@ def _is_surely_large(batch: Structured) -> bool:
 
 
 def _told_by(one: RowBlock, other: RowBlock) -> int:
-    """The cells that two groupings tell apart of those that both count; 0 where a group may meet none of the other's."""
+    """The cells that two groupings tell apart of those that both count; 0 where not all groups of both may meet."""
     mine, theirs = ({f.axes: f.matrix.tocsc() for f in block.factors} for block in (one, other))
     cells = 1
     for axis in mine.keys() | theirs.keys():
