@@ -127,20 +127,20 @@ def _bound(
     last = most(means, held.dead) if means else 0.0
     ends = min(1.0, last) / 4, last
     found: list[tuple[float, float]] = []
-    tried: dict[float, tuple[float, float]] = {}
+    tried: dict[tuple[float, float], tuple[float, float]] = {}
 
     def lean(times: float, share: float) -> int:
         """Try signs that lean so far; how many more tries there may be."""
         signs = {k: times * m for k, m in means.items()}
         leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
-        tried[round(times, 6)] = leant.at(share)
-        found.append(tried[round(times, 6)])
+        tried[round(times, 6), share] = leant.at(share)
+        found.append(tried[round(times, 6), share])
         return leant.tries
 
     if given and max(map(abs, means.values()), default=0.0) > _FAR:
         with suppress(LostError):
             slow = lean(ends[0] + _FIRST * (ends[1] - ends[0]), _GIVEN) < _LEAN_STEPS
-            if serves(found[0], _NEAR if slow else 1.0):
+            if serves(found[0], _NEAR if slow else 1.0) or monotonic() > deadline:
                 return found[0]
     best = held.bound(deadline, serves)
     if not means or not held.spent or serves(best):
@@ -150,10 +150,11 @@ def _bound(
     slow = steps < _LEAN_STEPS
 
     def less(times: float) -> float:
-        if round(times, 6) not in tried and monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
+        key = round(times, 6), held.best_share
+        if key not in tried and monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
             with suppress(LostError):  # some parts are larger than with fair signs
                 lean(times, held.best_share)
-        return -tried[round(times, 6)][0] if round(times, 6) in tried else 0.0
+        return -tried[key][0] if key in tried else 0.0
 
     if steps > 2:
         scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
