@@ -41,7 +41,7 @@ from dpsql.workload.compile.structured import Structured, is_marginal
 # few seconds; beyond, up to the second figure, most steps take runs of neighbours, whose own sum is held to the first.
 _FEW_CUBES, _MOST_CUBES = 1e7, 1.6e8
 _RUNS = 128
-_POLISHED, _STEADY_LONG = 4, 4  # steps over all regions of such axes
+_POLISHED, _STEADY_LONG = 4, 2  # steps over all regions of such axes
 _MAX_TERMS = 1_000_000
 _STEADY, _MOVING = 12, 80  # steps with the centres where they were, and with moving ones
 _IDLE = 30  # moving ones without a gain, after which no more are made

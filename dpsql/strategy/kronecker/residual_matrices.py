@@ -270,7 +270,7 @@ class ResidualMatrices:
     def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
         X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
-        return self._rounded(X, upper, gram)
+        return self._rounded(X, upper, _root(gram))
 
     def _of_long_axis(self, gram: Floats, ridged: Floats, n: Ints | None = None) -> Mixed | None:
         """For Gaussian noise the same of many regions, by steps over the regions themselves.
@@ -279,6 +279,7 @@ class ResidualMatrices:
         """
         d = gram.shape[0]
         v = np.full(d, 1.0 / d) if n is None else n / float(n.sum())
+        wanted = _root(gram) if n is None else cholesky(ridged)
         if n is not None:  # of rows w - w v 1
             pull = ridged @ v
             ridged = ridged - pull[:, None] - pull + float(v @ pull)
@@ -286,25 +287,25 @@ class ResidualMatrices:
         start, near, key = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3, b"" if n is None else n.tobytes()
         given = self.optima.get(key, self.weights.get(key))
         if given is not None:
+            near = self.tolerance / 10  # a step or two from there
             start = _EVEN * start + (1.0 - _EVEN) * given  # those of next to nothing may not be so here
         state, lam, _ = ascend(lambda lam: Centred(ridged, lam, mirror, v), start, near, self._until, 500)
         if key:
             self.optima.setdefault(key, lam)
-        return self._rounded(state.metric(), state.upper(), gram, n)
+        return self._rounded(state.metric(), state.upper(), wanted, n)
 
     @property
     def _until(self) -> float:
         return np.inf if self.deadline is None else self.deadline
 
-    def _rounded(self, X: Floats, upper: float, gram: Floats, n: Ints | None = None) -> Mixed | None:
-        """A matrix in integers whose squares are X, X 1 = 0 or X n = 0; None where it costs more than a third of the
-        tolerance.
+    def _rounded(self, X: Floats, upper: float, wanted: Floats, n: Ints | None = None) -> Mixed | None:
+        """A matrix in integers whose squares are X, X 1 = 0 or X n = 0, for ``wanted``, a root of the Gram matrix; None
+        where it costs more than a third of the tolerance.
         """
         # X = F^T M F with F = [I, -1] and M without the last row and column of X, or F = N [I, 0] - n 1^T, N = sum n.
         root = cholesky(X[:-1, :-1] if n is None else _differences(X))
         short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
         target = (1.0 + self.tolerance / 3) * upper
-        wanted = _root(gram)
         found = _shortened(_spanned(short, n), wanted, 1, self.tolerance / 10.0, n)
         return found if float(found.norms[1]) * float(found.squares(wanted).sum()) <= target else None
 
