@@ -450,6 +450,20 @@ def test_signs_that_lean_certify_counts_and_sums(
     assert leant(batch, {1: 0.447}) ** 2 > strategy.expected * 1.05
 
 
+def test_signs_that_lean_far_are_tried_first_beside_weights(
+    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, _ = compiled("SELECT b, s, COUNT(*) AS n, SUM(w) AS sw FROM t GROUP BY dp_marginals(2, b, s)", con)
+    weights = {(0, axis): np.full(d, 1.0 / d) for axis, d in enumerate(batch.sizes[0])}
+    best = structured_bound(batch, weights=weights)
+    assert best is not None
+    assert best <= structured_strategy(batch, "gaussian").expected
+    monkeypatch.setattr(_Table, "bound", lambda *_: pytest.fail("fair signs are tried"))
+    first = structured_bound(batch, weights=weights, enough=0.97 * best)  # fair ones are 4 % short
+    assert first is not None
+    assert 0.97 * best <= first <= best
+
+
 def test_a_bound_that_costs_too_much_is_none(con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, _ = compiled("ranges", con)
     monkeypatch.setattr(shared_rows, "MOST_ORDER", 3)

@@ -125,8 +125,8 @@ class Mixed:
 
     def __post_init__(self) -> None:
         if self.centre is not None:
-            left = self.matrix.astype(object) @ self.centre.astype(object)
-            if any(left.tolist()) or not self.centre.sum():
+            exact = self.matrix if self._top * int(np.abs(self.centre).sum()) < 2**62 else self.matrix.astype(object)
+            if any((exact @ self.centre.astype(exact.dtype)).tolist()) or not self.centre.sum():
                 raise InternalError("what is measured of an axis is not orthogonal to its centre")
 
     @cached_property
@@ -168,15 +168,14 @@ class Mixed:
         p, d = self.matrix.shape
         if self.centre is not None:  # z = E c with E = [I; -1^T], and c = (B E)^+ y
             short = (self.matrix[:, :-1] - self.matrix[:, -1:]).astype(np.float64)
-            part = np.linalg.pinv(short, rcond=1e-12)
+            found = _inverse_of_triangular(short)
+            part = np.asarray(np.linalg.pinv(short, rcond=1e-12)) if found is None else found
             return np.vstack([part, -part.sum(axis=0)])
-        if p == d - 1 and not np.tril(self.matrix, -1).any() and not self.matrix.sum(axis=1).any():
+        if p == d - 1 and not self.matrix.sum(axis=1).any():
             # B = S [I, -1] with a triangular S, and C B^+ = [I, -1]^T (I - 1 1^T / d) S^-1.
-            S = self.matrix[:, :-1].astype(np.float64)
-            size = np.abs(np.diag(S))
-            if size.min() > 1e-10 * size.max():
-                part = linalg.solve_triangular(S, np.eye(p), check_finite=False)
-                part -= part.sum(axis=0) / d
+            found = _inverse_of_triangular(self.matrix[:, :-1].astype(np.float64))
+            if found is not None:
+                part = found - found.sum(axis=0) / d
                 return np.vstack([part, -part.sum(axis=0)])
         held = np.linalg.pinv(self.matrix.astype(np.float64), rcond=1e-12)
         return np.asarray(held - held.mean(axis=0, keepdims=True))
@@ -199,6 +198,14 @@ class Mixed:
     def feed(self, digest: hashlib._Hash) -> None:
         """Add the factor to a hash."""
         digest.update(f"mixed {self.matrix.shape} ".encode() + np.ascontiguousarray(self.matrix).tobytes())
+
+
+def _inverse_of_triangular(S: Floats) -> Floats | None:
+    """S^-1; None for another matrix than an upper triangular one of full rank."""
+    size = np.abs(np.diag(S))
+    if S.shape[0] != S.shape[1] or np.tril(S, -1).any() or size.min() <= 1e-10 * size.max():
+        return None
+    return np.asarray(linalg.solve_triangular(S, np.eye(len(S)), check_finite=False))
 
 
 AxisIntegers: TypeAlias = Centre | Plain | Mixed

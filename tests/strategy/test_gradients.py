@@ -88,11 +88,13 @@ def test_slope_of_the_dual_is_half_of_q(rng):
     G, lam = root @ root.T, rng.random(6) + 0.1
     assert np.allclose(2 * slopes(lambda x: Full(G, x, False).t, lam), Full(G, lam, False).q, rtol=1e-6)
     assert Full(G, lam, False).t == pytest.approx(Low(Dense(root), lam).t)
-    centred = root - root.mean(axis=1, keepdims=True)
-    state, low = Centred(centred.T @ centred, lam, False), Low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
-    assert (state.t, state.upper()) == pytest.approx((low.t, low.upper()))
-    assert np.allclose(state.metric().sum(axis=1), 0)
-    assert np.diag(state.metric()).max() == pytest.approx(1)
+    for v in (np.full(6, 1 / 6), rng.normal(size=6)):
+        v = v / v.sum()
+        centred = root - (root @ v)[:, None]
+        state, low = Centred(centred.T @ centred, lam, False, v), Low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
+        assert (state.t, state.upper()) == pytest.approx((low.t, low.upper()))
+        assert np.allclose(state.metric() @ v, 0)
+        assert np.diag(state.metric()).max() == pytest.approx(1)
 
 
 def test_slope_of_the_dual_over_axes(rng):

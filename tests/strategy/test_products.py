@@ -163,6 +163,12 @@ def test_the_root_of_an_arrow(shared: int, own: list[int]) -> None:
     assert exact * (1 - 1e-4) < found <= exact
 
 
+@pytest.mark.parametrize("shapes", [[(2, 2), (40, 30)], [(40, 30), (2, 3)], [(9, 9), (9, 9)]])
+def test_products_of_small_and_large_parts_are_kronecker_products(shapes: list[tuple[int, int]]) -> None:
+    left, right = (np.random.default_rng(3).normal(size=shape) for shape in shapes)
+    assert np.array_equal(root_parts._kron([left, right]), np.kron(left, right))
+
+
 def test_a_centre_of_another_axis_is_refused() -> None:
     with pytest.raises(InternalError, match="orthogonal to its centre"):
         Mixed(np.array([[1, -1, 0], [0, 1, -1]]), np.array([1, 1, 2]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.blocks import Centre, Mixed, Plain
+from dpsql.strategy.core.ascent import Centred
 from dpsql.strategy.kronecker import residual_matrices
 from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices, _root, _shortened
 
@@ -71,6 +72,29 @@ def test_a_long_axis_is_searched_by_its_regions(mirrored, monkeypatch):
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_a_long_axis_is_searched_around_a_centre(weight, monkeypatch):
+    d = 24
+    n = np.arange(1, d + 1)
+    gram = centred_gram(d)
+    held = ResidualMatrices(None, "gaussian", 1e-3, None)
+    short, root = held._around(gram, d, n), _root(gram)
+    assert short.centre is n
+    monkeypatch.setattr(residual_matrices, "_LONG", d - 1)
+    monkeypatch.setattr(residual_matrices, "searched", lambda *_, **__: pytest.fail("searched by rows"))
+    held.weights[n.tobytes()] = np.r_[np.full(d - 1, 1.0), weight] / (d - 1 + weight)
+    steps = []
+    monkeypatch.setattr(residual_matrices, "Centred", lambda *args: steps.append(args) or Centred(*args))
+    first, taken = held._around(gram, d, n), len(steps)
+    again = held._around(gram, d, n)
+    assert len(steps) < 2 * taken  # from where the first ended
+    assert first.p == d - 1
+    errors = [part.norms[1] * float(part.squares(root).sum()) for part in (short, first, again)]
+    assert errors == pytest.approx(errors[:1] * 3, rel=1e-3)
+    short = np.linalg.pinv((first.matrix[:, :-1] - first.matrix[:, -1:]).astype(float))
+    assert np.allclose(first.inverse, np.vstack([short, -short.sum(axis=0)]))
+
+
 def test_what_is_found_too_roughly_is_not_taken(monkeypatch):
     d = 12
     monkeypatch.setattr(residual_matrices, "_LONG", d - 1)
@@ -79,4 +103,4 @@ def test_what_is_found_too_roughly_is_not_taken(monkeypatch):
     C = np.eye(d) - 1.0 / d
     monkeypatch.setattr(residual_matrices.Centred, "metric", lambda self: C @ skew @ worse(self) @ skew @ C)
     held = ResidualMatrices(None, "gaussian", 1e-3, None)
-    assert held._of_long_axis(centred_gram(d), d) is None
+    assert held._of_long_axis(centred_gram(d), centred_gram(d)) is None

@@ -137,6 +137,33 @@ def test_a_condition_that_no_order_of_columns_untangles_is_refused_soon() -> Non
         compile_any(*pairs_of(f"SELECT COUNT(*) FROM t WHERE {meets}; SELECT p50, COUNT(*) FROM t GROUP BY p50"))
 
 
+ROWS = policy_of(
+    '[tables.p]\nunit = "row"\n[tables.p.columns]\na = { lower = 0, upper = 99 }\nb = { lower = 0, upper = 3 }\n'
+    "c = { lower = 0, upper = 9 }\nv = { lower = 0, upper = 127 }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "large"),
+    [
+        ("SELECT a // 10 AS d, MEDIAN(v) AS m FROM p GROUP BY d; SELECT b, c, AVG(v) AS x FROM p GROUP BY b, c", True),
+        ("SELECT a // 10 AS d, MEDIAN(v) AS m FROM p GROUP BY d; SELECT a, AVG(v) AS x FROM p GROUP BY a", False),
+        ("SELECT b, MEDIAN(c) AS m FROM p GROUP BY b; SELECT a, AVG(v) AS x FROM p GROUP BY a", False),  # small
+    ],
+)
+def test_prefixes_beside_other_groups_tell_that_one_matrix_is_too_large(
+    sql: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE p (a INTEGER, b INTEGER, c INTEGER, v INTEGER)")
+    found = understood(sql, ROWS, tables_of(ROWS, engine_of(con)))
+    assert choice._is_surely_large(compile_structured(found.queries, found.tables)) == large
+    if large:
+        assert choice._is_large_in_parts(choice.compile_batch(found.queries, found.tables))
+        monkeypatch.setattr(choice, "compile_batch", lambda *_, **__: pytest.fail("cells are listed"))
+        assert isinstance(compile_any(found.queries, found.tables), Structured)
+
+
 @pytest.mark.parametrize("ticks", [2, 5, 7, 10])
 def test_blocks_are_not_compiled_past_the_deadline(monkeypatch: pytest.MonkeyPatch, ticks: int) -> None:
     clock = iter(range(1000))

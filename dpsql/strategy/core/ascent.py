@@ -25,9 +25,12 @@ from dpsql.linalg.inner import Inner
 
 
 class Spectrum:
-    """Powers of a symmetric positive definite M (n x n); ``mirror`` promises M = J M J up to rounding."""
+    """Powers of a symmetric positive definite M (n x n); ``mirror`` promises M = J M J up to rounding.
 
-    def __init__(self, M: Floats, mirror: bool) -> None:
+    ``singular``: of M u = 0 with one u, which is its own mirror image; positive powers alone are then asked for.
+    """
+
+    def __init__(self, M: Floats, mirror: bool, singular: bool = False) -> None:
         self._n = M.shape[0]
         self._mirror = mirror and self._n > 3
         parts = self._fold(M) if self._mirror else [M]
@@ -35,6 +38,8 @@ class Spectrum:
         for part in parts:
             s, V = linalg.eigh(part, driver="evd", check_finite=False)
             self._parts.append((np.maximum(s, max(float(s[-1]), 1e-300) * 1e-15), V))
+        if singular:
+            self._parts[0][0][0] = 0.0  # what rounding left of it is much beside weights of next to nothing
 
     def _fold(self, M: Floats) -> list[Floats]:
         h = self._n // 2
@@ -183,10 +188,10 @@ def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
 class Full:
     """State at full rank: everything from one eigendecomposition of M = Lambda^1/2 G Lambda^1/2."""
 
-    def __init__(self, G: Floats, lam: Floats, symmetric: bool) -> None:
+    def __init__(self, G: Floats, lam: Floats, symmetric: bool, singular: bool = False) -> None:
         self._G = G
         self._root = np.sqrt(lam)
-        self._spectrum = Spectrum(self._root[:, None] * G * self._root[None, :], symmetric)
+        self._spectrum = Spectrum(self._root[:, None] * G * self._root[None, :], symmetric, singular)
         self.t = self._spectrum.trace_power(0.5)
         self.q = self._spectrum.diagonal_power(0.5) / lam
         self._upper: float | None = None
@@ -205,7 +210,13 @@ class Full:
 
 
 class Centred(Full):
-    """The same for G 1 = 0 alone of all vectors: X 1 = 0 is kept, so that one number scales it to unit diagonal."""
+    """The same for G v = 0 alone of all vectors, v (n,) adding up to 1: X v = 0 is kept, so that one number scales it
+    to unit diagonal.
+    """
+
+    def __init__(self, G: Floats, lam: Floats, symmetric: bool, v: Floats) -> None:
+        super().__init__(G, lam, symmetric, singular=True)
+        self._v = v
 
     def upper(self) -> float:
         return self.t * float(self.q.max())
@@ -213,8 +224,8 @@ class Centred(Full):
     def metric(self) -> Floats:
         w = 1.0 / self._root
         X = w[:, None] * self._spectrum.power(0.5) * w[None, :]
-        X -= X.mean(axis=0)  # what rounding left of the null vector adds up over all rows
-        X -= X.mean(axis=1)[:, None]
+        X -= self._v @ X  # what rounding left of the null vector adds up over all rows
+        X -= (X @ self._v)[:, None]
         return np.asarray(X / np.diag(X).max())
 
 

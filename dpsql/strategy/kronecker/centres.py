@@ -34,7 +34,6 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, even
-from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.workload.compile.structured import Structured, is_marginal
 
@@ -42,7 +41,7 @@ from dpsql.workload.compile.structured import Structured, is_marginal
 # few seconds; beyond, up to the second figure, most steps take runs of neighbours, whose own sum is held to the first.
 _FEW_CUBES, _MOST_CUBES = 1e7, 1.6e8
 _RUNS = 128
-_POLISHED, _STEADY_LONG = 4, 4  # steps over all regions of such axes
+_POLISHED, _STEADY_LONG = 4, 2  # steps over all regions of such axes
 _MAX_TERMS = 1_000_000
 _STEADY, _MOVING = 12, 80  # steps with the centres where they were, and with moving ones
 _IDLE = 30  # moving ones without a gain, after which no more are made
@@ -155,6 +154,7 @@ class _Axis:
             (1.0 / np.bincount(run)[run], (np.arange(regions), run)), shape=(regions, d)
         )
         self.grams: list[Floats] = []
+        self.rows: list[Floats] = []  # of which these are the products
         self.entries: list[int] = []  # of each factor's m; that of its c follows
         self.v = self.mu = self.even_mu = self.best_v = np.full(d, 1.0 / d)
         self.m: Floats
@@ -163,12 +163,12 @@ class _Axis:
         self.t: float
         self.root_X: Floats
         self.used_mu: Floats
-        self.E: Floats = np.vstack([np.eye(d - 1), -np.ones((1, d - 1))])
 
     def takes(self, matrix: Csr) -> None:
         """A factor's rows (k x regions)."""
         rows = (matrix @ self.spread).toarray().astype(np.float64)
         self.grams.append(rows.T @ rows)
+        self.rows.append(rows if len(rows) <= self.d else np.asarray(linalg.qr(rows, mode="r")[0][: self.d]))
 
     def begin(self, runs: _Axis) -> None:
         """From the best centre and the weights over runs of the regions."""
@@ -198,32 +198,38 @@ class _Axis:
     def solve(self, g_c: Floats) -> None:
         """m and c of the present v and mu, X found for the derivatives ``g_c`` by log c; then mu moves on."""
         gram = self._summed(g_c / np.maximum(self.smooth, 1e-300))
-        L = cholesky(gram + (_RIDGE * float(np.trace(gram)) / self.d) * np.eye(self.d))
-        U = L - (L @ self.v)[:, None]
-        s, V = linalg.eigh((U * self.mu) @ U.T, driver="evd")
-        root, V = np.sqrt(np.maximum(s[1:], 1e-300)), V[:, 1:]
+        gram[np.diag_indices(self.d)] += _RIDGE * float(np.trace(gram)) / self.d
+        pull, root_mu = gram @ self.v, np.sqrt(self.mu)
+        gram -= pull[:, None] + (pull - float(pull @ self.v))  # of rows w - w v 1
+        s, V = np.linalg.eigh(root_mu[:, None] * gram * root_mu)
+        root, V = np.sqrt(np.maximum(s[1:], max(float(s[-1]), 1e-300) * 1e-15)), V[:, 1:]
         self.t = float(root.sum())
-        half = (V / np.sqrt(root)).T
-        held = half @ U
-        q = np.einsum("ij,ij->j", held, held)
-        back = linalg.solve_triangular(L, V * np.sqrt(root))  # back back^T = Q
-        traces = np.array([float(np.einsum("ij,ij->", back, G @ back)) for G in self.grams])
-        self.m = np.array([float(self.v @ G @ self.v) for G in self.grams])
+        fourth = np.sqrt(root)
+        half = (V * fourth).T / root_mu  # half^T half = X
+        q = np.einsum("ij,ij->j", half, half)
+        back = root_mu[:, None] * (V / fourth)  # back back^T = Q on such rows
+        means = [rows @ self.v for rows in self.rows]
+        held = [(rows - mean[:, None]) @ back for rows, mean in zip(self.rows, means, strict=True)]
+        traces = np.array([float(np.einsum("ij,ij->", part, part)) for part in held])
+        self.m = np.array([float(mean @ mean) for mean in means])
         self.c, self.smooth = traces * float(q.max()), traces * self.t
-        self.root_X = half @ L @ self.E
+        self.root_X = half[:, :-1] - half[:, -1:]
         self.used_mu = self.mu
         self.mu = np.maximum(self.mu * q / self.t, _FLOOR)
         self.mu = self.mu / float(self.mu.sum())
 
     def move(self, g_m: Floats, g_c: Floats) -> None:
         """Half a step of v to where the derivatives by it vanish, for X as ``solve`` left it."""
-        E, H = self.E, self.root_X
+        H = self.root_X  # H^T H = E^T X E with E = [I; -1^T], as a step E z leaves the sum of v
         pull = self._summed(g_m / np.maximum(self.m, 1e-300))
         hold = float(g_c.sum()) / self.t  # a c falls as n does, and n is t = sum mu q
-        left = E.T @ pull @ E + hold * (H.T @ H)
-        right = hold * (H.T @ (H @ (self.used_mu - self.v)[:-1])) - E.T @ (pull @ self.v)
-        ridge = 1e-14 * float(np.trace(left))
-        self.v = self.v + 0.5 * (E @ linalg.solve(left + ridge * np.eye(self.d - 1), right, assume_a="pos"))
+        pulled = pull @ self.v
+        left = pull[:-1] - pull[-1]
+        left = left[:, :-1] - left[:, -1:] + hold * (H.T @ H)
+        right = hold * (H.T @ (H @ (self.used_mu - self.v)[:-1])) - (pulled[:-1] - pulled[-1])
+        left[np.diag_indices(self.d - 1)] += 1e-14 * float(np.trace(left))
+        z = linalg.solve(left, right, assume_a="pos", check_finite=False)
+        self.v = self.v + 0.5 * np.append(z, -z.sum())
 
     def _summed(self, weights: Floats) -> Floats:
         out = np.zeros((self.d, self.d))

@@ -48,6 +48,7 @@ _SINGULAR = 1e-12
 _SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
 _CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
 _LONG = 256  # regions from which a Gaussian search takes the regions themselves, not rows over them
+_EVEN = 0.01  # share of even weights where a search starts at given ones
 _ALIKE = 1e-9  # of the largest entry: how far a Gram matrix may be from its mirror image, by rounding
 _SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the sums of classes
 
@@ -65,6 +66,8 @@ class ResidualMatrices:
     ) -> None:
         self.batch = batch
         self.centres = {key: held.integers for key, held in (centres or {}).items() if held.integers is not None}
+        self.weights = {n.tobytes(): (centres or {})[key].weights for key, n in self.centres.items()}
+        self.optima: dict[bytes, Floats] = {}  # the weights of the first matrix around each centre
         self.noise = noise
         self.tolerance = tolerance
         self.deadline = deadline
@@ -218,7 +221,7 @@ class ResidualMatrices:
                 return found
             return _least((found, self._searched(gram, d, order)), gram)
         if order and d > _LONG:
-            found = self._of_long_axis(gram, d)
+            found = self._of_long_axis(gram, _ridged(gram))
             if found is not None:
                 return found
         return self._searched(gram, d, order)
@@ -240,8 +243,12 @@ class ResidualMatrices:
         They are spanned by N e_a - n_a 1, a < d: there w - w v 1, v = n / N, has the coordinates (w_a - w_d) / N.
         """
         N = int(n.sum())
-        E = np.vstack([np.eye(d - 1), -np.ones((1, d - 1))])
-        inner = E.T @ (gram + _RIDGE * np.trace(gram) / d * np.eye(d)) @ E / float(N) ** 2
+        ridged = gram + _RIDGE * np.trace(gram) / d * np.eye(d)
+        if d > _LONG:
+            found = self._of_long_axis(gram, ridged, n)
+            if found is not None:
+                return found
+        inner = _differences(ridged) / float(N) ** 2
         rows = N * np.eye(d, dtype=np.int64)[:-1] - n[:-1, None]
         left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
         held = Workload(sparse.csr_array(rows), Dense(cholesky(inner)))
@@ -263,33 +270,57 @@ class ResidualMatrices:
     def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
         X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
-        return self._rounded(X, upper, gram)
+        return self._rounded(X, upper, _root(gram))
 
-    def _of_long_axis(self, gram: Floats, d: int) -> Mixed | None:
+    def _of_long_axis(self, gram: Floats, ridged: Floats, n: Ints | None = None) -> Mixed | None:
         """For Gaussian noise the same of many regions, by steps over the regions themselves.
 
         Those of a domain's order are often the same from both ends, so that a step costs a quarter.
         """
-        ridged = _ridged(gram)
+        d = gram.shape[0]
+        v = np.full(d, 1.0 / d) if n is None else n / float(n.sum())
+        wanted = _root(gram) if n is None else cholesky(ridged)
+        if n is not None:  # of rows w - w v 1
+            pull = ridged @ v
+            ridged = ridged - pull[:, None] - pull + float(v @ pull)
         mirror = bool(np.abs(ridged - ridged[::-1, ::-1]).max() <= _ALIKE * np.abs(ridged).max())
-        start, near = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3
-        state, _, _ = ascend(lambda lam: Centred(ridged, lam, mirror), start, near, self._until, 500)
-        return self._rounded(state.metric(), state.upper(), gram)
+        start, near, key = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3, b"" if n is None else n.tobytes()
+        given = self.optima.get(key, self.weights.get(key))
+        if given is not None:
+            near = self.tolerance / 10  # a step or two from there
+            start = _EVEN * start + (1.0 - _EVEN) * given  # those of next to nothing may not be so here
+        state, lam, _ = ascend(lambda lam: Centred(ridged, lam, mirror, v), start, near, self._until, 500)
+        if key:
+            self.optima.setdefault(key, lam)
+        return self._rounded(state.metric(), state.upper(), wanted, n)
 
     @property
     def _until(self) -> float:
         return np.inf if self.deadline is None else self.deadline
 
-    def _rounded(self, X: Floats, upper: float, gram: Floats) -> Mixed | None:
-        """A matrix in integers whose squares are X, X 1 = 0; None where it costs more than a third of the tolerance."""
-        # X = E^T M E with E = [I, -1] and M without the last row and column of X.
-        root = cholesky(X[:-1, :-1])
+    def _rounded(self, X: Floats, upper: float, wanted: Floats, n: Ints | None = None) -> Mixed | None:
+        """A matrix in integers whose squares are X, X 1 = 0 or X n = 0, for ``wanted``, a root of the Gram matrix; None
+        where it costs more than a third of the tolerance.
+        """
+        # X = F^T M F with F = [I, -1] and M without the last row and column of X, or F = N [I, 0] - n 1^T, N = sum n.
+        root = cholesky(X[:-1, :-1] if n is None else _differences(X))
         short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
-        matrix = np.hstack([short, -short.sum(axis=1, keepdims=True)])
         target = (1.0 + self.tolerance / 3) * upper
-        wanted = _root(gram)
-        found = _shortened(matrix, wanted, 1, self.tolerance / 10.0)
+        found = _shortened(_spanned(short, n), wanted, 1, self.tolerance / 10.0, n)
         return found if float(found.norms[1]) * float(found.squares(wanted).sum()) <= target else None
+
+
+def _spanned(S: Ints, n: Ints | None) -> Ints:
+    """The rows S [I, -1], or S times N e_a - n_a 1 around a centre."""
+    if n is None:
+        return np.hstack([S, -S.sum(axis=1, keepdims=True)])
+    return np.asarray(np.hstack([S * n.sum(), np.zeros((len(S), 1), dtype=np.int64)]) - S @ n[:-1, None])
+
+
+def _differences(M: Floats) -> Floats:
+    """E^T M E with E = [I; -1^T]."""
+    held = M[:, :-1] - M[:, -1:]
+    return np.asarray(held[:-1] - held[-1:])
 
 
 def _products(rows: Sequence[Floats], total: Floats | None) -> Floats:
@@ -336,7 +367,7 @@ def _shortened(
 
     Rows that are orthogonal to 1 stay so: they are rounded in the basis e_a - e_d. Those orthogonal to a ``centre`` n
     are rounded in N e_a - n_a 1, a < d, N = sum n. ``root``: of the Gram matrix.
-    Cost: one QR of ``matrix`` for each of about five numbers of bits.
+    Cost: one QR of ``matrix`` for each of about five numbers of bits, none where its coordinates are triangular.
     """
     matrix = matrix[np.abs(matrix).any(axis=1)]
     centred = centre is None and not matrix.sum(axis=1).any()
@@ -350,15 +381,14 @@ def _shortened(
     def spanned(S: Ints) -> Mixed:
         """The strategy with these coordinates, N times as large around a centre."""
         S = S[np.abs(S).any(axis=1)]
-        out = np.hstack([S, -S.sum(axis=1, keepdims=True)]) if centred else S
-        if centre is not None:
-            out = np.hstack([S * centre.sum(), np.zeros((len(S), 1), dtype=np.int64)]) - S @ centre[:-1, None]
+        out = _spanned(S, centre) if centred or centre is not None else S
         return Mixed(np.asarray(out // np.gcd.reduce(out, axis=None)), centre)
 
     held, wanted = coordinates(matrix), coordinates(root).T
 
     def error(part: Mixed) -> float:
-        norm = float(part.norms[order])
+        size = np.abs(part.matrix.astype(np.float64))
+        norm = float((size * size if order else size).sum(axis=0).max())  # exact ones of large entries take long
         return (norm if order else norm**2) * _squared_quotient(wanted, coordinates(part.matrix).astype(np.float64))
 
     whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)), centre)
@@ -378,7 +408,8 @@ def _squared_quotient(wanted: Floats, S: Floats) -> float:
     """||T S^+||_F^2, ``wanted`` = T^T, for S (p x v) of full column rank; inf where it has not."""
     if S.shape[0] < S.shape[1]:
         return np.inf
-    R = linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
+    triangular = S.shape[0] == S.shape[1] and not np.tril(S, -1).any()
+    R = S if triangular else linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
     diagonal = np.abs(np.diag(R))
     if diagonal.min() <= diagonal.max() * _SINGULAR:
         return np.inf

@@ -43,6 +43,7 @@ from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError
 _SMALL = 300  # the order up to which a part is written out
 _CUBES = 3e10  # sum of the orders cubed: a few seconds
 _LABELS = 2**21
+_FEW_ENTRIES = 64
 _BARBS = 2**25  # entries of all blocks of an arrow
 
 
@@ -170,9 +171,13 @@ class Parts:
 
     def _summed(self, items: Sequence[Item], index: Ints, order: int) -> Floats:
         """The items over ``order`` coordinates, numbered by ``index``, symmetric."""
-        K = np.zeros((order, order))
+        places: dict[tuple[int, int], list[Item]] = {}
         for item in items:
-            K[np.ix_(index[item.rows], index[item.columns])] += item.scale * self._product(item)[1]
+            places.setdefault((id(item.rows), id(item.columns)), []).append(item)
+        K = np.zeros((order, order))
+        for held in places.values():
+            added = sum(item.scale * self._product(item)[1] for item in held)
+            K[np.ix_(index[held[0].rows], index[held[0].columns])] += added
         return np.asarray((K + K.T) / 2.0)
 
     def corner(self, key: object, place: int) -> float:
@@ -188,8 +193,22 @@ class Parts:
 def _kron(parts: Sequence[Floats]) -> Floats:
     out: Floats = np.ones((1, 1))
     for part in parts:
-        out = np.asarray(np.kron(out, part), dtype=np.float64)
+        out = _product_of(out, part)
     return out
+
+
+def _product_of(left: Floats, right: Floats) -> Floats:
+    """The Kronecker product, whose entries are written in long runs where one of both is small."""
+    if min(left.size, right.size) > _FEW_ENTRIES:
+        return np.asarray(np.kron(left, right))
+    out = np.empty((left.shape[0], right.shape[0], left.shape[1], right.shape[1]))
+    if left.size < right.size:
+        for i, j in np.ndindex(left.shape):
+            np.multiply(right, left[i, j], out=out[i, :, j])
+    else:
+        for i, j in np.ndindex(right.shape):
+            np.multiply(left, right[i, j], out=out[:, i, :, j])
+    return out.reshape(left.shape[0] * right.shape[0], -1)
 
 
 def _root_trace(K: Floats) -> float:

@@ -67,6 +67,7 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
+_FAR, _FIRST = 0.1, (3.0 - sqrt(5.0)) / 2.0  # means from which signs that lean are tried first, where a search begins
 _NEAR = 1.005  # within which of what is enough no other signs are tried where each takes long
 _PART = 3e5  # what two blocks' part takes, in the same units
 
@@ -113,30 +114,44 @@ def _bound(
     serves: Callable[..., bool],
 ) -> tuple[float, float]:
     """t and |m| of one table: with fair signs, or with those that lean where these give more, unless the first weights
-    serve. Raises LostError.
+    serve. Where weights are given and signs lean far these are tried first. Raises LostError.
     """
     given = {axis: held for (number, axis), held in weights.items() if number == table}
     held = _Table(batch, table, blocks, given)
-    best = held.bound(deadline, serves)
     means = means_of(blocks)
+    last = most(means, held.dead) if means else 0.0
+    ends = min(1.0, last) / 4, last
+    found: list[tuple[float, float]] = []
+    tried: dict[tuple[float, float], tuple[float, float]] = {}
+
+    def lean(times: float, share: float) -> int:
+        """Try signs that lean so far; how many more tries there may be."""
+        signs = {k: times * m for k, m in means.items()}
+        leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
+        tried[round(times, 6), share] = leant.at(share)
+        found.append(tried[round(times, 6), share])
+        return leant.tries
+
+    if given and max(map(abs, means.values()), default=0.0) > _FAR:
+        with suppress(LostError):
+            slow = lean(ends[0] + _FIRST * (ends[1] - ends[0]), _GIVEN) < _LEAN_STEPS
+            if serves(found[0], _NEAR if slow else 1.0) or monotonic() > deadline:
+                return found[0]
+    best = held.bound(deadline, serves)
     if not means or not held.spent or serves(best):
         return best
-    found = [best]
-    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
+    found.append(best)
+    steps = held.tries
     slow = steps < _LEAN_STEPS
 
     def less(times: float) -> float:
-        if monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
-            signs = {k: times * m for k, m in means.items()}
+        key = round(times, 6), held.best_share
+        if key not in tried and monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
             with suppress(LostError):  # some parts are larger than with fair signs
-                leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
-                found.append(leant.at(held.best_share))
-                return -found[-1][0]
-        return 0.0
+                lean(times, held.best_share)
+        return -tried[key][0] if key in tried else 0.0
 
-    last = most(means, held.dead)
     if steps > 2:
-        ends = min(1.0, last) / 4, last
         scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
     else:
         less(min(1.0, last))
@@ -267,6 +282,11 @@ class _Table:
         self.chosen = self.given if share == _GIVEN else {}
         self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
         return self._at(share)
+
+    @property
+    def tries(self) -> int:
+        """How many signs that lean may be tried, by what one of these took."""
+        return int(min(_LEAN / (self.spent + _PART * self.parts), _LEAN_STEPS))
 
     # -- coordinates ------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.errors import SQLError
-from dpsql.linalg.blocks import RowFactor
+from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.columns import disjoint_blocks
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cut_tables import CutTables
@@ -95,7 +95,7 @@ def compile_any(
         return _joint(queries, tables, said, deadline)
     if not structured.pure:
         check_numbers(queries, MAX_NUMBERS)
-    if _is_structured(structured) and not _is_long(structured):
+    if (_is_structured(structured) and not _is_long(structured)) or (joint is None and _is_surely_large(structured)):
         return structured
     if joint is None:
         if refused:
@@ -243,21 +243,47 @@ def _work_in_parts(batch: Compiled, rank: int | None = None) -> float:
 
 
 def _is_surely_large(batch: Structured) -> bool:
-    """Whether one matrix would be, by two groupings of a table without a column in common.
+    """Whether one matrix would be, by two groupings of a table without groups of a column in common.
 
-    Every group of one meets every group of the other, so that all of both are one part.
+    Every group of one meets every group of the other, so that all of both are one part, over all cells that either
+    tells apart.
     """
-    rows: dict[tuple[int, tuple[int, ...]], int] = {}
+    found: dict[int, list[RowBlock]] = {}
+    known: set[tuple[object, ...]] = set()
     for block in batch.blocks:
-        if all(len(f.axes) == 1 and is_nearly_marginal(f.matrix) for f in block.factors):
-            key = block.table, block.axes
-            rows[key] = max(rows.get(key, 0), block.stop - block.start)
-    for (table, one), (other_table, other) in combinations(rows, 2):
-        if table == other_table and not set(one) & set(other):
-            cells = prod(batch.sizes[table][axis] for axis in (*one, *other))
-            if _is_large(min(rows[table, one] + rows[table, other], cells), cells):
+        same = block.table, *sorted((f.axes, id(f.matrix)) for f in block.factors)
+        if same not in known and all(len(f.axes) == 1 for f in block.factors):
+            found.setdefault(block.table, []).append(block)
+        known.add(same)
+    most = _rank(batch)
+    for one, other in (pair for blocks in found.values() for pair in combinations(blocks, 2)):
+        least = min((one.stop - one.start) + (other.stop - other.start), most)
+        if _is_large(least, prod(batch.sizes[one.table][axis] for axis in {*one.axes, *other.axes})):
+            cells = _told_by(one, other)
+            if _is_large(min(least, cells), cells):
                 return True
     return False
+
+
+def _told_by(one: RowBlock, other: RowBlock) -> int:
+    """The cells that two groupings tell apart of those that both count; 0 where not all groups of both may meet."""
+    mine, theirs = ({f.axes: f.matrix.tocsc() for f in block.factors} for block in (one, other))
+    cells = 1
+    for axis in mine.keys() | theirs.keys():
+        held = [factors[axis] for factors in (mine, theirs) if axis in factors]
+        counted = np.logical_and.reduce([np.diff(matrix.indptr) > 0 for matrix in held])
+        if len(held) == 2 and (min(m.shape[0] for m in held) > 1 or any((abs(m) @ counted == 0).any() for m in held)):
+            return 0
+        columns = sparse.csc_array(sparse.vstack(held))[:, np.flatnonzero(counted)]
+        cells *= len(_columns(columns))
+    return cells
+
+
+def _columns(matrix: sparse.csc_array) -> set[tuple[bytes, bytes]]:
+    """The distinct columns."""
+    matrix.sort_indices()
+    ends = zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)
+    return {(matrix.indices[a:b].tobytes(), matrix.data[a:b].tobytes()) for a, b in ends}
 
 
 def _rank(batch: Structured) -> int:

@@ -109,6 +109,8 @@ class _Table:
             self.done += 1
         self.keys = keys_of(queries[span.query] for span in spans)
         self.factors: dict[object, RowFactor | None] = {}
+        self.told_by: dict[int, dict[int, BoolArray]] = {}  # by keys, as are the next: many spans have the same ones
+        self.axes_by: dict[int, frozenset[int]] = {}
 
     @cached_property
     def names(self) -> set[object]:
@@ -143,20 +145,27 @@ class _Table:
                 at = self.place[part.column]
                 told[at] = told.get(at, True) & self.cut[at].truth(part)
         for key in keys:
-            if isinstance(key, KeyDomain):
-                at, group = self.place[key.column], self.cut[self.place[key.column]].key_of_region
-                if group is not None:
-                    told[at] = told.get(at, True) & (group >= 0)
-            elif isinstance(key, CaseKey) and all(isinstance(held, LineAtom) for held in key.conditions):
-                axes = {self.place[held.column] for held in key.conditions if isinstance(held, LineAtom)}
-                if len(axes) == 1:
-                    at = axes.pop()
-                    some = np.zeros(self.cut[at].axis.size, dtype=bool)
-                    for held in key.conditions:
-                        if isinstance(held, LineAtom):
-                            some[self.cut[at].regions(held)] = True
-                    told[at] = told.get(at, True) & some
+            if id(key) not in self.told_by:
+                self.told_by[id(key)] = self._told_by(key)
+            for at, some in self.told_by[id(key)].items():
+                told[at] = told.get(at, True) & some
         return told
+
+    def _told_by(self, key: Key) -> dict[int, BoolArray]:
+        """The same of the groups of one key."""
+        if isinstance(key, KeyDomain):
+            at, group = self.place[key.column], self.cut[self.place[key.column]].key_of_region
+            return {} if group is None else {at: group >= 0}
+        conditions = key.conditions if isinstance(key, CaseKey) else ()
+        held = [condition for condition in conditions if isinstance(condition, LineAtom)]
+        axes = {self.place[atom.column] for atom in held}
+        if len(held) < len(conditions) or len(axes) != 1:
+            return {}
+        at = axes.pop()
+        some = np.zeros(self.cut[at].axis.size, dtype=bool)
+        for atom in held:
+            some[self.cut[at].regions(atom)] = True
+        return {at: some}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -236,7 +245,7 @@ class _Table:
         parts: list[tuple[frozenset[int], Any, int]] = [
             (frozenset(self._used(part)), part, -1) for part in conjuncts if part != TRUE
         ]
-        parts += [(frozenset(self._key_axes(key)), key, at) for at, key in enumerate(query.keys)]
+        parts += [(self._key_axes(key), key, at) for at, key in enumerate(query.keys)]
         groups: list[tuple[frozenset[int], list[tuple[Any, int]]]] = []
         for axes, part, at in parts:
             near = [group for group in groups if group[0] & axes]
@@ -258,12 +267,14 @@ class _Table:
     def _used(self, condition: Condition) -> set[int]:
         return {self.place[a.column if isinstance(a, LineAtom) else a.predicate] for a in atoms(condition)}
 
-    def _key_axes(self, key: Key) -> set[int]:
+    def _key_axes(self, key: Key) -> frozenset[int]:
         if isinstance(key, KeyDomain):
-            return {self.place[key.column]}
+            return frozenset((self.place[key.column],))
         if isinstance(key, RangeKey):  # a batch with one is compiled by ``line_batch``
             raise InternalError(f"workload: {key.name} is no key of blocks")
-        return {axis for condition in key.conditions for axis in self._used(condition)}
+        if id(key) not in self.axes_by:
+            self.axes_by[id(key)] = frozenset(axis for held in key.conditions for axis in self._used(held))
+        return self.axes_by[id(key)]
 
     def _factor(self, axes: tuple[int, ...], items: Sequence[tuple[Any, int]], name: str) -> RowFactor | None:
         conditions = [part for part, at in items if at < 0]
