@@ -146,10 +146,11 @@ def _refine(share: Floats, metrics: Floats, gram: Floats, squares: bool) -> Floa
     try:
         if share.size == 2:
             return _of_two(metrics, gram, squares)
-        found = scipy.optimize.minimize(
-            log_error, np.log(share), (metrics, gram, squares), jac=True, method="L-BFGS-B", options={"maxiter": 40}
-        )
-    except linalg.LinAlgError:
+        with np.errstate(over="raise", invalid="raise"):  # as where a sum of metrics is nearly singular
+            found = scipy.optimize.minimize(
+                log_error, np.log(share), (metrics, gram, squares), jac=True, method="L-BFGS-B", options={"maxiter": 40}
+            )
+    except (linalg.LinAlgError, FloatingPointError):
         return share
     return _normal(np.asarray(found.x), squares)
 
