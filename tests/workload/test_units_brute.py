@@ -24,6 +24,7 @@ from dpsql.strategy.pure import norm_blocks
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import caps, units, unlisted
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.scan import Select
@@ -248,6 +249,43 @@ def test_pure_plans_without_a_list_hold_what_persons_move(
     found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
     assert ratio(plan, found) == 1.0
     assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
+
+
+# Visits that find their patient by the very column that says whose they are: all of a unit's find the same row.
+JOINED = " FROM visits JOIN patients USING (patient)"
+OWN = {
+    "one": f"SELECT sex, COUNT(DISTINCT patient){JOINED} GROUP BY 1",
+    "crossed": f"SELECT sex, ward, COUNT(DISTINCT patient){JOINED} WHERE day = 1 GROUP BY 1, 2",
+    "tied": f"SELECT sex, COUNT(*), COUNT(DISTINCT patient){JOINED} GROUP BY 1",
+    "two": f"SELECT sex, COUNT(DISTINCT patient){JOINED} GROUP BY 1; SELECT COUNT(DISTINCT patient){JOINED}",
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_units_that_join_their_own_row_count_in_the_groups_of_that_row(world: World, tmp_path: Path, name: str) -> None:
+    ask = Ask(OWN[name], {**dict.fromkeys(COLUMNS, 1), "visits": 4})
+    for noise in NOISES:
+        plan = planned(world, ask, noise, tmp_path)
+        assert plan is not None
+        assert isinstance(plan.compiled, Compiled)
+        found = enumerated(world, ask, plan.compiled, 700, random.Random(1))
+        if name == "crossed":  # three or four of six, all of them of one sex
+            assert 0.7 < ratio(plan, found) <= 1.0
+        else:
+            assert ratio(plan, found) == random_ratio(noise, plan.compiled, found, 1) == 1.0
+    assert plan.compiled.layouts[-1].multiplicity == (4 if name == "crossed" else 1)
+    assert hold_neighbours(world, tmp_path, ask, 3) <= 1.0
+
+
+def test_units_that_are_taken_to_be_in_one_group_by_another_column_are_found(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Layout, "of_unit", property(lambda one: (True,) * len(one.cells.axes)))
+    ask = Ask(OWN["crossed"], {**dict.fromkeys(COLUMNS, 1), "visits": 4})
+    plan = planned(world, ask, "gaussian", tmp_path)
+    assert plan is not None
+    assert isinstance(plan.compiled, Compiled)
+    assert ratio(plan, enumerated(world, ask, plan.compiled, 700, random.Random(1))) > 1.0
 
 
 # Units counted in several ways over the same rows, and such rows.
