@@ -216,10 +216,19 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
             said.append(f"may find another row of {', '.join(found)} for each of their rows")
         if any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
+        summed = dict.fromkeys(name for layout in mates for name in _told_apart(layout))
+        said += [f"could have any {name} in each of its groups" for name in summed]
         for names in dict.fromkeys(in_any_combination(same) for same in _over_same_rows(mates)):
             if names:
                 said.append(f"could have {_all_of(names)} in combinations that perhaps no row has")
     return " and ".join(dict.fromkeys(said))
+
+
+def _told_apart(layout: Layout) -> list[str]:
+    """Columns that are summed and cut by an axis as well: what a row may add follows from its region; C has more."""
+    cut = [axis for axis in layout.cells.axes if not isinstance(axis, LineAxis) or axis.cuts]
+    read = {part for axis in cut for part in layout.functions.of(axis).of}
+    return [one.column for one in layout.measures if read & set(stored(layout.functions.value(one.column, one.line)))]
 
 
 def _over_same_rows(mates: Sequence[Layout]) -> list[list[Layout]]:

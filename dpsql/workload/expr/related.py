@@ -97,16 +97,17 @@ class Functions:
     def of(self, axis: Axis) -> Function:
         """What an axis is of a row."""
         if not isinstance(axis, OpaqueAxis):
-            return self._function(self._value(axis.column, axis.line), axis.line.kind)
+            return self._function(self.value(axis.column, axis.line), axis.line.kind)
         predicate, line = axis.predicate, axis.line
         if isinstance(predicate, Like):
-            test: tree.Test = tree.Matches(self._value(predicate.column, line), predicate.pattern)
+            test: tree.Test = tree.Matches(self.value(predicate.column, line), predicate.pattern)
         else:
-            sides = self._value(predicate.left, line), self._value(predicate.right, line)
+            sides = self.value(predicate.left, line), self.value(predicate.right, line)
             test = tree.Compared(sides[0], predicate.operator, sides[1])
         return self._function(tree.Truth(test), "integer")
 
-    def _value(self, name: str, line: Line) -> Value:
+    def value(self, name: str, line: Line) -> Value:
+        """What is computed for a column of the table."""
         column = self.columns.get(fold(name))
         if column is None or column.value is None:
             return Stored(name if column is None else column.name, line.type if column is None else column.type)
