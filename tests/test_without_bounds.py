@@ -16,6 +16,7 @@ from dpsql.planning.prepare import Prepared
 
 MOST = {"patients": 1, "visits": 3, "labs": 1}
 WARDS = Ask("SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits GROUP BY ward", MOST)
+WARDS_AND_ALL = replace(WARDS, sql=f"{WARDS.sql}; SELECT COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits")
 POLICY = """
 dataset = "bounds"
 [budget]
@@ -33,12 +34,14 @@ ward = { values = ["a", "b"], nulls = false }
 BY = "SELECT {0}, COUNT(*) AS n, COUNT(DISTINCT who) AS p FROM v GROUP BY {0}"
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize(
+    ("noise", "ask", "rows"), [("gaussian", WARDS, 1), ("laplace", WARDS, 1), ("gaussian", WARDS_AND_ALL, 2)]
+)
 def test_a_bound_that_keeps_units_untied_is_left_out(
-    noise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noise: str, ask: Ask, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, bounded = World(), replace(WARDS, caps=((1, None, "day"),))
-    free, plan = (world.plan(ask, noise, tmp_path) for ask in (WARDS, bounded))
+    world, bounded = World(), replace(ask, caps=((rows, None, "day"),))
+    free, plan = (world.plan(one, noise, tmp_path) for one in (ask, bounded))
     assert any("without the bounds of at_most on visits" in note for note in plan.notes)
     assert not any(layout.source.caps for layout in plan.compiled.layouts)
     assert np.asarray(plan.errors) == pytest.approx(np.asarray(free.errors))

@@ -124,7 +124,7 @@ class Prepared:
         return made if work >= choice.LONG or weighed.nested(tolerance, deadline) else None
 
     def without_bounds(self) -> Prepared | None:
-        """The same batch without ``at_most``, where units are then tied to the rows that count them; else None.
+        """The same batch without ``at_most``, where units are then tied to rows or to each other; else None.
 
         Bounds keep them untied, and may so add to errors. Those of periods, by which releases are paid, are kept, and
         those by which rows of a group count units.
@@ -143,7 +143,9 @@ class Prepared:
             compiled = compile_any(queries, {**tables, **free})
         except SQLError:  # more that a unit can change than is planned
             return None
-        if not isinstance(compiled, Compiled) or all(layout.tie is None for layout in compiled.layouts):
+        if not isinstance(compiled, Compiled) or all(
+            layout.tie is None and layout.together is None for layout in compiled.layouts
+        ):
             return None
         names = listed(sorted({table.policy.name for table in free.values()}))
         note = f"the batch has smaller errors without the bounds of at_most on {names}, and is planned without them"
