@@ -44,6 +44,7 @@ def test_a_bound_that_keeps_units_untied_is_left_out(
     free, plan = (world.plan(one, noise, tmp_path) for one in (ask, bounded))
     assert any("without the bounds of at_most on visits" in note for note in plan.notes)
     assert not any(layout.source.caps for layout in plan.compiled.layouts)
+    assert "do not keep to at_most" in plan.against
     assert np.asarray(plan.errors) == pytest.approx(np.asarray(free.errors))
     for found in enumerated(world, bounded, plan.compiled, 5_000, random.Random(1)):
         assert found.whole

@@ -138,7 +138,11 @@ class Prepared:
             return None
         if any(query.table in bounded and one_row_each(tables[query.table], query.keys) for query in queries):
             return None
-        free = {n: replace(t, source=replace(t.source, caps=())) for n, t in bounded.items() if t.source is not None}
+        free = {
+            n: replace(t, source=replace(t.source, caps=(), freed=True))
+            for n, t in bounded.items()
+            if t.source is not None
+        }
         try:
             compiled = compile_any(queries, {**tables, **free})
         except SQLError:  # more that a unit can change than is planned

@@ -214,7 +214,8 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
         found = sorted({join.table for source in spread for join in source.joins if join.private})
         if found:
             said.append(f"may find another row of {', '.join(found)} for each of their rows")
-        if any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
+        freed = any(layout.source.freed for layout in mates)
+        if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
         summed = dict.fromkeys(name for layout in mates for name in _told_apart(layout))
         said += [f"could have any {name} in each of its groups" for name in summed]

@@ -249,7 +249,7 @@ class RowSource:
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer; never beside ``windows``. See the module for what neighbours may change.
+    answer; never beside ``windows``. ``freed``: the policy has caps that the batch is planned without. See the module for what neighbours may change.
     """
 
     table: str
@@ -265,6 +265,7 @@ class RowSource:
     each: Each | None = field(default=None, repr=False)
     windows: Windows | None = field(default=None, repr=False)
     only: Within | None = field(default=None, compare=False, repr=False)
+    freed: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
