@@ -249,7 +249,8 @@ class RowSource:
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer; never beside ``windows``. ``freed``: the policy has caps that the batch is planned without. See the module for what neighbours may change.
+    answer; never beside ``windows``. ``freed``: the policy has caps that the batch is planned without. See the
+    module for what neighbours may change.
     """
 
     table: str
