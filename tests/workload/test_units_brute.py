@@ -364,6 +364,24 @@ def test_counts_over_the_same_rows_move_as_claimed(
     assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
 
 
+def test_counts_that_are_the_same_in_other_words(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No contribution moves their difference, which the plan's rows have beside rows that are no single cell."""
+    for module in (contributions, by_source, over_same_rows):
+        monkeypatch.setattr(module, "MOST_LISTED", 1)
+    monkeypatch.setattr(patterns, "ENOUGH", 1)
+    counts = ", ".join(f"COUNT(DISTINCT patient) FILTER (WHERE kind {it})" for it in ("<> 'p'", "= 'q'"))
+    sql = f"SELECT v, {counts} FROM labs GROUP BY 1; SELECT COUNT(*) FROM labs"
+    ask = Ask(sql, {**dict.fromkeys(COLUMNS, 1), "labs": 3})
+    plan = planned(world, ask, "gaussian", tmp_path)
+    assert plan is not None
+    assert isinstance(plan.compiled, Compiled)
+    found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
+    assert 0.9 <= ratio(plan, found) <= 1.0
+    assert plan.gap is not None
+    assert plan.gap < 0.01
+    assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
+
+
 # -- whole tables -----------------------------------------------------------------------------------
 
 

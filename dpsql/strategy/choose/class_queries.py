@@ -19,6 +19,7 @@ from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.matrix import Workload
 
 _EXACT = 1e4  # times the largest entry of a root
+_DEPENDENT = 1e-9  # singular values of rows, over the largest, below which these depend on each other
 
 
 def alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
@@ -98,8 +99,12 @@ def piece_of(V: Workload, cells: Cells, metric: Floats, part: slice = slice(None
             root = _with_differences(root, cell, often) if often.max() > 1 else root
     else:
         rows = columns.toarray().astype(np.float64)
-        back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-        root = symmetric_root(back @ metric[cells.orbit[part, part]] @ back.T, gram)
+        back = linalg.pinv(rows, rtol=_DEPENDENT).T
+        moved = back @ metric[cells.orbit[part, part]] @ back.T
+        still = np.eye(len(rows)) - rows @ back.T  # onto differences of rows that no contribution moves
+        if float(np.trace(still)) > 0.5:
+            moved += (_EXACT**2 * float(np.diag(moved).max())) * still
+        root = symmetric_root(moved, gram)
     return Piece(basis.rows, root, columns, gram, placed=(basis.rows, basis.coords))
 
 
