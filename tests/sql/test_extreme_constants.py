@@ -22,6 +22,7 @@ unit = "row"
 age = { lower = 0, upper = 50 }
 sex = { values = ["F", "M"] }
 x = { lower = -5.0, upper = 5.0 }
+k = {}
 """
 
 
@@ -32,6 +33,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
         made.execute("CREATE TABLE t (age INTEGER, sex VARCHAR, x DOUBLE)")
         made.execute("INSERT INTO t SELECT i, ['F', 'M'][i % 2 + 1], i - 3 FROM range(7) r(i)")
         made.execute("INSERT INTO t VALUES (8, 'F', NULL), (9, 'F', 'inf'), (10, 'M', '-inf')")
+        made.execute("ALTER TABLE t ADD COLUMN k TINYINT")
     (folder / "t.toml").write_text(POLICY)
     return dpsql.connect(folder / "t.duckdb", policy=folder / "t.toml")
 
@@ -104,3 +106,11 @@ def test_conditions_mean_what_duckdb_says(con: dpsql.Connection, condition: str,
     assert expected is not None
     released = con.run(f"SELECT count(*) AS n FROM t WHERE {condition}", epsilon=1000, fresh=True, errors=False)
     assert released["q1"].fetchall()[0][0] == pytest.approx(expected[0], abs=0.5)
+
+
+@pytest.mark.parametrize(("key", "kind", "last"), [("-k", "SMALLINT", 128), ("k * 300", "INTEGER", 38_100)])
+def test_groups_past_their_type_have_a_wider_one(con: dpsql.Connection, key: str, kind: str, last: int) -> None:
+    result = con.run(f"SELECT {key} AS g, count(*) AS n FROM t GROUP BY g", epsilon=1)[0]
+    assert max(row[0] for row in result.rows if row[0] is not None) == last
+    with duckdb.connect(str(con.releases_path), read_only=True) as duck:
+        assert duck.execute(f"SELECT DISTINCT typeof(g) FROM dp.{result.name}").fetchall() == [(kind,)]

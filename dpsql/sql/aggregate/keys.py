@@ -45,6 +45,7 @@ from dpsql.workload.expr.within import Within
 MAX_RANGE = 1_000
 # Labels of parts that repeat, such as the minutes of a day.
 MAX_REPEATED = 2_000
+_WIDER = ("SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 
 
 def key_of(node: exp.Expr, scope: Scope) -> Key:
@@ -277,8 +278,16 @@ def _declared(t: Typed, scope: Scope) -> Column | None:
     return column if policy.values is not None or policy.lower is not None or column.line.kind == "boolean" else None
 
 
+def _holds(kind: str, ends: Sequence[Scalar]) -> bool:
+    """Whether a type is none of whole numbers, or holds both of these."""
+    line = line_of(kind)
+    return line.kind != "integer" or all(line.clip(((end, 0), (end, 1))) is not None for end in ends)
+
+
 def _type(node: exp.Expr, labels: Sequence[Scalar], scope: Scope) -> str:
-    """The DuckDB type of the labels: what DuckDB says of the expression, else by their values."""
+    """The DuckDB type of the labels: what DuckDB says of the expression, or a wider one that holds them all, else by
+    their values. The negative of a TINYINT may be 128.
+    """
     columns = {}
     for part in node.find_all(exp.Column):
         columns[part.sql("duckdb")] = scope.resolve(part).type
@@ -286,7 +295,10 @@ def _type(node: exp.Expr, labels: Sequence[Scalar], scope: Scope) -> str:
     known = [label for label in labels if label is not None]
     kinds = {type(label) for label in known}
     if said is not None and not said.startswith("ENUM"):
-        return said
+        if kinds != {int}:
+            return said
+        ends = min(known), max(known)
+        return next((kind for kind in (said, *_WIDER) if _holds(kind, ends)), said)
     if kinds == {str}:
         return "VARCHAR"
     if kinds == {bool}:
