@@ -110,7 +110,7 @@ def test_conditions_mean_what_duckdb_says(con: dpsql.Connection, condition: str,
 
 @pytest.mark.parametrize(("key", "kind", "last"), [("-k", "SMALLINT", 128), ("k * 300", "INTEGER", 38_100)])
 def test_groups_past_their_type_have_a_wider_one(con: dpsql.Connection, key: str, kind: str, last: int) -> None:
-    result = con.run(f"SELECT {key} AS g, count(*) AS n FROM t GROUP BY g", epsilon=1)[0]
+    result = con.run(f"SELECT {key} AS g, count(*) AS n FROM t GROUP BY g", epsilon=1, fresh=True)[0]
     assert max(row[0] for row in result.rows if row[0] is not None) == last
     with duckdb.connect(str(con.releases_path), read_only=True) as duck:
-        assert duck.execute(f"SELECT DISTINCT typeof(g) FROM dp.{result.name}").fetchall() == [(kind,)]
+        assert duck.execute("SELECT DISTINCT typeof(g) FROM dp.q1").fetchall() == [(kind,)]
