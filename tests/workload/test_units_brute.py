@@ -262,6 +262,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", OWN)
+@pytest.mark.few("one", "tied")
 def test_units_that_join_their_own_row_count_in_the_groups_of_that_row(world: World, tmp_path: Path, name: str) -> None:
     ask = Ask(OWN[name], {**dict.fromkeys(COLUMNS, 1), "visits": 4})
     for noise in NOISES:
