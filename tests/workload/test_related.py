@@ -328,3 +328,17 @@ def test_a_condition_that_holds_for_no_row_beside_units_is_planned(tmp_path: Pat
     )
     assert plan.against == "could change each scan of t by itself"
     assert np.isfinite(plan.errors).all()
+
+
+SUMS = {
+    "SELECT n > 3, SUM(n), COUNT(*) FROM t GROUP BY 1": "could have any n in each of its groups",
+    "SELECT w, SUM(n) FROM t WHERE n IS NOT NULL GROUP BY 1": "",
+    "SELECT w, AVG(n), SUM(m) FROM t GROUP BY 1": "",
+    "SELECT w, STDDEV(n) FROM t GROUP BY 1": ANY.format("n and n squared"),
+}
+
+
+@pytest.mark.parametrize("sql", SUMS)
+def test_sums_that_no_row_may_add_are_said(tmp_path: Path, sql: str) -> None:
+    """A row with n > 3 adds more than 3 to the sum; C has all sums within the declared bounds."""
+    assert plan_of(tmp_path, sql).against == SUMS[sql]

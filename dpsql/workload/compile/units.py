@@ -217,19 +217,24 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
         freed = any(layout.source.freed for layout in mates)
         if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
-        summed = dict.fromkeys(name for layout in mates for name in _told_apart(layout))
-        said += [f"could have any {name} in each of its groups" for name in summed]
+        said += [phrase for layout in mates for phrase in _sums_apart(layout)]
         for names in dict.fromkeys(in_any_combination(same) for same in _over_same_rows(mates)):
             if names:
                 said.append(f"could have {_all_of(names)} in combinations that perhaps no row has")
     return " and ".join(dict.fromkeys(said))
 
 
-def _told_apart(layout: Layout) -> list[str]:
-    """Columns that are summed and cut by an axis as well: what a row may add follows from its region; C has more."""
+def _sums_apart(layout: Layout) -> list[str]:
+    """What units are taken to do as to sums: C has any sum of a column that an axis cuts, and of several of a column,
+    such as its values and their squares, any combination.
+    """
     cut = [axis for axis in layout.cells.axes if not isinstance(axis, LineAxis) or axis.cuts]
     read = {part for axis in cut for part in layout.functions.of(axis).of}
-    return [one.column for one in layout.measures if read & set(stored(layout.functions.value(one.column, one.line)))]
+    sums = [(one, set(stored(layout.functions.value(one.column, one.line)))) for one in layout.measures]
+    said = [f"could have any {one.column} in each of its groups" for one, of in sums if one.power == 1 and of & read]
+    shared = [one for one, of in sums if any(of & others for other, others in sums if other is not one)]
+    names = [one.column + " squared" * (one.power == 2) for one in shared]
+    return [*said, *([f"could have {_all_of(names)} in combinations that perhaps no row has"] if names else [])]
 
 
 def _over_same_rows(mates: Sequence[Layout]) -> list[list[Layout]]:
