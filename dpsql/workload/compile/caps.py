@@ -96,8 +96,12 @@ def _over(layout: Layout, cap: Cap) -> tuple[LineAxis, NDArray[np.bool_]] | None
         return None
     axis = cells.axes[place]
     assert isinstance(axis, LineAxis)  # noqa: S101 - narrows the type for the checker
-    reached = _cells_of_regions(cells, place)
-    return None if reached is None else (axis, reached & (layout.entry >= 0).any(axis=0))
+    pairs = cells.cells_of([at == place for at in range(len(cells.axes))])
+    if pairs is None:
+        return None
+    reached = np.zeros((axis.size, len(cells)), dtype=bool)
+    reached[pairs] = True  # all regions of one axis are combinations, numbered as they are
+    return axis, reached & (layout.entry >= 0).any(axis=0)
 
 
 def is_over(axis: object, layout: Layout, cap: Cap) -> bool:
@@ -138,22 +142,3 @@ def before(axis: LineAxis, cuts: Sequence[object]) -> Ints:
     """For each piece of the finer ``cuts`` the piece of the axis that it lies in."""
     own = set(axis.cuts)
     return np.cumsum([0, *(cut in own for cut in cuts)])
-
-
-def _cells_of_regions(cells: Cells, place: int) -> np.ndarray | None:
-    """(regions x cells) which cells rows of each region of one axis can be in; None where that takes too long."""
-    before = np.array([0])
-    for table in cells.transitions[:place]:
-        before = np.unique(table[before])
-    states = [np.unique(table) for table in (cells.transitions[place][before].T)]
-    out = np.zeros((len(states), len(cells)), dtype=bool)
-    work = 0
-    for region, held in enumerate(states):
-        for table in cells.transitions[place + 1 :]:
-            work += held.size * table.shape[1]
-            if work > MOST_STATES:
-                return None
-            held = np.unique(table[held])
-        found = cells.cell_of_state[held]
-        out[region, found[found >= 0]] = True
-    return out
