@@ -14,7 +14,7 @@ from dpsql.arrays import Csr
 from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.regions import Axis, BoolArray, IntArray
 
-MOST_PAIRS = 2_000_000
+MOST_STATES = 2_000_000
 """Combinations of regions x states up to which it is followed in which cells they end."""
 
 
@@ -55,12 +55,12 @@ class Cells:
     def cells_of(self, chosen: Sequence[bool]) -> tuple[IntArray, IntArray] | None:
         """Pairs (number, cell): combinations of regions of the ``chosen`` axes, numbered, and cells of rows in them.
 
-        None where that is followed through more than ``MOST_PAIRS`` of these.
+        None where that is followed through more than ``MOST_STATES`` of these.
         """
         number, state = np.zeros((2, 1), dtype=np.int64)
         for table, counts in zip(self.transitions, chosen, strict=True):
             size = table.shape[1]
-            if state.size * size > MOST_PAIRS:
+            if state.size * size > MOST_STATES:
                 return None
             after = table[state].astype(np.int64).ravel()
             number = np.repeat(number, size)

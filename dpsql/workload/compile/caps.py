@@ -16,9 +16,6 @@ from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import Cap
 
-MOST_STATES = 2_000_000
-"""Regions of one axis x states behind it that are followed to cells."""
-
 
 def leave_few(layout: Layout) -> bool:
     """Whether the bounds leave of no unit more than ``limit`` rows that count, so that no more need be cut.

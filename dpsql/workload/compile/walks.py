@@ -15,8 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Ints
-from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.compile.caps import MOST_STATES, before
+from dpsql.workload.cells.cell_table import MOST_STATES, Cells
+from dpsql.workload.compile.caps import before
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.related import Function, Related, related
