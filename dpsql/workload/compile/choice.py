@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, product
 from math import inf, prod
 
 import numpy as np
@@ -248,20 +248,23 @@ def _is_surely_large(batch: Structured) -> bool:
     Every group of one meets every group of the other, so that all of both are one part, over all cells that either
     tells apart.
     """
-    found: dict[int, list[RowBlock]] = {}
+    found: dict[tuple[int, tuple[int, ...], int], list[RowBlock]] = {}
     known: set[tuple[object, ...]] = set()
     for block in batch.blocks:
         same = block.table, *sorted((f.axes, id(f.matrix)) for f in block.factors)
         if same not in known and all(len(f.axes) == 1 for f in block.factors):
-            found.setdefault(block.table, []).append(block)
+            found.setdefault((block.table, block.axes, block.stop - block.start), []).append(block)
         known.add(same)
     most = _rank(batch)
-    for one, other in (pair for blocks in found.values() for pair in combinations(blocks, 2)):
-        least = min((one.stop - one.start) + (other.stop - other.start), most)
-        if _is_large(least, prod(batch.sizes[one.table][axis] for axis in {*one.axes, *other.axes})):
-            cells = _told_by(one, other)
-            if _is_large(min(least, cells), cells):
-                return True
+    for (table, axes, rows), (other, against, more) in combinations_with_replacement(found, 2):
+        least = min(rows + more, most)
+        if table == other and _is_large(least, prod(batch.sizes[table][axis] for axis in {*axes, *against})):
+            alike = found[table, axes, rows]
+            mine = (table, axes, rows) == (other, against, more)
+            for pair in combinations(alike, 2) if mine else product(alike, found[other, against, more]):
+                cells = _told_by(*pair)
+                if _is_large(min(least, cells), cells):
+                    return True
     return False
 
 
