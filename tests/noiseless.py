@@ -59,7 +59,7 @@ class Pipeline:
             alpha=0.05,
             schemas={},
             policy="",
-            answers=MatrixAnswers(
+            answers=MatrixAnswers.of(
                 sparse.csr_array(sparse.eye_array(size, format="csr") * (_TINY * compiled.common_steps)),
                 compiled.answered,
                 compiled.numbers,

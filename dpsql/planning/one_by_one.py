@@ -130,13 +130,14 @@ def _of_spans(compiled: Compiled, noise: str) -> Floats:
     """Delta_c of every span, for each of its numbers."""
     if compiled.units.listable:
         return np.asarray(_listed(compiled)[0 if noise == "laplace" else 1])
-    errors = np.zeros(len(compiled.scale))
-    weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
-    for span in compiled.spans:
+    once = compiled.once
+    errors = np.zeros(once.scale.size)
+    weighted = sparse.csr_array(sparse.diags_array(once.scale) @ once.rows)
+    for span in once.spans:
         rows = weighted[span.start : span.stop]
         reach = compiled.units.longest(rows, 1) if noise == "laplace" else compiled.units.longest(rows, 2) ** 0.5
         errors[span.start : span.stop] = reach
-    return errors
+    return np.asarray(errors[once.place])
 
 
 def _listed(compiled: Compiled) -> Floats:
@@ -149,11 +150,11 @@ def _listed(compiled: Compiled) -> Floats:
 
 def _both_norms(compiled: Compiled) -> Floats:
     """The longest L1 and L2 norm of what a listed vector moves of each span, for each of its numbers (2, m)."""
-    units = compiled.units
-    moved = sparse.csr_array(compiled.rows if units.plain else compiled.rows @ units.columns)
-    size = np.abs(moved.data) * np.repeat(np.abs(compiled.scale), np.diff(moved.indptr))
-    reach, last = np.zeros((2, len(compiled.scale))), np.zeros(moved.shape[1], dtype=np.int64)
-    for span in compiled.spans:
+    units, once = compiled.units, compiled.once
+    moved = sparse.csr_array(once.rows if units.plain else once.rows @ units.columns)
+    size = np.abs(moved.data) * np.repeat(np.abs(once.scale), np.diff(moved.indptr))
+    reach, last = np.zeros((2, once.scale.size)), np.zeros(moved.shape[1], dtype=np.int64)
+    for span in once.spans:
         inside = slice(moved.indptr[span.start], moved.indptr[span.stop])
         columns, entries = moved.indices[inside], size[inside]
         if not entries.size:
@@ -164,7 +165,7 @@ def _both_norms(compiled: Compiled) -> Floats:
         else:
             reach[0, span.start : span.stop] = np.bincount(columns, entries).max()
             reach[1, span.start : span.stop] = np.bincount(columns, entries**2).max() ** 0.5
-    return reach
+    return np.asarray(reach[:, once.place])
 
 
 def _of_blocks(compiled: Structured, noise: str) -> Floats:

@@ -267,8 +267,8 @@ class Chooser:
     def __init__(self, compiled: Compiled | Structured | Lined, *, cached: bool = True) -> None:
         self.compiled = compiled
         # One object for all ways to pay: what is worked out of it once is kept with it.
-        small = compiled.inner if isinstance(compiled, Lined) else compiled
-        self._workload = None if isinstance(small, Structured) else small.workload(small.objective)
+        self._small = compiled.inner if isinstance(compiled, Lined) else compiled
+        self._workload = None if isinstance(self._small, Structured) else self._small.total(self._small.objective)
         self._folder = default_folder() if cached else None
 
     def strategy(
@@ -281,20 +281,23 @@ class Chooser:
         """
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
-        if isinstance(self.compiled, Structured):
+        small, workload = self._small, self._workload
+        if isinstance(small, Structured):
             blocks = select(
-                *(self.compiled, noise),
+                *(small, noise),
                 tolerance=options.tolerance,
                 time_limit=options.time_limit,
                 progress=options.progress,
                 objective=objective,
             )
             return replace(blocks, objective=label)
-        assert self._workload is not None  # noqa: S101 - narrows the type for the checker
+        assert workload is not None  # noqa: S101 - narrows the type for the checker
+        if objective == "max" and small.once.repeats:
+            workload = small.workload(small.objective)
         # A line multiplies the norm of what is measured of every value; only L1 and L2 multiply.
         pure = noise == "laplace" and not isinstance(self.compiled, Lined)
         found = select(
-            *(self._workload, "pure" if pure else noise, method if method in CATALOGUE else "auto"),
+            *(workload, "pure" if pure else noise, method if method in CATALOGUE else "auto"),
             tolerance=options.tolerance,
             time_limit=options.time_limit,
             progress=options.progress,
@@ -318,11 +321,19 @@ class Chooser:
     def beside(self, strategy: Strategy) -> Floats:
         """Mean squared errors of the columns (k,) over those one by one, of a balanced batch of listed cells."""
         assert isinstance(self.compiled, Compiled)  # noqa: S101 - its callers know
-        assert self._workload is not None  # noqa: S101 - as of any such batch
         squares = np.zeros(self.compiled.numbers)
-        squares[self.compiled.answered] = strategy.variances(self._workload)
+        squares[self.compiled.answered] = self._variances(strategy)
         squares *= true_error(strategy, self.compiled) / strategy.value
         return beside_one_by_one(squares, self.compiled, strategy.noise)
+
+    def _variances(self, strategy: Strategy) -> Floats:
+        """``strategy.variances`` of the numbers that depend on the data."""
+        assert isinstance(self.compiled, Compiled)  # noqa: S101 - as its caller
+        assert self._workload is not None  # noqa: S101 - as of any such batch
+        if not self.compiled.once.repeats:
+            return strategy.variances(self._workload)
+        each = strategy.variances(self.compiled.asked)[self.compiled.asked_place]
+        return np.asarray(each * self.compiled.objective[self.compiled.answered] ** 2)
 
     def instead(self, other: MatrixStrategy, best: Strategy) -> Strategy:
         """``other``, with its error in the units of this batch and the certificate of ``best``."""

@@ -134,11 +134,17 @@ class Answers(RowsOfAnswers, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MatrixAnswers:
-    """R as a matrix: ``matrix`` has the rows of the numbers ``answered`` (of ``numbers``), the others are zeros."""
+    """R (m x p) as a matrix of the rows that differ: ``place`` (m,) says which each is, -1 for rows of zeros."""
 
     matrix: Matrix = field(repr=False)
-    answered: NDArray[np.int64] = field(repr=False)
-    numbers: int
+    place: NDArray[np.int64] = field(repr=False)
+
+    @classmethod
+    def of(cls, matrix: Matrix, answered: NDArray[np.int64], numbers: int) -> MatrixAnswers:
+        """``matrix`` has the rows of the numbers ``answered``, of all ``numbers``; the others are zeros."""
+        place = np.full(numbers, -1, dtype=np.int64)
+        place[answered] = np.arange(len(answered))
+        return cls(matrix, place)
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
         """Each within 1 ulp of the exact value (``solve``)."""
@@ -154,16 +160,18 @@ class MatrixAnswers:
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """The rows themselves, csr."""
-        return sp.csr_array(sp.vstack([sp.csr_array(self.whole[part]) for part in parts], format="csr"))
+        return self._rows(np.concatenate([self.place[part] for part in parts]))
 
     def _spread(self, values: Floats) -> Floats:
-        out = np.zeros(self.numbers)
-        out[self.answered] = values
-        return out
+        return np.asarray(np.append(values, 0.0)[self.place])
 
     @functools.cached_property
     def whole(self) -> Matrix:
         """The reconstruction R (numbers x p), csr."""
-        held, count = sp.csr_array(self.matrix), len(self.answered)
-        place = sp.csr_array((np.ones(count), (self.answered, np.arange(count))), shape=(self.numbers, count))
-        return sp.csr_array(place @ held)
+        return self._rows(self.place)
+
+    def _rows(self, place: NDArray[np.int64]) -> Matrix:
+        filled = np.flatnonzero(place >= 0)
+        shape = place.size, self.matrix.shape[0]
+        picks = sp.csr_array((np.ones(filled.size), (filled, place[filled])), shape=shape)
+        return sp.csr_array(picks @ sp.csr_array(self.matrix))

@@ -70,6 +70,26 @@ def test_rows_are_primitive_and_scales_exact(con: duckdb.DuckDBPyConnection) -> 
     assert found.answers[1] == Fraction(5000, 4)
 
 
+def test_what_is_asked_again_is_compiled_once(con: duckdb.DuckDBPyConnection) -> None:
+    asked = (
+        "SELECT sex, COUNT(*) AS n, SUM(age) AS s FROM t GROUP BY sex",
+        "SELECT COUNT(*) FROM t WHERE age < 7",
+        "SELECT sex, SUM(age) AS s, AVG(age) AS a FROM t WHERE true GROUP BY sex",
+        "SELECT COUNT(*) AS n FROM t WHERE age <= 6",
+        "SELECT COUNT(*) + 3 AS n FROM t WHERE age < 7",
+    )
+    apart = [_compile(one, con) for one in asked]  # of the third the number of ages known alone is new
+    together = _compile(";".join(asked), con)
+    assert (together.numbers, together.once.rows.shape[0]) == (sum(one.numbers for one in apart), 10)
+    rows, scale = together.once.rows[together.once.place], together.once.scale[together.once.place]
+    assert abs(rows - together.rows).sum() == 0
+    assert np.array_equal(scale, together.scale)
+    weights = np.arange(1.0, 1.0 + together.numbers)
+    every, once = together.workload(weights), together.total(weights)
+    assert once.shape[0] == 10 < every.shape[0]
+    assert np.allclose(once.gram(), every.gram())
+
+
 def test_equal_cells_are_merged(con: duckdb.DuckDBPyConnection) -> None:
     assert _compile("SELECT COUNT(*) FROM t WHERE age > 5 OR sex = 'f'", con).cells == 1
     assert _compile("SELECT sex, COUNT(*) FROM t GROUP BY sex", con).cells == 3

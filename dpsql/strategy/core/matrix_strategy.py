@@ -176,7 +176,11 @@ class MatrixStrategy(Strategy):
         """Least squares over all measurements. Raises InternalError for a batch that is not compiled to one matrix."""
         if not isinstance(batch, Compiled):
             raise InternalError("strategy: one matrix measures a batch that was compiled to one")
-        return MatrixAnswers(self.reconstruction(batch.workload(batch.scale)), batch.answered, batch.numbers)
+        if not batch.once.repeats:
+            return MatrixAnswers.of(self.reconstruction(batch.workload(batch.scale)), batch.answered, batch.numbers)
+        once = batch.once
+        R = self.reconstruction(batch.asked.weighed(once.scale[once.answered]))
+        return MatrixAnswers(R, MatrixAnswers.of(R, once.answered, once.scale.size).place[once.place])
 
     def _explicit(self, W: AnyWorkload) -> Workload:
         """W over the columns that are measured, marginals written out over all their cells."""

@@ -247,7 +247,7 @@ class LinedStrategy(Strategy):
     def answers_of(self, batch: Batch) -> LineAnswers:
         """Prefix sums of the line for each number of the small batch."""
         inner = self.planned.inner
-        some = MatrixAnswers(self.rest.reconstruction(inner.workload(inner.scale)), inner.answered, inner.numbers)
+        some = MatrixAnswers.of(self.rest.reconstruction(inner.workload(inner.scale)), inner.answered, inner.numbers)
         return LineAnswers(self.along.line, dense(some.whole), self.planned.key.family)
 
     def _parts(self, W: AnyWorkload) -> tuple[Floats, Floats]:

@@ -80,7 +80,7 @@ def compile_any(
             if deadline.passed():
                 raise
             refused = str(error)
-        if joint is not None and not _is_large(min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]):
+        if joint is not None and not _is_large(joint.most_rank, joint.rows.shape[1]):
             return joint
     structured = None
     try:
@@ -153,7 +153,7 @@ def blocks_beside(
     work = _work_in_parts(joint) if len(queries) <= MOST_BESIDE else 0.0
     if work <= min(LONG, NESTED):
         return None
-    rank, cells = min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]
+    rank, cells = joint.most_rank, joint.rows.shape[1]
     try:
         found = compile_structured(queries, tables, CutTables(queries, tables, deadline))
     except SQLError:
@@ -229,11 +229,12 @@ def _work_in_parts(batch: Compiled, rank: int | None = None) -> float:
 
     Parts of one size are nearly always alike, and are then planned once.
     """
-    number, label = disjoint_blocks(batch.rows, np.arange(batch.rows.shape[0]))
+    rows = batch.once.rows
+    number, label = disjoint_blocks(rows, np.arange(rows.shape[0]))
     if number == 1:
-        most, cells = min(batch.answered.size, batch.rows.shape[1]), batch.rows.shape[1]
-        return _work(most if rank is None else min(most, rank), cells)
-    held = sparse.csc_array(batch.rows)
+        most = batch.most_rank
+        return _work(most if rank is None else min(most, rank), rows.shape[1])
+    held = sparse.csc_array(rows)
     reached = np.flatnonzero(np.diff(held.indptr))
     tall, wide = np.bincount(label), np.bincount(label[held.indices[held.indptr[reached]]], minlength=number)
     kinds = np.unique(np.stack([np.minimum(tall, wide), wide]), axis=1)

@@ -24,6 +24,7 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.workload.cells.boxes import Boxes, BoxWorkload
 from dpsql.workload.cells.cell_table import Block, Cells
 from dpsql.workload.cells.tell_apart import compile_cells
+from dpsql.workload.compile.asked_again import Once, asked_once
 from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
 from dpsql.workload.compile.same_rows import same_rows
 from dpsql.workload.compile.units import contributions_of, tied_layouts
@@ -91,22 +92,60 @@ class Compiled:
         """The rows of W that are not zero, that is whose answer depends on the data."""
         return np.flatnonzero(np.diff(self.rows.indptr))
 
+    @property
+    def once(self) -> Once:
+        """The rows of W without what is asked for again."""
+        if "once" not in self.kept:
+            self.kept["once"] = Once(self.rows, self.scale, self.spans, np.arange(self.numbers))
+        found: Once = self.kept["once"]
+        return found
+
+    @property
+    def most_rank(self) -> int:
+        """At least the rank of W."""
+        return min(self.once.answered.size, self.rows.shape[1])
+
     def workload(self, scale: np.ndarray) -> Workload:
         """diag(scale) @ rows over the rows that are not zero."""
         kept = self.answered
         if isinstance(self.layouts[0].cells, Boxes):
             boxes = self.layouts[0].cells
             return BoxWorkload.over(boxes, self.rows[kept], scale[kept], self.groups[kept], self.contributions)
+        if self.once.repeats:
+            return self._workload(self.rows, self.groups, kept).weighed(scale[kept])
+        return self.asked.weighed(scale[kept])
+
+    @property
+    def asked(self) -> Workload:
+        """The rows of ``once`` that are not zero, each of weight 1."""
         if "asked" not in self.kept:
-            self.kept["asked"] = Workload.from_rows(
-                self.rows[kept],
-                np.ones(kept.size),
-                contributions=self.contributions,
-                groups=self.groups[kept],
-                units=None if self.units.single else self.units,
-            )
-        asked: Workload = self.kept["asked"]
-        return asked.weighed(scale[kept])
+            once = self.once
+            groups = np.zeros(once.scale.size, dtype=np.int64)
+            groups[once.place] = self.groups
+            self.kept["asked"] = self._workload(once.rows, groups, once.answered)
+        found: Workload = self.kept["asked"]
+        return found
+
+    @property
+    def asked_place(self) -> IntArray:
+        """Which row of ``asked`` each row of ``workload`` is."""
+        return np.searchsorted(self.once.answered, self.once.place[self.answered])
+
+    def total(self, scale: np.ndarray) -> Workload:
+        """A workload of the same total squared error: squared scales of what is asked for again are added up."""
+        if not self.once.repeats:
+            return self.workload(scale)
+        squares = np.bincount(self.asked_place, scale[self.answered] ** 2, self.once.answered.size)
+        return self.asked.weighed(np.sqrt(squares))
+
+    def _workload(self, rows: sparse.csr_array, groups: IntArray, at: IntArray) -> Workload:
+        return Workload.from_rows(
+            rows[at],
+            np.ones(at.size),
+            contributions=self.contributions,
+            groups=groups[at],
+            units=None if self.units.single else self.units,
+        )
 
 
 def _used(layout: Layout) -> BoolArray:
@@ -123,32 +162,42 @@ def compile_batch(
     Raises SQLError past the caps on combinations, coefficients and measures, and past ``deadline``.
     """
     spans = spans_of(queries)
-    layouts, rows, scale = compile_rows(queries, tables, boxes, deadline)
-    size = rows.shape[1]
+    layouts, once = _compiled(queries, tables, boxes, deadline)
+    place = once.place
     common_steps(layouts)
-    weight = np.ones(len(scale))
+    weight = np.ones(place.size)
     for span in spans:
         weight[span.start : span.stop] = queries[span.query].weight
-    objective = weight * scale / _units(spans, rows, scale, layouts)
-    units = contributions_of(layouts, size)
+    objective = weight * (once.scale / _units(once, layouts))[place]
+    units = contributions_of(layouts, once.rows.shape[1])
     contributions = None if units.plain else units.columns
-    return Compiled(
-        *(tuple(queries), layouts, spans, rows, scale, objective, units, contributions, _groups(queries, spans))
-    )
+    rows = once.rows[place] if once.repeats else once.rows
+    held = layouts, spans, rows, once.scale[place], objective, units, contributions, _groups(queries, once)
+    made = Compiled(tuple(queries), *held)
+    if not isinstance(layouts[0].cells, Boxes):
+        made.kept["once"] = once
+    return made
 
 
 def compile_rows(
-    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False, deadline: Deadline = NONE
+    queries: Sequence[Query], tables: Mapping[str, Table]
 ) -> tuple[tuple[Layout, ...], sparse.csr_array, np.ndarray]:
     """Layouts, rows and scale of ``Compiled``: what the queries say of x, without what one row can do to it."""
-    spans = spans_of(queries)
-    total = spans[-1].stop if spans else 0
+    layouts, once = _compiled(queries, tables)
+    return layouts, once.rows[once.place] if once.repeats else once.rows, once.scale[once.place]
+
+
+def _compiled(
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False, deadline: Deadline = NONE
+) -> tuple[tuple[Layout, ...], Once]:
+    """Layouts, and rows and scale of W, each column of a result once."""
     check_numbers(queries, MAX_NUMBERS)
+    spans, place = asked_once(queries, spans_of(queries))
+    total = spans[-1].stop if spans else 0
     pieces = []
     names = list(dict.fromkeys(query.table for query in queries))
     for name in names:
-        mine = {i for i, query in enumerate(queries) if query.table == name}
-        table = _Table(tables[name], queries, [span for span in spans if span.query in mine])
+        table = _Table(tables[name], queries, [span for span in spans if queries[span.query].table == name])
         pieces.append(table.compile(total, boxes and len(names) == 1, deadline))
     rows = pieces[0].rows if len(pieces) == 1 else sparse.hstack([piece.rows for piece in pieces], format="csr")
     offset, layouts = 0, []
@@ -158,7 +207,8 @@ def compile_rows(
         offset += piece.rows.shape[1]
     rows, divisor = _primitive(sparse.csr_array(rows))
     found = same_rows(tied_layouts(layouts, rows))
-    return found, rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
+    scale = np.sum([piece.scale for piece in pieces], axis=0) * divisor
+    return found, Once(rows, scale, spans, place)
 
 
 def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:
@@ -191,16 +241,17 @@ def _primitive(rows: sparse.csr_array) -> tuple[sparse.csr_array, np.ndarray]:
     return rows, divisor
 
 
-def _units(spans: Sequence[Span], rows: sparse.csr_array, scale: np.ndarray, layouts: Sequence[Layout]) -> np.ndarray:
+def _units(once: Once, layouts: Sequence[Layout]) -> np.ndarray:
     """What errors of each row are divided by to compare them: 1 for counts, the sensitivity of sums.
 
     One row adds 1 to its cell's count and at most 1 to each sum of it, of either sign.
     """
+    rows, scale = once.rows, once.scale
     units = np.ones(rows.shape[0])
     if not rows.shape[1] or not any(layout.measures for layout in layouts):
         return units
     whole = _cells_of_entries(layouts, rows.shape[1])
-    sums = [span for span in spans if span.output.sums]
+    sums = [span for span in once.spans if span.output.sums]
     entries = np.cumsum([rows.indptr[span.stop] - rows.indptr[span.start] for span in sums]) // _TOGETHER
     for _, found in itertools.groupby(zip(entries.tolist(), sums, strict=True), lambda pair: pair[0]):
         some = [span for _, span in found]
@@ -227,10 +278,10 @@ def _cells_of_entries(layouts: Sequence[Layout], size: int) -> sparse.csr_array:
     return sparse.csr_array(sparse.coo_array((ones, places), shape=(size, cells)))
 
 
-def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
+def _groups(queries: Sequence[Query], once: Once) -> IntArray:
     labels: dict[frozenset[object], int] = {}
-    groups = np.zeros(spans[-1].stop if spans else 0, dtype=np.int64)
-    for span in spans:
+    groups = np.zeros(once.scale.size, dtype=np.int64)
+    for span in once.spans:
         query = queries[span.query]
         used: set[object] = {query.table}
         conditions = [term.condition for term in span.output.terms]
@@ -243,7 +294,7 @@ def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
             for atom in atoms(condition):
                 used.add((query.table, atom.column if isinstance(atom, LineAtom) else atom.predicate))
         groups[span.start : span.stop] = labels.setdefault(frozenset(used), len(labels))
-    return groups
+    return groups[once.place]
 
 
 @dataclass(frozen=True)
