@@ -21,7 +21,7 @@ from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
-from dpsql.linalg.ranges import ends_of, forest_of, rank_of
+from dpsql.linalg.ranges import changes_of, ends_of, forest_of, gram_of, rank_of
 
 _TOLERANCE = 1e-10
 _ROUNDING = 1e-12
@@ -36,6 +36,8 @@ _FEW_ROWS = 2048
 _MANY_RANGES = 128  # below, their dependence is found out like that of other rows
 _DIRECTIONS = 16
 _DENSE_ROWS = 1024
+_LARGE_GRAM = 2**28  # multiplications
+_UNLIKE = 2.0**10
 _GRAM_SECONDS = 0.5e-10  # for each multiplication
 _SECONDS = 2.2e-10  # on one slow core, for each multiplication of the QR and of the check together
 
@@ -55,6 +57,12 @@ class Basis:
         """coords^T (F^T F) coords (v x v): the Gram matrix of the workload in these coordinates."""
         diagonal = inner.diagonal()
         if diagonal is not None:
+            q, v = self.coords.shape
+            # Running sums of weights that are very unlike in size would lose the small ones.
+            alike = q * v * v > _LARGE_GRAM and diagonal.max() <= _UNLIKE * diagonal.min()
+            changes = changes_of(self.coords) if alike else None
+            if changes is not None:
+                return gram_of(changes, diagonal)
             if not is_sparse(self.coords):
                 scaled = self.coords * np.sqrt(diagonal)[:, None]
                 return np.asarray(scaled.T @ scaled)

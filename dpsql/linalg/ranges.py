@@ -4,6 +4,9 @@ With P(i) the sum of the first i entries of x, a range from column a up to b see
 vertices a and b of 0 .. N. So rows are independent where their edges make no circle, their rank is N + 1 less the
 number of connected parts, and the row of an edge is the sum along the way that a spanning forest has between its ends,
 each edge of it with a sign (they are a network matrix). All of this is exact.
+
+Rows C that change seldom along their columns, as sums of few ranges, are C = E U for their changes E, of few entries,
+and ones U on and above the diagonal. Products are running sums then: C X = E (U X), and C^T H C = U^T (E^T H E) U.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dpsql.arrays import Csr, Ints
+from dpsql.arrays import Csr, Floats, Ints, Matrix
+from dpsql.linalg.forms import is_sparse
+
+_SELDOM = 16  # columns for each change of a row, at least
 
 
 def ends_of(D: Csr) -> tuple[Ints, Ints] | None:
@@ -24,6 +30,29 @@ def ends_of(D: Csr) -> tuple[Ints, Ints] | None:
         D = D.sorted_indices()
     first, last = D.indices[D.indptr[:-1]].astype(np.int64), D.indices[D.indptr[1:] - 1].astype(np.int64)
     return (first, last + 1) if np.array_equal(last + 1 - first, lengths) else None
+
+
+def changes_of(C: Matrix) -> Csr | None:
+    """E (q x v) of C = E U; None where C is dense, has few entries, or its rows do not change seldom. Cost O(nnz)."""
+    q, v = C.shape
+    if not is_sparse(C) or _SELDOM * C.nnz < q * v:
+        return None
+    csr = sparse.csr_array(C)
+    after = sparse.csr_array((csr.data, csr.indices + 1, csr.indptr), shape=(q, v + 1))
+    found = sparse.csr_array(sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=(q, v + 1)) - after)
+    found.eliminate_zeros()
+    return sparse.csr_array(found[:, :v]) if _SELDOM * found.nnz <= q * v else None
+
+
+def product_of(changes: Csr, X: Floats) -> Floats:
+    """C X for C = E U."""
+    return np.asarray(changes @ X[::-1].cumsum(axis=0)[::-1])
+
+
+def gram_of(changes: Csr, weights: Floats) -> Floats:
+    """C^T diag(weights) C for C = E U."""
+    weighted = sparse.diags_array(weights) @ changes
+    return np.asarray((changes.T @ weighted).toarray().cumsum(axis=0).cumsum(axis=1))
 
 
 def rank_of(ends: tuple[Ints, Ints], N: int) -> int:

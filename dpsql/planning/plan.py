@@ -29,6 +29,7 @@ from dpsql.planning.text import plan_head, plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
+from dpsql.sql.parse.trees import uncollected
 from dpsql.strategy import Strategy
 from dpsql.strategy.cached.cache import key_of
 from dpsql.workload.compile.compiled import Compiled
@@ -389,6 +390,7 @@ def _comparable(sql: object, options: PlanOptions) -> bool:
     return isinstance(sql, str) and isinstance(options.objective, str | None)
 
 
+@uncollected()
 def plan_of(
     origin: Origin,
     charge: Charge,

@@ -187,6 +187,7 @@ class Prepared:
         return found is not None and found.gap is not None and found.gap <= tolerance
 
 
+@uncollected()
 def prepare(
     sql: str,
     policy: Policy,

@@ -27,6 +27,7 @@ from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse, row_squares
 from dpsql.linalg.inner import Diagonal
+from dpsql.linalg.ranges import changes_of, product_of
 from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
@@ -156,7 +157,7 @@ class Frame:
             part = coords[:, self._single]
             yield part @ sparse.diags_array(self._inverse) if is_sparse(part) else part * self._inverse[None, :]
         for _, v_rows, factor in self._parts:
-            yield factor.half(dense(coords[:, v_rows]))
+            yield factor.half(coords if v_rows.size == coords.shape[1] else coords[:, v_rows])
 
     def reconstruction(self, W: Workload, most: int) -> Matrix | None:
         """R (m x p) with R B = W; csr where few of its entries are not 0, else dense.
@@ -174,21 +175,26 @@ class Frame:
                 rest = abs(sparse.csr_array(out @ self._root - answers)).max() if out.nnz else 0.0
                 _check(float(rest), answers.data)
                 return out
-        return None if size > most else self._written_out(dense(answers))
+        return None if size > most else self._written_out(answers)
 
-    def _written_out(self, answers: Floats) -> Floats:
+    def _written_out(self, answers: Matrix) -> Floats:
         """The dense R of ``answers`` in row coordinates."""
         out = np.zeros((answers.shape[0], self._p))
         if self._single.size:
-            out[:, self._owner] = answers[:, self._single] * self._inverse
+            out[:, self._owner] = dense(answers[:, self._single]) * self._inverse
         for p_rows, v_rows, factor in self._parts:
-            out[:, p_rows] = factor.answers(answers[:, v_rows])
+            found = factor.answers(answers if v_rows.size == answers.shape[1] else answers[:, v_rows])
+            if p_rows.size == self._p:
+                out = found
+            else:
+                out[:, p_rows] = found
         # R root = answers in row coordinates, part by part; rows are independent, so R B = W follows.
         rest = 0.0
         for p_rows, v_rows, _ in self._parts:
-            block = self._block(p_rows, v_rows)
-            rest = float(np.maximum(rest, _residual(out[:, p_rows], block, answers[:, v_rows])))
-        _check(rest, answers)
+            block, whole = self._block(p_rows, v_rows), p_rows.size == self._p
+            mine = answers if v_rows.size == answers.shape[1] else answers[:, v_rows]
+            rest = float(np.maximum(rest, _residual(out if whole else out[:, p_rows], block, mine)))
+        _check(rest, answers.data if is_sparse(answers) else answers)
         return out
 
 
@@ -217,23 +223,27 @@ class Factored:
             raise InternalError("strategy: it measures fewer dimensions than its basis has")
         return cls(Q, R)
 
-    def half(self, coords: Floats) -> Floats:
+    def half(self, coords: Matrix) -> Floats:
         """C R^-1 for C = ``coords``: C (A^T A)^-1 C^T is its product with its transpose."""
-        return np.asarray(linalg.solve_triangular(self.R, coords.T, trans="T", check_finite=False).T)
+        q, v = coords.shape
+        changes = changes_of(coords) if q >= 4 * v and q * v * v > _LARGE_PRODUCT else None
+        if changes is not None:
+            return product_of(changes, linalg.solve_triangular(self.R, np.eye(v), check_finite=False))
+        return np.asarray(linalg.solve_triangular(self.R, dense(coords).T, trans="T", check_finite=False).T)
 
-    def answers(self, coords: Floats) -> Floats:
+    def answers(self, coords: Matrix) -> Floats:
         """C (A^T A)^-1 A^T."""
         half = self.half(coords)
         return half if self.Q is None else np.asarray(half @ self.Q.T)
 
 
-def _residual(R: Floats, block: Floats, answers: Floats) -> float:
+def _residual(R: Floats, block: Floats, answers: Matrix) -> float:
     """The largest entry of R block - answers; along 16 random directions where the product is large.
 
     A row of which one entry is too large passes all of them with a probability below 1e-9.
     """
     if R.shape[0] * block.size <= _LARGE_PRODUCT:
-        return float(np.abs(R @ block - answers).max(initial=0.0))
+        return float(np.abs(R @ block - dense(answers)).max(initial=0.0))
     directions = np.random.default_rng(_SEED).normal(size=(block.shape[1], _DIRECTIONS))
     return float(np.abs(R @ (block @ directions) - answers @ directions).max(initial=0.0))
 
@@ -289,13 +299,13 @@ class BesideCells:
         found = first - float(np.sum((half @ gram) * half))
         return found if found > _LEFT * first else None
 
-    def half(self, coords: Floats) -> Floats:
+    def half(self, coords: Matrix) -> Floats:
         """``answers``: C M^-1 C^T is its product with its transpose."""
         return self.answers(coords)
 
-    def answers(self, coords: Floats) -> Floats:
+    def answers(self, coords: Matrix) -> Floats:
         """C M^-1 A^T (q x v + p) for C = ``coords`` (q x v)."""
-        X = coords / self.diagonal
+        X = dense(coords) / self.diagonal
         beside = linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
         return np.concatenate([X - beside @ self.scaled, beside], axis=1)
 

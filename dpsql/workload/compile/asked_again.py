@@ -57,5 +57,6 @@ def asked_once(queries: Sequence[Query], spans: Sequence[Span]) -> tuple[tuple[S
                 found.append(Span(span.query, output, rows, rows + span.stop - span.start))
                 rows = found[-1].stop
         starts[number] = seen[same]
-    first, stop = np.array([(span.start, span.stop) for span in spans], dtype=np.int64).reshape(-1, 2).T
-    return tuple(found), np.arange(stop[-1] if stop.size else 0) + np.repeat(starts - first, stop - first)
+    lengths = np.array([span.stop - span.start for span in spans], dtype=np.int64)
+    stops = np.cumsum(lengths)
+    return tuple(found), np.arange(lengths.sum()) + np.repeat(starts - stops + lengths, lengths)
