@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dpsql.linalg import basis, modular
 from dpsql.linalg.inner import Diagonal
-from dpsql.linalg.ranges import ends_of, forest_of, rank_of
+from dpsql.linalg.ranges import changes_of, ends_of, forest_of, gram_of, product_of, rank_of
 
 
 def drawn(q: int, N: int, seed: int) -> np.ndarray:
@@ -48,3 +48,24 @@ def test_the_basis_of_many_ranges_is_found_without_elimination(q: int, N: int, m
     found = basis.choose_basis(D, Diagonal(np.ones(D.shape[0])))
     assert (found.rows.shape[0] == N) == (q == 700)
     assert np.array_equal((found.coords @ found.rows).toarray(), D.toarray())
+
+
+def test_products_of_ranges_are_running_sums() -> None:
+    draw = np.random.default_rng(7)
+    q, v = 300, 100
+    first, last = np.sort(draw.integers(0, v, size=(2, q)), axis=0)
+    ranges = ((first[:, None] <= np.arange(v)) & (np.arange(v) <= last[:, None])) * draw.integers(1, 4, size=(q, 1))
+    ranges[: q // 2] += (np.arange(v) >= last[: q // 2, None]) * 2  # sums of two
+    C, X, weights = sparse.csr_array(ranges.astype(np.float64)), draw.normal(size=(v, 7)), draw.uniform(1, 2, size=q)
+    changes = changes_of(C)
+    assert changes is not None
+    assert changes.nnz < C.nnz / 8
+    assert np.allclose(product_of(changes, X), ranges @ X, rtol=1e-12, atol=1e-12)
+    assert np.allclose(gram_of(changes, weights), ranges.T @ (weights[:, None] * ranges), rtol=1e-12)
+
+
+def test_rows_that_change_often_have_no_running_sums() -> None:
+    draw = np.random.default_rng(8)
+    assert changes_of(sparse.csr_array(draw.integers(0, 2, size=(50, 100)).astype(np.float64))) is None
+    assert changes_of(sparse.csr_array(np.eye(50))) is None
+    assert changes_of(np.ones((50, 100))) is None
