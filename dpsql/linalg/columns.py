@@ -18,6 +18,7 @@ from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
 
 _SOME = 2048  # values that show whether many differ, and columns of which no fewer are looked at
 _LOOKED_UP = 64
+_MANY = 2**16  # entries
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
 
@@ -165,8 +166,8 @@ def disjoint_blocks(matrix: Sparse, coupling: Ints) -> tuple[int, Ints]:
 
     ``matrix`` is q x N, ``coupling`` (q,) as in ``inner.Inner.coupling``. Cost O(nnz).
     """
-    q, N = matrix.shape
-    if N > 2 * _SOME and 8 * _LOOKED_UP * q < matrix.nnz and _all_linked(sparse.csr_array(matrix)):
+    q = matrix.shape[0]
+    if matrix.nnz > _MANY and 4 * _LOOKED_UP * q < matrix.nnz and _all_linked(sparse.csr_array(matrix)):
         return 1, np.zeros(q, dtype=np.int64)
     return _linked(sparse.csc_array(matrix), coupling)
 
