@@ -109,10 +109,12 @@ def test_what_only_shows_noisy_tables_needs_no_duckdb(pipeline: Pipeline, monkey
     noisy = {name: [("k0", "VARCHAR", coded(["x"]))] for name in ("q#1.1", "q#1.2")}
     both = tuple(Named(name, (ColumnInfo("k0"),)) for name in noisy)
     shown = Selected(plain.items[:1], f"FROM {hole(0)}", (United("q#1", both),))
-    assert afterwards.after_the_noise(shown, noisy, {}, 2) == ([("g", "VARCHAR", coded(["x", "x"]))], "", 2)
-    assert afterwards.after_the_noise(shown, noisy, {}, 1)[1].startswith("makes 2 rows with 2 bytes of text, at most")
+    running = afterwards.OuterSQL()
+    assert afterwards.after_the_noise(shown, noisy, {}, 2, running) == ([("g", "VARCHAR", coded(["x", "x"]))], "", 2)
+    said = afterwards.after_the_noise(shown, noisy, {}, 1, running)[1]
+    assert said.startswith("makes 2 rows with 2 bytes of text, at most")
     monkeypatch.setattr(afterwards, "MOST_SHOWN", 1)
-    assert afterwards.after_the_noise(shown, noisy, {}, 2)[:2] == (
+    assert afterwards.after_the_noise(shown, noisy, {}, 2, running)[:2] == (
         None, "makes 2 rows with 2 bytes of text, at most 1 and 2 fit",
     )  # fmt: skip
 

@@ -159,8 +159,11 @@ class MatrixAnswers:
         return self._spread(half_widths(self.matrix, noise, alpha) / divisor)
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
-        """The rows themselves, csr."""
-        return self._rows(np.concatenate([self.place[part] for part in parts]))
+        """The rows themselves, csr where ``matrix`` is."""
+        place = np.concatenate([self.place[part] for part in parts])
+        if isinstance(self.matrix, np.ndarray):
+            return np.asarray(self.matrix[place] * (place >= 0)[:, None])
+        return self._rows(place)
 
     def _spread(self, values: Floats) -> Floats:
         return np.asarray(np.append(values, 0.0)[self.place])

@@ -21,6 +21,7 @@ from .record import ReleaseRecord, ReleaseTable, Value
 from .series import LATEST, columns_of, make_place, one_release, rows_sql, series_sql, take_out
 from .shared_tables import alike, united, views_sql
 
+_FEW = 500  # rows that are quicker as lists than as arrays, which DuckDB reads through a view
 _LISTED = 1_000  # DuckDB reads a whole list of constants for every 2048 rows
 _INT64 = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 
@@ -235,7 +236,7 @@ def _fill(
         connection.execute(f"{into} SELECT {first}{', '.join(shown)}", [value for _, _, (value,) in single])
         return
     packed = [(kind, values) for _, kind, values in columns if isinstance(values, Numbers | Coded)]
-    if len(packed) == len(columns):
+    if len(packed) == len(columns) and len(packed[0][1]) > _FEW:
         _fill_packed(connection, into, packed, first, ends)
         return
     # One list per column: a tenth of the time of VALUES at a thousand rows.

@@ -7,14 +7,15 @@ else is run by a DuckDB of its own, within the limits below.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import duckdb
 import numpy as np
 
-from dpsql.arrays import Row, Values
+from dpsql.arrays import Values
 from dpsql.quoting import identifier
-from dpsql.release.columns import PACKED, Coded, coded, fetched, stacked
+from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, stacked
 from dpsql.release.writing import write_table
 from dpsql.sql.outer.relation import Relation, Selected, United, gathered
 from dpsql.sql.outer.sandbox import Sandbox
@@ -28,9 +29,13 @@ MOST_ROWS, MOST_SHOWN = 5_000_000, 25_000_000
 """Rows of a result, and of one that only shows the numbers that were planned."""
 OUTER_SECONDS = 60.0
 """How long the outer SQL of one statement may take."""
+_SMALL = 2**14  # values
+_QUOTED = re.compile(r"'(?:[^']|'')*'" + r'|"(?:[^"]|"")*"')
 
 
-def after_the_noise(outer: Relation, noisy: Tables, earlier: Tables, room: int) -> tuple[Columns | None, str, int]:
+def after_the_noise(
+    outer: Relation, noisy: Tables, earlier: Tables, room: int, running: OuterSQL
+) -> tuple[Columns | None, str, int]:
     """The result of ``outer`` over ``noisy`` tables and ``earlier`` results, with the bytes of its text.
 
     ``room``: bytes of text that it may have. Where it is too large or takes too long, None and the reason in
@@ -43,7 +48,7 @@ def after_the_noise(outer: Relation, noisy: Tables, earlier: Tables, room: int) 
         if pairs is not None:
             (table,) = tables.values()
             return _shown(pairs, table, room)
-    return _run(relation.sql(True), tables, room)
+    return running.run(relation.sql(True), tables, room)
 
 
 def _gathered(noisy: Tables, unions: Mapping[str, United]) -> dict[str, Sequence[tuple[str, str, Values]]]:
@@ -99,39 +104,86 @@ def _is_text(kind: str) -> bool:
     return kind == "BLOB" or kind.startswith(("VARCHAR", "JSON"))
 
 
-def _run(sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]:
-    """``after_the_noise`` of any SQL over ``tables``."""
-    with Sandbox() as sandbox:
-        for name, columns in tables.items():
-            write_table(sandbox.connection, name, columns)
+class OuterSQL:
+    """The outer SQL of a release's statements, which one DuckDB runs, within the limits above.
+
+    What is asked again over equal noisy tables, whatever these are called, has the same result.
+    """
+
+    def __init__(self) -> None:
+        self._sandbox = Sandbox()
+        self._known: dict[object, tuple[Columns | None, str, int]] = {}
+
+    def __enter__(self) -> OuterSQL:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sandbox.__exit__()
+
+    def run(self, sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]:
+        """``after_the_noise`` of any SQL over ``tables``."""
+        key = _question(sql, tables)
+        if key is None or key not in self._known or self._known[key][2] > room:
+            found = self._run(sql, tables, room)
+            if key is None or found[1]:
+                return found
+            self._known[key] = found
+        return self._known[key]
+
+    def _run(self, sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]:
+        held = self._sandbox.connection
+        held.execute("BEGIN TRANSACTION")
         try:
-            if sandbox.run(f"CREATE TABLE dpsql_result AS {sql}", OUTER_SECONDS):
-                return None, f"takes longer than {OUTER_SECONDS:.0f} s", 0
-            described, count, size = _measured(sandbox)
-            refused = _too_large(count, size, room, MOST_ROWS)
-            if refused:
-                return None, refused, size
-            values = _fetched(sandbox, described, count)
-        except duckdb.Error:
-            return None, "", 0
-    return [(str(d[0]), str(d[1]), v) for d, v in zip(described, values, strict=True)], "", size
+            for name, columns in tables.items():
+                write_table(held, name, columns)
+            try:
+                if self._sandbox.run(f"CREATE TABLE dpsql_result AS {sql}", OUTER_SECONDS):
+                    self._sandbox.__exit__()  # another one serves those after it
+                    return None, f"takes longer than {OUTER_SECONDS:.0f} s", 0
+                return _result(held, room)
+            except duckdb.Error:
+                return None, "", 0
+        finally:
+            if self._sandbox.connection is held:
+                held.execute("ROLLBACK")
 
 
-def _measured(sandbox: Sandbox) -> tuple[list[Row], int, int]:
-    """The description of the outer SQL's result, its rows, and the bytes of its text."""
-    held = sandbox.connection
-    described = held.execute("DESCRIBE dpsql_result").fetchall()
-    sized = [f"octet_length(CAST({identifier(str(d[0]))} AS BLOB))" for d in described if str(d[1]) == "BLOB"]
-    sized += [f"strlen({identifier(str(d[0]))})" for d in described if str(d[1]).startswith(("VARCHAR", "JSON"))]
-    total = " + ".join(f"coalesce(sum({size}), 0)" for size in sized) or "0"
-    count, size = held.execute(f"SELECT count(*), {total} FROM dpsql_result").fetchone() or (0, 0)  # noqa: S608
-    return described, int(count), int(size)
+def _question(sql: str, tables: Tables) -> object:
+    """What tells SQL over small tables from other SQL, but for the tables' names; None of large ones."""
+    if "\\" in sql or "$" in sql or sum(len(columns) * len(columns[0][2]) for columns in tables.values()) > _SMALL:
+        return None
+    marks = {identifier(name): f"\0{number}" for number, name in enumerate(tables)}
+    held = [(name, kind, _content(values)) for columns in tables.values() for name, kind, values in columns]
+    return _QUOTED.sub(lambda found: marks.get(found[0], found[0]), sql), tuple(held)
 
 
-def _fetched(sandbox: Sandbox, described: list[Row], count: int) -> list[Values]:
-    """The columns of the outer SQL's result."""
+def _content(values: Values) -> object:
+    if isinstance(values, Numbers):
+        return values.data.tobytes(), None if values.null is None else values.null.tobytes()
+    if isinstance(values, Coded):
+        return tuple(map(repr, values.distinct)), values.codes.tobytes()
+    return tuple(map(repr, values))
+
+
+def _result(held: duckdb.DuckDBPyConnection, room: int) -> tuple[Columns | None, str, int]:
+    """``after_the_noise`` of the table dpsql_result that was just made."""
+    (count,) = held.fetchone() or (0,)
+    few = "" if count < PACKED else " LIMIT 0"
+    made = held.execute(f"SELECT * FROM dpsql_result{few}")  # noqa: S608
+    described = [(str(column[0]), str(column[1])) for column in made.description or []]
+    sized = [f"octet_length(CAST({identifier(name)} AS BLOB))" for name, kind in described if kind == "BLOB"]
+    sized += [f"strlen({identifier(name)})" for name, kind in described if kind.startswith(("VARCHAR", "JSON"))]
+    size = 0
+    if sized:
+        total = " + ".join(f"coalesce(sum({one}), 0)" for one in sized)
+        size = int((held.execute(f"SELECT {total} FROM dpsql_result").fetchone() or (0,))[0])  # noqa: S608
+    refused = _too_large(count, size, room, MOST_ROWS)
+    if refused:
+        return None, refused, size
+    values: Sequence[Values]
     if count >= PACKED:
-        listed = [(identifier(str(d[0])), str(d[1])) for d in described]
-        return list(fetched(sandbox.connection, "dpsql_result", listed))
-    rows = sandbox.connection.execute("SELECT * FROM dpsql_result").fetchall()
-    return list(zip(*rows, strict=True)) if rows else [() for _ in described]
+        values = list(fetched(held, "dpsql_result", [(identifier(name), kind) for name, kind in described]))
+    else:
+        rows = (held.execute("SELECT * FROM dpsql_result") if sized else made).fetchall()
+        values = list(zip(*rows, strict=True)) if rows else [() for _ in described]
+    return [(name, kind, each) for (name, kind), each in zip(described, values, strict=True)], "", size

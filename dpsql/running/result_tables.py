@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.sparse import Passed, SparsePlan
 from dpsql.quoting import distinct_names
 from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
+from dpsql.reconstruct.derived import Derived as Evaluated
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
@@ -22,13 +23,14 @@ from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
 from dpsql.running.feasible import feasible, holding
 from dpsql.running.minimum import Mask, hidden
-from dpsql.running.post_process import after_the_noise
+from dpsql.running.post_process import OuterSQL, after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, ColumnInfo
+from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
-from dpsql.workload.expr.formulas import narrowed
+from dpsql.workload.expr.formulas import Bounds, Formula, narrowed
 
 Columns = list[tuple[str, str, Values]]
 Shown = tuple[ColumnInfo, ...]
@@ -139,15 +141,16 @@ def tables_of(
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
     shown: dict[str, Shown] = {}
-    for answer in plan.queries:
-        mine = [next(cores) for _ in answer.cores]
-        noisy = [(core, estimates.columns(core, slices)) for core, slices in mine]
-        if answer.outer is None:
-            columns, shown[answer.name] = noisy[0][1], core_columns(noisy[0][0])
-        else:
-            columns, shown[answer.name], used = _after_outer(answer, noisy, made, shown, room, rehearsal)
-            room -= used
-        made[answer.name] = ReleaseTable(answer.name, answer.named, tuple(columns))
+    with OuterSQL() as running:
+        for answer in plan.queries:
+            mine = [next(cores) for _ in answer.cores]
+            noisy = [(core, estimates.columns(core, slices)) for core, slices in mine]
+            if answer.outer is None:
+                columns, shown[answer.name] = noisy[0][1], core_columns(noisy[0][0])
+            else:
+                columns, shown[answer.name], used = _after_outer(answer, noisy, made, shown, room, rehearsal, running)
+                room -= used
+            made[answer.name] = ReleaseTable(answer.name, answer.named, tuple(columns))
     return tuple(table if errors else _without_errors(table, shown[name]) for name, table in made.items())
 
 
@@ -164,6 +167,7 @@ def _after_outer(
     shown: dict[str, Shown],
     room: int,
     rehearsal: bool,
+    running: OuterSQL,
 ) -> tuple[Columns, Shown, int]:
     """The result of a statement's outer SQL over its noisy tables and earlier results, what shows what, its bytes.
 
@@ -173,7 +177,7 @@ def _after_outer(
     assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
     held = {core.name: columns for core, columns in noisy}
     columns, refused, size = after_the_noise(
-        answer.outer, held, {name: made[name].columns for name in answer.reads}, room
+        *(answer.outer, held, {name: made[name].columns for name in answer.reads}, room, running)
     )
     if refused and rehearsal:
         raise SQLError(
@@ -214,6 +218,7 @@ class Estimates:
     values: Floats
     possible: Possible | None = None
     groups: Array | None = None
+    _known: dict[object, Evaluated] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, core: Core, slices: Sequence[slice]) -> Columns:
         """The columns of one core's noisy table, companions beside them."""
@@ -263,8 +268,7 @@ class Estimates:
             formula, used = narrowed(column.formula)
             outputs = core.outputs
             estimates = np.stack([self.values[slices[at]] + float(outputs[at].constant) for at in used], axis=1)
-            rows = plan.answers.rows([slices[at] for at in used], plan.noise)
-            done = evaluate(formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common)
+            done = self._evaluated(formula, column.bounds, [slices[at] for at in used], estimates)
             return done.value, done.stderr, done.low, done.high, "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
@@ -283,6 +287,24 @@ class Estimates:
             dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
             return dates[0], ranks.stderr, dates[1], dates[2], "DATE"
         return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
+
+    def _evaluated(
+        self, formula: Formula, bounds: Bounds | None, parts: Sequence[slice], estimates: Floats
+    ) -> Evaluated:
+        """The formula in every group; what statements ask for again is worked out once."""
+        plan = self.plan
+
+        def found() -> Evaluated:
+            rows, common = plan.answers.rows(parts, plan.noise), plan.compiled.common_steps
+            return evaluate(formula, estimates, rows, plan.noise, plan.alpha, bounds=bounds, divisor=common)
+
+        if not isinstance(plan.compiled, Compiled) or not plan.compiled.once.repeats:
+            return found()
+        place = plan.compiled.once.place
+        key = formula, bounds, tuple(int(place[part.start]) for part in parts), estimates.tobytes()
+        if key not in self._known:
+            self._known[key] = found()
+        return self._known[key]
 
 
 def _without(values: _Values, small: Mask) -> _Values:

@@ -11,6 +11,7 @@ import functools
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import duckdb
@@ -58,6 +59,53 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+class _Watch(threading.Thread):
+    """Interrupts what a connection runs once its time is over, to a second or a quarter of it.
+
+    One thread serves all statements of a sandbox, as starting one takes as long as many a statement.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._every = 1.0
+        self._until: float | None = None
+        self._over = False
+        self.late = False
+        self.start()
+
+    def run(self) -> None:
+        """Look at the time until all is over."""
+        with self._changed:
+            while not self._over:
+                self._changed.wait(self._every)
+                if self._until is not None and time.monotonic() >= self._until:
+                    self.late, self._until = True, None
+                    self._connection.interrupt()
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What runs within is interrupted after ``seconds``."""
+        with self._changed:
+            self._until = time.monotonic() + seconds
+            if seconds < 4.0 * self._every:
+                self._every = seconds / 4.0
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._until = None
+
+    def end(self) -> None:
+        """Nothing is interrupted from here on."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        self.join()
+
+
 class Sandbox:
     """One DuckDB in memory, taken when it is first needed; tables are added as they come, and go at its end.
 
@@ -67,6 +115,7 @@ class Sandbox:
     def __init__(self, *, once: bool = False) -> None:
         self._taken: duckdb.DuckDBPyConnection | None = None
         self._once = once
+        self._watch: _Watch | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -84,6 +133,10 @@ class Sandbox:
 
     def __exit__(self, *_: object) -> None:
         taken, self._taken = self._taken, None
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end()
+            self._once = self._once or watch.late
         if taken is None:
             return
         with contextlib.suppress(duckdb.Error):
@@ -111,27 +164,19 @@ class Sandbox:
         self.connection.execute(f"DROP TABLE {identifier(name)}")
 
     def run(self, statement: str, seconds: float) -> bool:
-        """Run ``statement``; True where it took longer than ``seconds``. Raises duckdb.Error for other failures."""
+        """Run ``statement``; True where it took longer than ``seconds``. Raises duckdb.Error for other failures.
+
+        After one that took longer the sandbox is of no more use, as the interrupt may come to the next one.
+        """
         connection = self.connection
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            connection.interrupt()
-
-        timer = threading.Timer(seconds, stop)
-        timer.daemon = True
-        timer.start()
+        watch = self._watch = self._watch or _Watch(connection)
         try:
-            connection.execute(statement)
+            with watch.within(seconds):
+                connection.execute(statement)
         except duckdb.InterruptException:
-            if not late.is_set():
+            if not watch.late:
                 raise
-            return True
-        finally:
-            timer.cancel()
-            self._once = self._once or late.is_set()
-        return late.is_set()  # an interrupt that DuckDB saw too late to stop for
+        return watch.late  # also of an interrupt that DuckDB saw too late to stop for
 
     def describe(self, sql: str) -> tuple[list[tuple[str, str]], str]:
         """(name, type) of the columns of a query, and what DuckDB says against it, in one line."""
