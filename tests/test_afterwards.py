@@ -119,6 +119,49 @@ def test_what_only_shows_noisy_tables_needs_no_duckdb(pipeline: Pipeline, monkey
     )  # fmt: skip
 
 
+def test_the_same_question_over_equal_tables_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[str] = []
+
+    def noted(box: Sandbox, statement: str, seconds: float) -> bool:
+        runs.append(statement)
+        return run(box, statement, seconds)
+
+    run = Sandbox.run
+    monkeypatch.setattr(Sandbox, "run", noted)
+
+    def table(name: str, *numbers: float) -> dict[str, list[tuple[str, str, Any]]]:
+        return {name: [("n", "DOUBLE", Numbers(np.array(numbers)))]}
+
+    with afterwards.OuterSQL() as running:
+        for label, least, told in [("q1#1", 1, 1), ("q2#1", 1, 1), ("q3#1", 2, 2), ("q4#1", 1, 2)]:
+            asked = f"""SELECT n, '"{label}"' AS t FROM "{label}" WHERE n >= {least} ORDER BY n"""
+            columns, _, size = running.run(asked.replace(f""", '"{label}"' AS t""", ""), table(label, 3.0, 1.0), 100)
+            assert columns == [("n", "DOUBLE", (1.0, 3.0) if least == 1 else (3.0,))]
+            assert (size, len(runs)) == (0, told)
+        del runs[:]
+        for label in ("q1#1", "q2#1"):  # a text that is a table's name is none
+            named = running.run(f"""SELECT '"{label}"' AS t, n FROM "{label}" """, table(label, 1.0), 100)[0]
+            assert named == [("t", "VARCHAR", (f'"{label}"',)), ("n", "DOUBLE", (1.0,))]
+        assert len(runs) == 2
+        assert running.run('SELECT n FROM "q1#1"', table("q1#1", 1.0), 9)[0] == [("n", "DOUBLE", (1.0,))]
+        assert running.run('SELECT n FROM "q2#1"', table("q2#1", 2.0), 9)[0] == [("n", "DOUBLE", (2.0,))]
+        text = """SELECT 'abc' AS t FROM "q1#1" """
+        assert running.run(text, table("q1#1", 1.0), 3)[1:] == ("", 3)
+        assert running.run(text, table("q1#1", 1.0), 2)[1].startswith("makes 1 rows with 3 bytes")
+        assert running.run("SELECT CAST('x' AS DATE) AS d FROM \"q1#1\"", table("q1#1", 1.0), 9) == (None, "", 0)
+
+
+def test_what_takes_too_long_leaves_those_after_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = "SELECT sum(a.i * b.i) AS s FROM range(1000000) a(i), range(1000000) b(i)"
+    monkeypatch.setattr(afterwards, "OUTER_SECONDS", 0.05)
+    with afterwards.OuterSQL() as running:
+        before = running._sandbox.connection
+        assert running.run(endless, {}, 9)[1] == "takes longer than 0 s"
+        monkeypatch.setattr(afterwards, "OUTER_SECONDS", 60.0)
+        assert running.run("SELECT 1 AS a", {}, 9)[0] == [("a", "INTEGER", (1,))]
+        assert running._sandbox.connection is not before
+
+
 def test_unions_are_gathered_wherever_they_stand() -> None:
     tables = tuple(Named(f"q#1.{at}", (ColumnInfo("k0"), ColumnInfo(f"c{at}"))) for at in (1, 2))
     union, single = United("q#1", tables, (("g0", (0, 1)),)), United("q#2", tables[:1])
