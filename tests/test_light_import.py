@@ -70,6 +70,14 @@ def test_the_commands_import_no_view_of_a_plan_and_nothing_of_standing_batches()
     assert run(f"import sys, dpsql.surfaces.commands; print(*{named})") == []
 
 
+def test_the_commands_import_of_scipy_what_sparse_matrices_need():
+    code = (
+        "import sys, scipy.sparse; own = {*sys.modules}; import dpsql.surfaces.commands; "
+        "print(*[name for name in sys.modules if name.startswith('scipy.') and name not in own])"
+    )
+    assert run(code) == []
+
+
 def test_the_stub_of_the_bounds_has_the_names_and_homes_of_the_module():
     bounds = importlib.import_module("dpsql.bounds")
     stub = ast.parse(Path(bounds.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Csr, Ints
+from dpsql.linalg.linked import linked_parts
 
 
 def ends_of(D: Csr) -> tuple[Ints, Ints] | None:
@@ -28,9 +28,7 @@ def ends_of(D: Csr) -> tuple[Ints, Ints] | None:
 
 def rank_of(ends: tuple[Ints, Ints], N: int) -> int:
     """The rank of ranges over N columns."""
-    graph = sparse.csr_array(sparse.coo_array((np.ones(ends[0].size), ends), shape=(N + 1, N + 1)))
-    number, _ = connected_components(graph, directed=False)
-    return N + 1 - int(number)
+    return N + 1 - linked_parts(N + 1, ends)[0]
 
 
 def forest_of(ends: tuple[Ints, Ints], N: int) -> tuple[Ints, Csr]:

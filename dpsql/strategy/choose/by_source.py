@@ -18,7 +18,8 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -404,8 +405,8 @@ class _Planner(Sources):
         contrasts = [x**0.5 * (np.eye(g) - 1.0 / g) for x, g in zip(found.contrasts, groups, strict=True)]
         root = np.zeros((C.shape[0] + entries.size, w + entries.size))
         root[: C.shape[0]] = np.concatenate([C[:, :w], np.repeat(C[:, w:], groups, axis=1)], axis=1)
-        root[C.shape[0] :, w:] = linalg.block_diag(*contrasts)
-        gram = np.asarray(linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
+        root[C.shape[0] :, w:] = scipy.linalg.block_diag(*contrasts)
+        gram = np.asarray(scipy.linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
         piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
         return Team((piece,), found.upper, found.lower, team_bounds.of_orbits(held, found))

@@ -9,7 +9,8 @@ from math import prod
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
@@ -330,7 +331,7 @@ class Task:
             return None
         # No query reads two sources.
         gram, root = (
-            linalg.block_diag(*(np.diag(one) if one.ndim == 1 else one for one in each))
+            scipy.linalg.block_diag(*(np.diag(one) if one.ndim == 1 else one for one in each))
             for each in ([piece.gram for piece in held], [piece.root for piece in held])
         )
         rows = sparse.csr_array(sparse.vstack([piece.rows for piece in held], format="csr"))

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from scipy import linalg, sparse
-from scipy.sparse.csgraph import connected_components
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse, row_squares
 from dpsql.linalg.inner import Diagonal
+from dpsql.linalg.linked import linked_by
 from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
@@ -48,9 +49,7 @@ class Frame:
         self._back: Csr | None = None
         self._root = sparse.csc_array(root)
         self._p, v = self._root.shape
-        graph: Csr = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
-        number, labels = connected_components(graph, directed=False)
-        left, right = labels[: self._p], labels[self._p :]
+        number, left, right = linked_by(self._root)
         size_p, size_v = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
         lone = (size_p == 1) & (size_v == 1)
         self._single = np.flatnonzero(lone[right])
@@ -210,7 +209,7 @@ class Factored:
         Q: Floats | None = None
         R = A
         if A.shape[0] != A.shape[1] or np.tril(A, -1).any():
-            left, right = linalg.qr(A, mode="economic", check_finite=False)
+            left, right = scipy.linalg.qr(A, mode="economic", check_finite=False)
             Q, R = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
         diagonal = np.abs(np.diag(R))
         if diagonal.size < A.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
@@ -219,7 +218,7 @@ class Factored:
 
     def half(self, coords: Floats) -> Floats:
         """C R^-1 for C = ``coords``: C (A^T A)^-1 C^T is its product with its transpose."""
-        return np.asarray(linalg.solve_triangular(self.R, coords.T, trans="T", check_finite=False).T)
+        return np.asarray(scipy.linalg.solve_triangular(self.R, coords.T, trans="T", check_finite=False).T)
 
     def answers(self, coords: Floats) -> Floats:
         """C (A^T A)^-1 A^T."""
@@ -280,12 +279,12 @@ class BesideCells:
         scaled = A[v:] / diagonal
         S = scaled @ scaled.T
         S.flat[:: S.shape[0] + 1] += 1.0
-        return cls(diagonal, scaled, linalg.cholesky(S, lower=True))
+        return cls(diagonal, scaled, scipy.linalg.cholesky(S, lower=True))
 
     def trace(self, gram: Floats) -> float | None:
         """tr(gram M^-1); None where rounding may show in it."""
         first = float(np.sum(np.diag(gram) / self.diagonal**2))
-        half = linalg.solve_triangular(self.lower, self.scaled, lower=True) / self.diagonal
+        half = scipy.linalg.solve_triangular(self.lower, self.scaled, lower=True) / self.diagonal
         found = first - float(np.sum((half @ gram) * half))
         return found if found > _LEFT * first else None
 
@@ -296,7 +295,7 @@ class BesideCells:
     def answers(self, coords: Floats) -> Floats:
         """C M^-1 A^T (q x v + p) for C = ``coords`` (q x v)."""
         X = coords / self.diagonal
-        beside = linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
+        beside = scipy.linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
         return np.concatenate([X - beside @ self.scaled, beside], axis=1)
 
 
