@@ -36,7 +36,7 @@ from dpsql.strategy.choose.class_queries import (
 )
 from dpsql.strategy.choose.over_same_rows import SameRows
 from dpsql.strategy.choose.sources import NEAR, WRITTEN, Source, Sources, Team, rows_of, scaled, shares_of
-from dpsql.strategy.choose.task import Task, drafts
+from dpsql.strategy.choose.task import BY_SOURCE, Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -51,8 +51,6 @@ from dpsql.workload.compile.unlisted import bounded_norm
 from dpsql.workload.families.contributions import MOST_LISTED, Part
 from dpsql.workload.families.matrix import Workload
 from dpsql.workload.families.reach import longest_by_products, longest_sum
-
-METHOD = "by-source"
 
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
@@ -69,8 +67,8 @@ def strategy_by_source(task: Task) -> MatrixStrategy:
     """
     pieces, error, least = plan_by_source(task)
     task.below(error)
-    tried = ((METHOD, error),)
-    found = finish(task.W, METHOD, task.noise, pieces, error, task.tolerance, None, tried, task.time.deadline)
+    tried = ((BY_SOURCE, error),)
+    found = finish(task.W, BY_SOURCE, task.noise, pieces, error, task.tolerance, None, tried, task.time.deadline)
     task.below(found.expected)
     return replace(found, lower_bound=least() or None) if task.noise == "gaussian" else found
 

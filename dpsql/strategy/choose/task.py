@@ -60,6 +60,7 @@ CATALOGUE = (
     "workload-separation",
     *PUBLISHED,
 )
+BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
 _QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
 
 
