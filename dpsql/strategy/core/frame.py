@@ -97,7 +97,11 @@ class Frame:
         """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
         # Two workloads of one batch differ in their scales only: the coordinates of the last span are kept.
         if self._held is None or not same_rows(self._held[0], W.span):
-            self._held = W.span, coordinates(W.span, self._rows)
+            if same_rows(W.span, self._rows):
+                coords: Matrix = sparse.eye_array(self._rows.shape[0], format="csr")
+            else:
+                coords = coordinates(W.span, self._rows)
+            self._held = W.span, coords
         return self._held[1]
 
     def _along(self, W: Workload) -> Csr | None:
