@@ -57,8 +57,16 @@ def test_theorems_that_no_plan_needs_come_on_demand():
         _ = dpsql.bounds.svd
 
 
-def test_the_commands_import_no_view_of_a_plan_and_nothing_of_standing_batches():
+def test_the_commands_import_no_view_of_a_plan_and_nothing_that_one_plan_does_not_ask_for():
     later = (
+        "driver.drafting",
+        "earlier",
+        "planning.adaptive",
+        "planning.sparse",
+        "running.answer_free",
+        "running.discovery",
+        "running.run",
+        "strategy.choose.by_source",
         "planning.explain",
         "planning.suggestions",
         "planning.what_if",
