@@ -57,8 +57,16 @@ def test_theorems_that_no_plan_needs_come_on_demand():
         _ = dpsql.bounds.svd
 
 
-def test_the_commands_import_no_view_of_a_plan_and_nothing_of_standing_batches():
+def test_the_commands_import_no_view_of_a_plan_and_nothing_that_one_plan_does_not_ask_for():
     later = (
+        "driver.drafting",
+        "earlier",
+        "planning.adaptive",
+        "planning.sparse",
+        "running.answer_free",
+        "running.discovery",
+        "running.run",
+        "strategy.choose.by_source",
         "planning.explain",
         "planning.suggestions",
         "planning.what_if",
@@ -68,6 +76,14 @@ def test_the_commands_import_no_view_of_a_plan_and_nothing_of_standing_batches()
     )
     named = f"[name for name in {later} if 'dpsql.' + name in sys.modules]"
     assert run(f"import sys, dpsql.surfaces.commands; print(*{named})") == []
+
+
+def test_the_commands_import_of_scipy_what_sparse_matrices_need():
+    code = (
+        "import sys, scipy.sparse; own = {*sys.modules}; import dpsql.surfaces.commands; "
+        "print(*[name for name in sys.modules if name.startswith('scipy.') and name not in own])"
+    )
+    assert run(code) == []
 
 
 def test_the_stub_of_the_bounds_has_the_names_and_homes_of_the_module():

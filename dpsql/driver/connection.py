@@ -32,28 +32,20 @@ from dpsql.errors import (
     ProgrammingError,
     SQLError,
 )
-from dpsql.planning.adaptive import AdaptivePlan, make_adaptive_plan
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.planning.prepare import prepare
-from dpsql.planning.sparse import SparsePlan, make_sparse_plan
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
-from dpsql.running.answer_free import asks_for_free
-from dpsql.running.discovery import Finder
-from dpsql.running.find_first import find_all, plan_with_finding, waiting
-from dpsql.running.prospects import expected_estimates, prospects, prospects_of_sparse, table_of
-from dpsql.sql.parse.parameters import Parameters
-from dpsql.sql.parse.parameters import prepare as fill
-from dpsql.sql.parse.routing import tables_asked
 
 if TYPE_CHECKING:  # imported when one is asked for: a plan needs none
     from dpsql.driver.cursor import Cursor
+    from dpsql.sql.parse.parameters import Parameters
 
 
 class Connection(Discovering, Keeping):
@@ -163,6 +155,9 @@ class Connection(Discovering, Keeping):
             return self._needed(sql, targets, options, delta).plan
         request = request_of(sql, epsilon, delta, rho)
         if method != "auto":
+            from dpsql.planning.adaptive import make_adaptive_plan
+            from dpsql.planning.sparse import make_sparse_plan
+
             make = make_sparse_plan if method == "sparse" else make_adaptive_plan
             return make(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
@@ -174,14 +169,15 @@ class Connection(Discovering, Keeping):
             if first is None:
                 raise
             return first
-        return self._batches.past.with_earlier(plan) if earlier else plan
+        return self._past.with_earlier(plan) if earlier and self.ledger_path.exists() else plan
 
     def _finds_first(self, sql: str, request: Request, options: PlanOptions) -> Plan | None:
         """The plan of a batch that groups by columns which the policy lets it find, None for any other."""
+        from dpsql.running.find_first import plan_with_finding, waiting
+
         if not waiting(self.policy):
             return None
-        finder = Finder(self._holdings, self._books, self._domains.declared)
-        return plan_with_finding(sql, self.policy, self.schemas(), request, finder, options)
+        return plan_with_finding(sql, self.policy, self.schemas(), request, self._values(), options)
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
@@ -234,7 +230,7 @@ class Connection(Discovering, Keeping):
     ) -> NeededBudget:
         at = None if delta is None else Request.of(1, delta).delta
         prepared = prepare(sql, self.policy, self.schemas(), options.progress, rows_per_unit=options.rows_per_unit)
-        known = self._batches.past.known(prepared, targets.alpha) if options.earlier else None
+        known = self._past.known(prepared, targets.alpha) if options.earlier else None
         return find_budget(
             prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
         )
@@ -257,6 +253,10 @@ class Connection(Discovering, Keeping):
         policy's ``expected_rows``, and over that of unbiased estimates (``dpsql.running.prospects``). Reads no row.
         Raises as ``plan``, and DataError where there is nothing to compare.
         """
+        from dpsql.planning.adaptive import AdaptivePlan
+        from dpsql.planning.sparse import SparsePlan
+        from dpsql.running.prospects import prospects, prospects_of_sparse, table_of
+
         asked = partial(self.plan, sql, epsilon, delta, rho, objective=objective, rows_per_unit=rows_per_unit)
         ways: dict[str, Plan | None] = {}
         for method in ("adaptive", "sparse"):
@@ -311,6 +311,8 @@ class Connection(Discovering, Keeping):
                 raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")
             plan = batch
         else:
+            from dpsql.running.answer_free import asks_for_free
+
             if not fresh and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
                 _ = self.policy  # with what was found since
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
@@ -322,12 +324,15 @@ class Connection(Discovering, Keeping):
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
+            from dpsql.running.find_first import find_all
+
             said = self._custodian(said)
             self._batches.rehearse(plan, errors=errors, estimates="unbiased" if estimates == "auto" else estimates)
-            finder = Finder(self._holdings, self._books, self._domains.declared)
-            found = find_all(plan, finder, said, self._batches.register)
+            found = find_all(plan, self._values(), said, self._batches.register)
             plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, found.rest, found.options)
         if estimates == "auto":
+            from dpsql.running.prospects import expected_estimates
+
             estimates = "unbiased" if plan.estimated else expected_estimates(plan)
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
         return self._mine(done, said)
@@ -373,7 +378,7 @@ class Connection(Discovering, Keeping):
     def answers_others(self, release: int) -> bool:
         """Whether other questions can rest on a release: its measurement was kept, and is not too large. Free."""
         self._check_open()
-        return self._batches.past.answers_others(release)
+        return self._past.answers_others(release)
 
     def refine(self) -> list[Release]:
         """Give the answers of earlier batches again, from all measurements together, where that makes them better.
@@ -422,13 +427,15 @@ class Connection(Discovering, Keeping):
             own = dict(self._own)
             if not errors:
                 return found.drawn_with(lambda: self.errors_beside(query, found, parameters, own=own)[0])
-            text = fill(query).fill(parameters) if parameters else query
+            text = _filled(query, parameters)
             answer, alone = self._replicates.with_errors(text, found, own, alpha, self._query_timeout,
                                                           sample=population is not None)  # fmt: skip
             if alone:
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
             return answer
         except (SQLError, OperationalError):
+            from dpsql.sql.parse.routing import tables_asked
+
             asked = tables_asked(query, self.policy, self._view_names)
             if not asked:
                 raise
@@ -458,7 +465,7 @@ class Connection(Discovering, Keeping):
         try:
             self._check_open()
             sample, seconds = population is not None, self._query_timeout
-            text = fill(query).fill(parameters) if parameters else query
+            text = _filled(query, parameters)
             return self._replicates.with_errors(text, answer, mine, alpha, seconds, sample=sample)[0], ""
         except Error as error:
             return answer, f"without errors: {error}"
@@ -473,3 +480,9 @@ class Connection(Discovering, Keeping):
         There is no transaction to undo; a refund would let whoever has seen an answer ask again for free.
         """
         self._check_open()
+
+
+def _filled(query: str, parameters: Parameters) -> str:
+    from dpsql.sql.parse.parameters import prepare
+
+    return prepare(query).fill(parameters) if parameters else query

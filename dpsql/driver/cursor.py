@@ -140,7 +140,7 @@ class Cursor:
                 return None
             held = self._planned(text, statements, (epsilon, delta, rho), dry=True)
             found = self.release if isinstance(held, list) else held
-            if not isinstance(held, list) and self._connection._batches.past.as_good_as(held) is not None:
+            if not isinstance(held, list) and self._connection._past.as_good_as(held) is not None:
                 found = None
         self._sets, self.release, self._executed = [], None, False
         return found
@@ -394,15 +394,15 @@ class Cursor:
             found = self._earlier(plan.queries, most)
             if found is not None:
                 return found
-            plan = con._batches.past.with_earlier(plan)
+            plan = con._past.with_earlier(plan)
         else:
             found = self._earlier(self._understood(statements), None)
             if found is not None:
                 return found
-            if dry and con._batches.past.answer(text, alpha) is not None:
+            if dry and con._past.answer(text, alpha) is not None:
                 return []
             unpaid = asked == (None, None, None)
-            if dry and unpaid and con._batches.past.counted(text, alpha) is not None:
+            if dry and unpaid and con._past.counted(text, alpha) is not None:
                 return []
             release = con._batches.determined(text, alpha, label=self._label)
             if release is None and unpaid:

@@ -25,12 +25,10 @@ from dpsql.planning.plan import Plan, make_plan
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.analysts import finds_nothing
 from dpsql.privacy.universe import MOST_BYTES, Universe
-from dpsql.running.answer_free import Earlier
-from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
-from dpsql.running.run import Batches
 
 if TYPE_CHECKING:  # imported where they are asked for: a batch needs none of them
     from dpsql.running.coverage import Coverage
+    from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
     from dpsql.running.local_release import LocalRelease, Maker
     from dpsql.running.survey import Survey, Surveyor, SurveyPlan
 
@@ -190,7 +188,9 @@ class Discovering(Held):
         2,000 values, and values with NUL, are left out. Raises PolicyError where no column has a domain, else as
         ``run``.
         """
+        from dpsql.running.answer_free import Earlier
         from dpsql.running.coverage import Coverage, opened
+        from dpsql.running.run import Batches
 
         said = self._said(label)
         plan = self.plan_coverage(epsilon, delta, rho)
@@ -236,7 +236,7 @@ class Discovering(Held):
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         declared = self._domains.declared
-        finder, bounds = Finder(self._holdings, self._books, declared), BoundsFinder(self._batches, declared)
+        finder, bounds = self._values(), BoundsFinder(self._batches, declared)
         chance = None if delta is None else Request.of(1, delta).delta
         return Surveyor(self._batches, finder, bounds), Request.of(epsilon, None, rho), chance
 
@@ -256,11 +256,18 @@ class Discovering(Held):
         weighted: bool,
         universe: Universe | None,
     ) -> tuple[Finder, Asked]:
+        from dpsql.running.discovery import Asked
+
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         chance = None if delta is None else Request.of(1, delta).delta
         asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, weighted, universe)
-        return Finder(self._holdings, self._books, self._domains.declared), asked
+        return self._values(), asked
+
+    def _values(self) -> Finder:
+        from dpsql.running.discovery import Finder
+
+        return Finder(self._holdings, self._books, self._domains.declared)
 
     def _local(self) -> Maker:
         from dpsql.running.local_release import Maker

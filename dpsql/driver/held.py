@@ -20,12 +20,12 @@ from dpsql.privacy.accountant import BudgetState
 from dpsql.release import ReleaseStore
 from dpsql.release.books import Books, budget_of, place_of
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
-from dpsql.running.answer_free import Earlier
 from dpsql.running.found_domains import FoundDomain, FoundDomains
-from dpsql.running.run import Batches
 
 if TYPE_CHECKING:
     from dpsql.replicates import Replicates
+    from dpsql.running.answer_free import Earlier
+    from dpsql.running.run import Batches
 
 
 class Held(Exceptions):
@@ -58,9 +58,7 @@ class Held(Exceptions):
         self._holdings = Holdings(engine, policy)
         books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
         self._books = Books(*books, label if private else None)
-        self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
         self._domains = FoundDomains(policy, self._books)
-        self._behind = Earlier(self._books, policy, self._holdings.schemas)
         self._plans = LastPlans()
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
@@ -74,9 +72,31 @@ class Held(Exceptions):
         held = self._domains.refresh()
         if held is not self._holdings.policy:
             self._holdings.policy = held
-            self._batches.past.under(held)
+            self._past.under(held)
             self._behind.under(held)
         return held
+
+    @cached_property
+    def _past(self) -> Earlier:
+        """What earlier releases say; imported where there may be some."""
+        return self._earlier()
+
+    @cached_property
+    def _behind(self) -> Earlier:
+        """The same for what is behind releases that are shown."""
+        return self._earlier()
+
+    def _earlier(self) -> Earlier:
+        from dpsql.running.answer_free import Earlier
+
+        return Earlier(self._books, self._holdings.policy, self._holdings.schemas)
+
+    @cached_property
+    def _batches(self) -> Batches:
+        """Batches are run; imported with the first one."""
+        from dpsql.running.run import Batches
+
+        return Batches(self._holdings, self._books, self._past)
 
     @cached_property
     def _replicates(self) -> Replicates:

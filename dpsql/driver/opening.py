@@ -1,14 +1,10 @@
-"""``connect``: a policy, the files beside it and the engine that reads its tables, as one connection; a first policy.
-
-Who has no policy yet drafts one from public schemas alone (``draft_policy``), for the custodian to confirm.
-"""
+"""``connect``: a policy, the files beside it and the engine that reads its tables, as one connection."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +12,10 @@ import duckdb
 
 from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
-from dpsql.errors import DataError, InterfaceError, OperationalError, PolicyError, quoted
-from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, is_session, read_declared, spark_engine
+from dpsql.errors import DataError, InterfaceError, PolicyError, quoted
+from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, is_session, spark_engine
 from dpsql.planning.needed_budget import plain
-from dpsql.policy import Policy, skeleton
-from dpsql.policy.advice import advice
-from dpsql.policy.proposals import Proposal, propose
-from dpsql.policy.types import Schemas
+from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
 from dpsql.release.books import check_places
 from dpsql.release.limits import QUERY_SECONDS
@@ -148,56 +141,3 @@ def _check_spark(policy: Policy) -> None:
                 f"{table.key('source')} names files and the connection is a Spark session, which would have another "
                 'table of that name; write source = "spark:catalog.schema.table", or connect without a session'
             )
-
-
-def policy_advice(policy: Policy, schemas: Schemas, database: str | os.PathLike[str] | None) -> list[str]:
-    """What a policy's author should look at again, a line each; from the catalog and the policy, no row is read."""
-    file = policy.place("database") if database is None else Path(database)
-    declared = {} if file is None else read_declared(file.absolute(), {})
-    required = {name: table.required for name, table in declared.items()}
-    return advice(policy, schemas, required, {name: table.key for name, table in declared.items()})
-
-
-_CSV_NOTE = """\
-# The columns of a CSV file are written down as VARCHAR, since only rows could tell their types: correct
-# each type, as in year = { type = "INTEGER", lower = 1990, upper = 2030 }.
-
-"""
-
-
-def draft_policy(
-    database: Path | None,
-    sources: Mapping[str, str],
-    dataset: str,
-    choose: Callable[[str, Mapping[str, str], Proposal], Proposal] = lambda table, columns, proposed: proposed,
-    budget: Callable[[], tuple[str, str] | None] = lambda: None,
-) -> tuple[str, list[str]]:
-    """TOML of a policy, and its tables, for ``database`` and the files of ``sources`` (by table name).
-
-    Column types, CHECK bounds and ENUM members come from the catalog, the Parquet footer or the
-    CSV header line; no row is read. What the custodian must decide is commented out and marked, but for units that
-    ``choose`` decides, from a table, the types of its columns and what keys and names of columns propose, and the
-    epsilon and delta of ``budget``.
-    Raises OperationalError where a file cannot be read or there is no table.
-    """
-    found = read_declared(database, {name: Path(source).absolute() for name, source in sources.items()})
-    if not found:
-        raise OperationalError(f"{database} has no table; name the database that holds the private tables")
-    proposals = propose(
-        {name: table.columns for name, table in found.items()},
-        {name: table.key for name, table in found.items() if table.key},
-        {name: table.references for name, table in found.items()},
-    )
-    text = skeleton(
-        {name: table.columns for name, table in found.items()},
-        dataset,
-        checks={name: table.bounds for name, table in found.items()},
-        enums={name: table.members for name, table in found.items()},
-        sources=sources,
-        required={name: table.required for name, table in found.items()},
-        proposals={name: choose(name, found[name].columns, proposed) for name, proposed in proposals.items()},
-        budget=budget(),
-    )
-    if any(source.lower().endswith((".csv", ".csv.gz")) for source in sources.values()):
-        text = _CSV_NOTE + text
-    return text, list(found)

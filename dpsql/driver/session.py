@@ -12,6 +12,7 @@ from dpsql.policy import Policy
 from dpsql.release import Result
 from dpsql.release.books import Books
 from dpsql.release.release import Release
+from dpsql.running.answer_free import Earlier
 from dpsql.running.run import Batches
 
 Amounts = tuple[object, object, object]
@@ -25,9 +26,18 @@ class Session(Protocol):
     _label: str
     _lock: threading.RLock
     _books: Books
-    _batches: Batches
     _budget_per_release: Amounts
     _query_timeout: float | None
+
+    @property
+    def _past(self) -> Earlier:
+        """What earlier releases say."""
+        ...
+
+    @property
+    def _batches(self) -> Batches:
+        """Batches are run."""
+        ...
 
     @property
     def policy(self) -> Policy:

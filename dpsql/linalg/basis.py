@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
@@ -209,7 +210,7 @@ def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, 
     """Row choices to try: by the pivoted factor, then by elimination over a prime field."""
     coords = np.zeros((D.shape[0], rank))
     coords[order[:rank]] = np.eye(rank)
-    coords[order[rank:]] = linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:]).T
+    coords[order[rank:]] = scipy.linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:]).T
     natural = np.argsort(order[:rank])  # in the order of the queries: neighbours concern the same attributes
     yield order[:rank][natural], coords[:, natural]
     p = modular.PRIMES[0]
@@ -297,7 +298,7 @@ def _pivots(D: Csr) -> tuple[int, Ints, Floats]:
         small = compress(D, min(buckets, most))
         length = np.sqrt((small**2).sum(axis=1))
         length[length == 0] = 1.0
-        R, order = linalg.qr((small / length[:, None]).T, mode="r", pivoting=True)
+        R, order = scipy.linalg.qr((small / length[:, None]).T, mode="r", pivoting=True)
         diagonal = np.abs(np.diag(R))
         rank = int((diagonal > diagonal[0] * _TOLERANCE).sum())
         if 4 * rank <= 3 * small.shape[1] or small.shape[1] >= min(N, most):
@@ -418,12 +419,12 @@ def _sorted_by(part: Ints, matrix: sparse.coo_array, number: int) -> Callable[[i
 
 def _solved(sketch: Floats, v: int) -> Floats:
     """coords with the rows from v on as combinations of the first v, by least squares."""
-    Q, R = linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
+    Q, R = scipy.linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
     diagonal = np.abs(np.diag(R))
     if v and len(R) == v and diagonal.min() > diagonal.max() * _TOLERANCE:
-        coords = linalg.solve_triangular(R, Q.T @ sketch[v:].T, check_finite=False).T
+        coords = scipy.linalg.solve_triangular(R, Q.T @ sketch[v:].T, check_finite=False).T
     else:
-        coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
+        coords = scipy.linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
     return coords
 
 

@@ -24,7 +24,8 @@ from math import prod
 from typing import TypeAlias
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix
 from dpsql.errors import InternalError
@@ -205,7 +206,7 @@ def _inverse_of_triangular(S: Floats) -> Floats | None:
     size = np.abs(np.diag(S))
     if S.shape[0] != S.shape[1] or np.tril(S, -1).any() or size.min() <= 1e-10 * size.max():
         return None
-    return np.asarray(linalg.solve_triangular(S, np.eye(len(S)), check_finite=False))
+    return np.asarray(scipy.linalg.solve_triangular(S, np.eye(len(S)), check_finite=False))
 
 
 AxisIntegers: TypeAlias = Centre | Plain | Mixed

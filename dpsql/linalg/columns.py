@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
+from dpsql.linalg.linked import linked_parts
 
 _SOME = 2048  # values that show whether many differ, and columns of which no fewer are looked at
 _LOOKED_UP = 64
@@ -202,7 +202,4 @@ def _linked(csc: Sparse, coupling: Ints) -> tuple[int, Ints]:
         a, b = np.divmod(np.flatnonzero(linked), q)
     order = np.argsort(coupling, kind="stable")
     same = np.flatnonzero(np.diff(coupling[order]) == 0)
-    a, b = np.concatenate([a, order[same]]), np.concatenate([b, order[same + 1]])
-    graph = sparse.coo_array((np.ones(a.size, dtype=np.int8), (a, b)), shape=(q, q))
-    number, labels = connected_components(graph, directed=False)
-    return int(number), labels.astype(np.int64)
+    return linked_parts(q, (np.concatenate([a, order[same]]), np.concatenate([b, order[same + 1]])))

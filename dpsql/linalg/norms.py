@@ -13,12 +13,12 @@ from math import isqrt
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.exact import CHUNK, SPARSE_COST, max_abs, product_chunks, whole
 from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.linked import linked_parts
 
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
 _ROOT_BITS = 32
@@ -142,9 +142,7 @@ def parts_of(mixing: Matrix, columns: Sparse, blocks: Sequence[int] = ()) -> lis
     sizes = np.array(blocks, dtype=np.int64) if len(blocks) else np.ones(mixing.shape[0], dtype=np.int64)
     owner, k = np.repeat(np.arange(sizes.size), sizes), sizes.size
     left, right = np.nonzero(mixing)
-    size = k + mixing.shape[1]
-    graph = sparse.coo_array((np.ones(left.size, dtype=np.int8), (owner[left], right + k)), shape=(size, size))
-    component = connected_components(graph, directed=False)[1]
+    component = linked_parts(k + mixing.shape[1], (owner[left], right + k))[1]
     small = np.bincount(component) <= _TINY  # all of these are one part
     label = np.unique(np.where(small[component], -1, component), return_inverse=True)[1]
     number = int(label.max()) + 1

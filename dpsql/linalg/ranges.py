@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix
 from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.linked import linked_parts
 
 _SELDOM = 16  # columns for each change of a row, at least
 
@@ -57,9 +57,7 @@ def gram_of(changes: Csr, weights: Floats) -> Floats:
 
 def rank_of(ends: tuple[Ints, Ints], N: int) -> int:
     """The rank of ranges over N columns."""
-    graph = sparse.csr_array(sparse.coo_array((np.ones(ends[0].size), ends), shape=(N + 1, N + 1)))
-    number, _ = connected_components(graph, directed=False)
-    return N + 1 - int(number)
+    return N + 1 - linked_parts(N + 1, ends)[0]
 
 
 def forest_of(ends: tuple[Ints, Ints], N: int) -> tuple[Ints, Csr]:

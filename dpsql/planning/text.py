@@ -16,7 +16,7 @@ from dpsql.planning.one_by_one import HELD
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
 from dpsql.privacy.amounts import show
-from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
+from dpsql.strategy.choose.task import BY_SOURCE
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
 from dpsql.workload.compile.structured import Structured

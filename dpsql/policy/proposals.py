@@ -20,8 +20,8 @@ Keys = Mapping[str, tuple[str, ...]]
 References = Mapping[str, Mapping[str, tuple[str, str]]]
 """Table to column to the (table, column) that it refers to."""
 
-_ID = re.compile(r"(.*[_\- .])?(id|uid|uuid|guid|no|nr|num|number|ssn|mrn|nhs|email|phone)|.*[a-z](Id|ID|No|Nr)")
-_PERSON = re.compile(
+_ID = r"(.*[_\- .])?(id|uid|uuid|guid|no|nr|num|number|ssn|mrn|nhs|email|phone)|.*[a-z](Id|ID|No|Nr)"
+_PERSON = (
     r"patient|person|people|customer|client|user|member|subject|student|pupil|employee|staff|nurse|doctor|worker|"
     r"citizen|resident|household|voter|respondent|participant|donor|tenant|driver|rider|passenger|guest|owner|holder|"
     r"insured|policyholder|taxpayer|borrower|subscriber|account|device|ssn|mrn|nhs|email|phone"
@@ -30,13 +30,13 @@ _PERSON = re.compile(
 
 def looks_like_id(column: str) -> bool:
     """Whether a column's name says that its values identify something."""
-    return _ID.fullmatch(column) is not None or _ID.fullmatch(fold(column)) is not None
+    return re.fullmatch(_ID, column) is not None or re.fullmatch(_ID, fold(column)) is not None
 
 
 def _marks_person(table: str, column: str) -> bool:
     """Whether names say that a column's values identify persons: its own, or of its table where it is a plain id."""
     said = table if fold(column) in ("id", "key", "no", "nr", "number", "uuid") else column
-    return _PERSON.search(fold(said)) is not None
+    return re.search(_PERSON, fold(said)) is not None
 
 
 @dataclass(frozen=True)

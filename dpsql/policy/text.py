@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dpsql.errors import one_line
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, AtMost, BudgetPolicy, TablePolicy
 from dpsql.policy.periods import Periods
-from dpsql.policy.proposals import Proposal, propose
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
+
+if TYPE_CHECKING:
+    from dpsql.policy.proposals import Proposal
 
 Checks = Mapping[str, Mapping[str, tuple[Bound | int | Decimal, Bound | int | Decimal]]]
 """Table to column to (lower, upper) of a CHECK constraint."""
@@ -76,6 +79,8 @@ def skeleton(
     decided, else they are to be confirmed. Minima and maxima of the data are never suggested,
     since they are private.
     """
+    from dpsql.policy.proposals import propose
+
     proposals = propose(schemas, {}, {}) if proposals is None else proposals
     lines = [HEAD, f"dataset = {quote(dataset)}\n", budget_text(budget)]
     for name, columns in schemas.items():

@@ -34,12 +34,12 @@ import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
-from dpsql.reconstruct.block_sums import Cubes, Parted
 from dpsql.reconstruct.spread import (
     KINDS,
     BlockNoise,
@@ -50,6 +50,9 @@ from dpsql.reconstruct.spread import (
     row_lengths,
     standard_errors,
 )
+
+if TYPE_CHECKING:
+    from dpsql.reconstruct.block_sums import Cubes
 
 _NORMAL = NormalDist()
 _WIDTH = 0.5
@@ -319,6 +322,8 @@ def _laplace(matrix: Matrix, support: np.ndarray[tuple[int, ...], np.dtype[np.in
 
 def _in_blocks(matrix: Matrix, blocks: Sequence[int], alpha: float) -> Floats:
     """Half-widths for continuous noise in blocks of scale 1, NaN where they are not known; alike rows once."""
+    from dpsql.reconstruct.block_sums import Parted
+
     widths = np.zeros(matrix.shape[0])
     most = matrix.shape[1] if isinstance(matrix, np.ndarray) else int(np.diff(matrix.indptr).max(initial=0))
     step = max(1, (1 << 22) // max(most, 1))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import scipy
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Matrix
 
@@ -180,10 +180,10 @@ class _Search:
             kept = np.flatnonzero(left)
             inner = columns[:, kept]
             try:
-                factor = linalg.cho_factor(H[np.ix_(kept, kept)])
-            except linalg.LinAlgError:
+                factor = scipy.linalg.cho_factor(H[np.ix_(kept, kept)])
+            except scipy.linalg.LinAlgError:
                 return None
-            step = np.asarray(linalg.cho_solve(factor, inner.T @ (inner @ held[kept] - self.b)))
+            step = np.asarray(scipy.linalg.cho_solve(factor, inner.T @ (inner @ held[kept] - self.b)))
             falling = step > 0
             lengths = np.full(len(kept), np.inf)
             lengths[falling] = held[kept][falling] / step[falling]

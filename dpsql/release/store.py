@@ -306,6 +306,8 @@ class ReleaseStore:
             yield draft, opened
             # A log beside the old file belongs to the old file; its content is in the draft.
             self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
+            with draft.open("rb+") as whole:
+                os.fsync(whole.fileno())  # what has the name is whole, also after a loss of power
             state = state_of(draft)  # what it keeps under its new name, whoever replaces it next
             os.replace(draft, self.path)
             self._listing = state, listing

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,12 +36,13 @@ from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
-from dpsql.running.counted_before import Counted, counted_before
 from dpsql.running.past_releases import PastReleases
-from dpsql.running.result_tables import tables_of
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled
+
+if TYPE_CHECKING:
+    from dpsql.running.counted_before import Counted
 
 _BETTER = 1e-3
 """By so much, relatively, an error must fall for a refined answer to be worth a release."""
@@ -98,6 +100,8 @@ class Earlier(PastReleases):
 
     def counted(self, sql: str, alpha: float) -> FoundCounts | None:
         """The answer of a batch that asks for no more than a discovery counted; else None. Raises as ``answer``."""
+        from dpsql.running.counted_before import counted_before
+
         schemas = self.schemas()
         latest = self._latest
         prepared = latest if latest is not None and latest.sql == sql else prepare(sql, self.policy, schemas)
@@ -148,6 +152,8 @@ class Earlier(PastReleases):
         taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends
         nothing.
         """
+        from dpsql.running.result_tables import tables_of
+
         combination, ledger = found.combination, self.books.ledger()
         key = self._key(found, errors)
         held = None if fresh else self.books.earlier(key)
@@ -157,7 +163,7 @@ class Earlier(PastReleases):
         if not fresh:
             self.books.check_free([q.name for q in combination.queries if q.named and not q.replace])
         # As before a charge: outer SQL that makes too much is refused rather than left out.
-        counted = combination if isinstance(combination, Counted) else None
+        counted = found.combination if isinstance(found, FoundCounts) else None
         tables = tables_of(combination, combination.values, errors=errors, rehearsal=True, possible=counted)
         rests = releases_named(combination.rests_on)
         guarantee = f"free, from {rests}"
@@ -265,7 +271,7 @@ class Earlier(PastReleases):
         return {
             "key": key,
             # Counts of a discovery leave numbers open, so that they answer no other question.
-            "questions": [] if isinstance(combination, Counted) else _marked(keys, squared_errors(combination)),
+            "questions": [] if isinstance(found, FoundCounts) else _marked(keys, squared_errors(found.combination)),
             "types": dict(found.types),
             "errors": errors,
             "alpha": combination.alpha,

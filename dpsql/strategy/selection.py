@@ -15,10 +15,7 @@ from dpsql.arguments import maybe, real, taking
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.strategy.cached import cache as kept
 from dpsql.strategy.choose.best import best_of
-from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
-from dpsql.strategy.choose.by_source import strategy_by_source
-from dpsql.strategy.choose.minimax import check_size, minimise_largest
-from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task
+from dpsql.strategy.choose.task import BY_SOURCE, CATALOGUE, CELLS_AUTO, WORK, Task
 from dpsql.strategy.core.base import NOISES, OBJECTIVES, PURE
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import check_entries, finish, normalise
@@ -28,7 +25,6 @@ from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.kronecker.largest import least_largest
 from dpsql.strategy.kronecker.level_strategy import LevelStrategy, level_strategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
-from dpsql.strategy.many_cells.box_strategy import box_strategy
 from dpsql.strategy.marginals.marginal_strategy import (
     BLOCKS,
     RESIDUALS,
@@ -174,8 +170,11 @@ def select(
                 f"strategy: the largest error is not planned over {W.boxes.pairs:,} sets of rows; use the "
                 "total one, or split the batch"
             )
+        from dpsql.strategy.many_cells.box_strategy import box_strategy
+
         return box_strategy(W, noise, method, tolerance, deadline, progress or _silent)
     if objective == "max":
+        from dpsql.strategy.choose.minimax import check_size, minimise_largest
 
         def total(V: Workload | Marginals, name: str) -> MatrixStrategy:
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
@@ -212,6 +211,8 @@ def select(
     if W.units is not None and not W.units.listable:
         if method == "workload":
             return _as_asked(Task(W, noise, tolerance, left_of_all, say))
+        from dpsql.strategy.choose.by_source import strategy_by_source
+
         task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, in_blocks=in_blocks, known=known)
         return strategy_by_source(task)
     key = None if cache is None else kept.key_of(W, asked, method, tolerance, effort)

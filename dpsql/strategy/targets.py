@@ -23,7 +23,6 @@ import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.strategy.choose.minimax import check_size, minimise_largest
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.kronecker.largest import least_largest
 from dpsql.strategy.kronecker.structured import StructuredStrategy
@@ -61,6 +60,8 @@ def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[
     start = total(W, "auto")
     if isinstance(W, BoxWorkload):
         return (start,)
+    from dpsql.strategy.choose.minimax import check_size, minimise_largest
+
     deadline = np.inf if time_limit is None else began + time_limit
     best: MatrixStrategy | None = None
     try:

@@ -13,13 +13,13 @@ from dpsql.errors import OperationalError, one_line
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.release.files import write_text
-from dpsql.running.discovery import Discovery, Prospect
 from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
 from dpsql.surfaces.schedules import due, periods
 
 if TYPE_CHECKING:
+    from dpsql.running.discovery import Discovery, Prospect
     from dpsql.running.local_release import LocalRelease
 
 

@@ -570,8 +570,8 @@ dpsql demo  the whole way from policy to answers on data of a health-care trial
 """  # noqa: S608 - no SQL
 
 
-def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The grammar of the command line; of commands that ``words``, where given, do not name, without their options."""
+def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The grammar of the command line; of the command alone that ``words`` begin with, if they begin with one."""
     top = argparse.ArgumentParser(
         prog="dpsql",
         description=DESCRIPTION,
@@ -580,7 +580,8 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"dpsql {dpsql.__version__}")
     groups = {"": top.add_subparsers(title="commands", metavar="COMMAND", required=True)}
-    for full, said, lines in grammar():
+    commands = list(grammar())
+    for full, said, lines in [one for one in commands if _begin(words, one[0])] or commands:
         group, _, name = full.rpartition(" ")
         if group not in groups:
             short, long = GROUPS[group]
@@ -589,9 +590,13 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         command = groups[group].add_parser(name, help=said, description=said[0].upper() + said[1:] + ".")
         # Options that do not go together are wrong usage too: argparse's own message and exit code.
         command.set_defaults(action=full, usage=command.error)
-        for spelled, meaning in lines if words is None or set(full.split()) <= set(words) else ():
+        for spelled, meaning in lines:
             _add(command, spelled, meaning)
     return top
+
+
+def _begin(words: Sequence[str], command: str) -> bool:
+    return [*words[: len(command.split())]] == command.split()
 
 
 def grammar() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:

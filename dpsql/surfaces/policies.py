@@ -12,7 +12,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpsql.driver.connection import Connection
-from dpsql.driver.opening import connect, draft_policy, policy_advice
+from dpsql.driver.drafting import draft_policy, policy_advice
+from dpsql.driver.opening import connect
 from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, one_line
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.advice import undecided

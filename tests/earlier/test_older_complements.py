@@ -56,7 +56,7 @@ def test_its_numbers_follow_from_its_measurement_and_the_one_that_it_rests_on(co
     assert [row[2] for row in found] == pytest.approx([row[2] for row in SHOWN], rel=1e-9)
     assert [row[1] for row in found] == pytest.approx([row[1] for row in SHOWN], rel=1e-9)  # positive as they are
     plan = con.plan(PART, epsilon=0.5, earlier=False)
-    answered = con._batches.past.as_measured(plan, con.releases()[1])
+    answered = con._past.as_measured(plan, con.releases()[1])
     y = unpack(con._books.ledger().release(2).payload)[1].y
     assert answered.rests_on == (1,)
     assert answered.answers.estimate(y, answered.compiled.common_steps) == pytest.approx([row[1] for row in SHOWN])

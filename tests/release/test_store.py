@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -102,6 +103,22 @@ def test_write_and_read(store: ReleaseStore) -> None:
     assert listing.types[:2] == ("BIGINT", "TIMESTAMP")
     assert not list(store.path.parent.glob("*.wal"))
     assert not list(store.path.parent.glob(".*.tmp"))
+
+
+def test_a_draft_is_synced_whole_before_it_has_the_name(store: ReleaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    replace, sync = os.replace, os.fsync
+    monkeypatch.setattr(store_module.os, "fsync", lambda file: (synced.append(os.fstat(file).st_size), sync(file)))
+
+    def replaced(draft: Path, path: Path) -> None:
+        assert synced.pop() == draft.stat().st_size
+        replace(draft, path)
+
+    monkeypatch.setattr(store_module.os, "replace", replaced)
+    for number in (1, 2):
+        store.write(record(number, table("a", float(number))))
+    assert store.sql("FROM a").fetchall() == [("k0", 2.0)]
+    assert not synced
 
 
 def test_a_file_without_the_figures_of_accounts_gets_their_columns(store: ReleaseStore) -> None:

@@ -131,7 +131,7 @@ def test_unlisted_plans_hold_against_the_listed_optimum(name: str, noise: str, m
     monkeypatch.setattr(contributions, "MOST_LISTED", 0)
     monkeypatch.setattr(by_source, "MOST_LISTED", 8)
     apart = strategy.select(W, noise)
-    assert apart.method == by_source.METHOD
+    assert apart.method == by_source.BY_SOURCE
     # The sensitivity holds for every contribution, and the error is that of the integers.
     moved = apart.matrix() @ columns
     true = float((moved**2).sum(axis=0).max() if noise == "gaussian" else abs(moved).sum(axis=0).max())
@@ -173,7 +173,7 @@ def test_grids_have_the_listed_optimum(
     # Nothing else plans these.
     monkeypatch.setattr(by_source._Planner, "_classed", None)
     found = strategy.select(W, "gaussian")
-    assert found.method == by_source.METHOD
+    assert found.method == by_source.BY_SOURCE
     assert found.expected == pytest.approx(listed.expected, rel=3e-3)
     assert found.gap is not None
     assert found.gap < 2e-3
@@ -201,7 +201,7 @@ def test_a_bound_of_teams_uses_what_they_share() -> None:
     """Teams that are measured apart are bounded together: far above the bound of either."""
     W = counts((60, 3, 1), (120, 2, 1))
     found = strategy.select(W, "gaussian")
-    assert found.method == by_source.METHOD
+    assert found.method == by_source.BY_SOURCE
     assert found.gap is not None
     assert found.gap < 0.05
 
@@ -239,7 +239,7 @@ def test_a_class_and_a_corner_that_are_unlike_the_others(
     monkeypatch.setattr(contributions, "MOST_LISTED", 0)
     monkeypatch.setattr(by_source, "MOST_LISTED", 0)
     apart = strategy.select(W, "gaussian")
-    assert apart.method == by_source.METHOD
+    assert apart.method == by_source.BY_SOURCE
     assert apart.l2_squared >= int(((apart.matrix() @ columns) ** 2).sum(axis=0).max())
     assert apart.lower_bound is not None
     assert listed.lower_bound is not None
@@ -318,7 +318,7 @@ def test_rows_and_units_of_groups_have_the_closed_form(noise: str) -> None:
     W = groups_of_rows(12, 12)
     found = strategy.select(W, noise)
     expected = 3 * 12 * 12**2
-    assert found.method == by_source.METHOD
+    assert found.method == by_source.BY_SOURCE
     assert 0.999 * expected <= found.expected <= 1.005 * expected
     assert found.l1 == sensitivity_of_integers(found, W)
 

@@ -45,7 +45,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Json, Matrix
 from dpsql.errors import DataError, Error
@@ -53,6 +52,7 @@ from dpsql.linalg import exact, modular, norms
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.linked import linked_by
 from dpsql.strategy.cached.cache_entries import FORMAT, packed, read, unpack_certificate, unpack_matrix
 from dpsql.strategy.core.blocks import evened, standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -333,12 +333,9 @@ def _full_rank(mixing: Matrix) -> bool:
     """Has the integer ``mixing`` (p x u) full column rank? Its connected parts are proved one by one."""
     held = sparse.csc_array(mixing)
     held.eliminate_zeros()
-    p = held.shape[0]
-    graph: Csr = sparse.block_array([[None, held], [held.T, None]], format="csr")
-    number, labels = connected_components(graph, directed=False)
+    number, left, right = linked_by(held)
     if number == 1:
         return full_rank(np.asarray(held.toarray()))
-    left, right = labels[:p], labels[p:]
     tall, wide = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
     if bool((tall < wide).any()):
         return False

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from dpsql.errors import InternalError
-from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
-from dpsql.strategy.choose.by_source import plan_by_source
-from dpsql.strategy.choose.task import Task, drafts
+from dpsql.strategy.choose.task import BY_SOURCE, Task, drafts
 from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -29,6 +27,8 @@ def best_of(task: Task, method: str) -> MatrixStrategy:
     lower = task.optimum().lower if noise == "gaussian" else None
     apart: tuple[float, str, tuple[Piece, ...]] | None = None
     if noise == "laplace" and W.units is not None and method == "auto":
+        from dpsql.strategy.choose.by_source import plan_by_source
+
         pieces, error, _ = plan_by_source(task)
         apart = error, BY_SOURCE, pieces
         task.apart, task.known = pieces, error

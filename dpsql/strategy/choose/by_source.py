@@ -18,7 +18,8 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -35,7 +36,7 @@ from dpsql.strategy.choose.class_queries import (
 )
 from dpsql.strategy.choose.over_same_rows import SameRows
 from dpsql.strategy.choose.sources import NEAR, WRITTEN, Source, Sources, Team, rows_of, scaled, shares_of
-from dpsql.strategy.choose.task import Task, drafts
+from dpsql.strategy.choose.task import BY_SOURCE, Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -50,8 +51,6 @@ from dpsql.workload.compile.unlisted import bounded_norm
 from dpsql.workload.families.contributions import MOST_LISTED, Part
 from dpsql.workload.families.matrix import Workload
 from dpsql.workload.families.reach import longest_by_products, longest_sum
-
-METHOD = "by-source"
 
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
@@ -68,8 +67,8 @@ def strategy_by_source(task: Task) -> MatrixStrategy:
     """
     pieces, error, least = plan_by_source(task)
     task.below(error)
-    tried = ((METHOD, error),)
-    found = finish(task.W, METHOD, task.noise, pieces, error, task.tolerance, None, tried, task.time.deadline)
+    tried = ((BY_SOURCE, error),)
+    found = finish(task.W, BY_SOURCE, task.noise, pieces, error, task.tolerance, None, tried, task.time.deadline)
     task.below(found.expected)
     return replace(found, lower_bound=least() or None) if task.noise == "gaussian" else found
 
@@ -404,8 +403,8 @@ class _Planner(Sources):
         contrasts = [x**0.5 * (np.eye(g) - 1.0 / g) for x, g in zip(found.contrasts, groups, strict=True)]
         root = np.zeros((C.shape[0] + entries.size, w + entries.size))
         root[: C.shape[0]] = np.concatenate([C[:, :w], np.repeat(C[:, w:], groups, axis=1)], axis=1)
-        root[C.shape[0] :, w:] = linalg.block_diag(*contrasts)
-        gram = np.asarray(linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
+        root[C.shape[0] :, w:] = scipy.linalg.block_diag(*contrasts)
+        gram = np.asarray(scipy.linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
         piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
         return Team((piece,), found.upper, found.lower, team_bounds.of_orbits(held, found))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Flags, Floats, Ints, Sparse
 from dpsql.linalg import inner as algebra
@@ -99,7 +100,7 @@ def piece_of(V: Workload, cells: Cells, metric: Floats, part: slice = slice(None
             root = _with_differences(root, cell, often) if often.max() > 1 else root
     else:
         rows = columns.toarray().astype(np.float64)
-        back = linalg.pinv(rows, rtol=_DEPENDENT).T
+        back = scipy.linalg.pinv(rows, rtol=_DEPENDENT).T
         moved = back @ metric[cells.orbit[part, part]] @ back.T
         still = np.eye(len(rows)) - rows @ back.T  # onto differences of rows that no contribution moves
         if float(np.trace(still)) > 0.5:

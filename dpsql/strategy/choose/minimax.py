@@ -31,7 +31,8 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
@@ -74,13 +75,13 @@ class Balance:
     def __init__(self, queries: Inner, columns: Inner, weights: Floats) -> None:
         w, lam = weights[: queries.shape[0]], weights[queries.shape[0] :]
         R = cholesky(queries.gram(w))
-        squares, V = linalg.eigh(R @ columns.gram(lam) @ R.T, driver="evd", check_finite=False)
+        squares, V = scipy.linalg.eigh(R @ columns.gram(lam) @ R.T, driver="evd", check_finite=False)
         top = max(float(squares[-1]), 1e-300)
         s = np.sqrt(np.maximum(squares, top * 1e-15))
         self._half = (V / np.sqrt(s)).T @ R
         self.t = 2.0 * float(s.sum())
         lengths = columns.variances(self._half.T)
-        variances = queries.variances(linalg.solve_triangular(R, V * np.sqrt(s), check_finite=False))
+        variances = queries.variances(scipy.linalg.solve_triangular(R, V * np.sqrt(s), check_finite=False))
         self.q = np.concatenate([variances, lengths])
         self._largest = float(variances.max()), float(lengths.max())
         # Rounding moves no eigenvalue farther than a few eps times the largest: what it may have added is taken off.

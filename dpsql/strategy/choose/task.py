@@ -9,7 +9,8 @@ from math import prod
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
@@ -59,6 +60,7 @@ CATALOGUE = (
     "workload-separation",
     *PUBLISHED,
 )
+BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
 _QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
 
 
@@ -330,7 +332,7 @@ class Task:
             return None
         # No query reads two sources.
         gram, root = (
-            linalg.block_diag(*(np.diag(one) if one.ndim == 1 else one for one in each))
+            scipy.linalg.block_diag(*(np.diag(one) if one.ndim == 1 else one for one in each))
             for each in ([piece.gram for piece in held], [piece.root for piece in held])
         )
         rows = sparse.csr_array(sparse.vstack([piece.rows for piece in held], format="csr"))

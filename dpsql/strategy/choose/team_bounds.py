@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Flags, Floats, Ints
 from dpsql.linalg.basis import Basis, choose_basis
@@ -71,7 +72,7 @@ def together(lowers: Sequence[float], each: Sequence[Proof | None], means: Seque
     cross = np.outer(mean, mean)
     for a, b in pairwise(starts.tolist()):
         cross[a:b, a:b] = 0.0
-    blocks = linalg.block_diag(*[proof.second for proof in proofs])
+    blocks = scipy.linalg.block_diag(*[proof.second for proof in proofs])
     for meeting in _MEETING:
         alone = (1.0 - meeting) * root / root.sum()
         weight = np.repeat(meeting + alone, np.diff(starts))
@@ -149,7 +150,7 @@ def mixed(one: Proof, other: Proof, share: float) -> Proof:
 
 def squared_root_trace(M: Floats) -> float:
     """(tr M^1/2)^2, below by what rounding may have added."""
-    s = np.maximum(linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
+    s = np.maximum(scipy.linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
     return float(np.sqrt(s).sum()) ** 2
 
 

@@ -7,7 +7,7 @@ it has to be reduced; over 100,000 columns that takes longer than planning its p
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.linalg.columns import columns_at, disjoint_blocks
 from dpsql.workload.families.matrix import Workload
@@ -33,7 +33,7 @@ def least_sizes(W: Workload) -> tuple[int, int]:
         return 0, 0
     few = columns_at(some, np.arange(0, _LINKED, _LINKED // _DENSE)).toarray().astype(np.float64)
     few /= np.sqrt((few * few).sum(axis=1, keepdims=True)) + 1e-300
-    s = linalg.eigvalsh(few @ few.T)
+    s = scipy.linalg.eigvalsh(few @ few.T)
     # Columns of which linear hashes modulo 2^64 differ are different.
     hashes = W.span.T @ source.integers(1, 2**63, size=q)
     hashes = (hashes if W.contributions is None else W.contributions.T @ hashes).view(np.uint64)

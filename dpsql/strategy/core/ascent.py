@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.arrays import Floats
 from dpsql.linalg.inner import Inner
@@ -36,7 +36,7 @@ class Spectrum:
         parts = self._fold(M) if self._mirror else [M]
         self._parts = []
         for part in parts:
-            s, V = linalg.eigh(part, driver="evd", check_finite=False)
+            s, V = scipy.linalg.eigh(part, driver="evd", check_finite=False)
             self._parts.append((np.maximum(s, max(float(s[-1]), 1e-300) * 1e-15), V))
         if singular:
             self._parts[0][0][0] = 0.0  # what rounding left of it is much beside weights of next to nothing
@@ -233,7 +233,7 @@ class Low:
     """State for U (r x N), given as the rows of U^T: K = U Lambda U^T, X = U^T K^-1/2 U."""
 
     def __init__(self, columns: Inner, lam: Floats) -> None:
-        s, V = linalg.eigh(columns.gram(lam), driver="evd", check_finite=False)
+        s, V = scipy.linalg.eigh(columns.gram(lam), driver="evd", check_finite=False)
         self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
         root = np.sqrt(self._s)
         self.t = float(root.sum())

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints, Sparse
 from dpsql.errors import DataError
@@ -76,7 +77,7 @@ def equal_weights_bound(block: Block, fits: Callable[[float], bool]) -> float:
     total = float(np.asarray(S.multiply(block.gram).sum()))
     found: float = total / N
     if plain and fits(_EIGENVALUES * v**3):
-        s = linalg.eigvalsh(block.gram)
+        s = scipy.linalg.eigvalsh(block.gram)
         slack = (64.0 + 4.0 * v) * np.finfo(np.float64).eps * float(np.linalg.norm(block.gram))
         found = max(found, float(np.sqrt(np.maximum(s - slack, 0.0)).sum()) ** 2 / N)
         return found * (1.0 - _ROUNDING)
@@ -150,7 +151,7 @@ def nuclear_norm(gram: Floats, Y: Sparse, lam: Floats) -> float:
     length[length == 0] = 1.0
     inner /= np.outer(length, length)
     R = cholesky(gram * np.outer(length, length))
-    s = linalg.eigvalsh(R @ inner @ R.T)
+    s = scipy.linalg.eigvalsh(R @ inner @ R.T)
     eps = (64.0 + 4.0 * v) * np.finfo(np.float64).eps
     slack = eps * float(np.linalg.norm(R)) ** 2 * float(np.linalg.norm(inner))
     return float(np.sqrt(np.maximum(s - slack, 0.0)).sum())

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from scipy import linalg, sparse
-from scipy.sparse.csgraph import connected_components
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse, row_squares
 from dpsql.linalg.inner import Diagonal
+from dpsql.linalg.linked import linked_by
 from dpsql.linalg.ranges import changes_of, product_of
 from dpsql.workload.families.matrix import Workload
 
@@ -49,9 +50,7 @@ class Frame:
         self._back: Csr | None = None
         self._root = sparse.csc_array(root)
         self._p, v = self._root.shape
-        graph: Csr = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
-        number, labels = connected_components(graph, directed=False)
-        left, right = labels[: self._p], labels[self._p :]
+        number, left, right = linked_by(self._root)
         size_p, size_v = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
         lone = (size_p == 1) & (size_v == 1)
         self._single = np.flatnonzero(lone[right])
@@ -99,7 +98,11 @@ class Frame:
         """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
         # Two workloads of one batch differ in their scales only: the coordinates of the last span are kept.
         if self._held is None or not same_rows(self._held[0], W.span):
-            self._held = W.span, coordinates(W.span, self._rows)
+            if same_rows(W.span, self._rows):
+                coords: Matrix = sparse.eye_array(self._rows.shape[0], format="csr")
+            else:
+                coords = coordinates(W.span, self._rows)
+            self._held = W.span, coords
         return self._held[1]
 
     def _along(self, W: Workload) -> Csr | None:
@@ -216,7 +219,7 @@ class Factored:
         Q: Floats | None = None
         R = A
         if A.shape[0] != A.shape[1] or np.tril(A, -1).any():
-            left, right = linalg.qr(A, mode="economic", check_finite=False)
+            left, right = scipy.linalg.qr(A, mode="economic", check_finite=False)
             Q, R = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
         diagonal = np.abs(np.diag(R))
         if diagonal.size < A.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
@@ -228,8 +231,8 @@ class Factored:
         q, v = coords.shape
         changes = changes_of(coords) if q >= 4 * v and q * v * v > _LARGE_PRODUCT else None
         if changes is not None:
-            return product_of(changes, linalg.solve_triangular(self.R, np.eye(v), check_finite=False))
-        return np.asarray(linalg.solve_triangular(self.R, dense(coords).T, trans="T", check_finite=False).T)
+            return product_of(changes, scipy.linalg.solve_triangular(self.R, np.eye(v), check_finite=False))
+        return np.asarray(scipy.linalg.solve_triangular(self.R, dense(coords).T, trans="T", check_finite=False).T)
 
     def answers(self, coords: Matrix) -> Floats:
         """C (A^T A)^-1 A^T."""
@@ -290,12 +293,12 @@ class BesideCells:
         scaled = A[v:] / diagonal
         S = scaled @ scaled.T
         S.flat[:: S.shape[0] + 1] += 1.0
-        return cls(diagonal, scaled, linalg.cholesky(S, lower=True))
+        return cls(diagonal, scaled, scipy.linalg.cholesky(S, lower=True))
 
     def trace(self, gram: Floats) -> float | None:
         """tr(gram M^-1); None where rounding may show in it."""
         first = float(np.sum(np.diag(gram) / self.diagonal**2))
-        half = linalg.solve_triangular(self.lower, self.scaled, lower=True) / self.diagonal
+        half = scipy.linalg.solve_triangular(self.lower, self.scaled, lower=True) / self.diagonal
         found = first - float(np.sum((half @ gram) * half))
         return found if found > _LEFT * first else None
 
@@ -305,8 +308,13 @@ class BesideCells:
 
     def answers(self, coords: Matrix) -> Floats:
         """C M^-1 A^T (q x v + p) for C = ``coords`` (q x v)."""
+<<<<<<< HEAD
         X = dense(coords) / self.diagonal
         beside = linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
+=======
+        X = coords / self.diagonal
+        beside = scipy.linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
+>>>>>>> h-start3
         return np.concatenate([X - beside @ self.scaled, beside], axis=1)
 
 

@@ -13,7 +13,8 @@ from math import ceil, gcd, isqrt, log2, sqrt
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
@@ -83,11 +84,11 @@ class Piece:
         if found is not None:
             return found
         if C.shape[0] != C.shape[1] or not _upper(C):
-            C = np.asarray(linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
+            C = np.asarray(scipy.linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
         diagonal = np.abs(np.diag(C))
         if C.shape[0] < C.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
             return np.inf
-        inverse = linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
+        inverse = scipy.linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
         return float(np.sum((self.gram @ inverse) * inverse))
 
     def norms(self, root: Array) -> tuple[int, int]:
@@ -181,8 +182,8 @@ def _positive(root: Ints) -> bool:
     less = root.astype(np.float64)
     less[np.diag_indices(n)] -= 4.0 * (n + 2) * 2.0**-53 * float(diagonal.astype(np.float64).sum())
     try:
-        linalg.cholesky(less, check_finite=False)
-    except linalg.LinAlgError:
+        scipy.linalg.cholesky(less, check_finite=False)
+    except scipy.linalg.LinAlgError:
         return False
     return True
 

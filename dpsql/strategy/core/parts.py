@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.linalg import inner as algebra
@@ -114,7 +114,7 @@ def joined_piece(
             metrics[g] += moved.T @ moved
             at += root.shape[1]
         share = _refine(share, metrics, gram, squares)
-    joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
+    joined = scipy.linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
     piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks, placed=(basis, held))
     return piece, piece.trace(piece.root)
 
@@ -150,18 +150,17 @@ def _refine(share: Floats, metrics: Floats, gram: Floats, squares: bool) -> Floa
             found = scipy.optimize.minimize(
                 log_error, np.log(share), (metrics, gram, squares), jac=True, method="L-BFGS-B", options={"maxiter": 40}
             )
-    except (linalg.LinAlgError, FloatingPointError):
+    except (scipy.linalg.LinAlgError, FloatingPointError):
         return share
     return _normal(np.asarray(found.x), squares)
 
 
 def _of_two(metrics: Floats, gram: Floats, squares: bool) -> Floats:
     """``_refine`` of two parts: in the basis that makes both metrics diagonal the error is a sum of fractions."""
-    L = linalg.cholesky(metrics[0] + metrics[1], lower=True)
-    first, V = linalg.eigh(
-        linalg.solve_triangular(L, linalg.solve_triangular(L, metrics[0], lower=True).T, lower=True), driver="evd"
-    )
-    turned = linalg.solve_triangular(L, V, lower=True, trans="T")
+    L = scipy.linalg.cholesky(metrics[0] + metrics[1], lower=True)
+    halved = scipy.linalg.solve_triangular(L, metrics[0], lower=True)
+    first, V = scipy.linalg.eigh(scipy.linalg.solve_triangular(L, halved.T, lower=True), driver="evd")
+    turned = scipy.linalg.solve_triangular(L, V, lower=True, trans="T")
     asked = np.einsum("ij,ij->j", turned, gram @ turned)
     first = np.clip(first, 0.0, 1.0)
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
@@ -73,11 +74,11 @@ class Block:
 def cholesky(M: Floats) -> Floats:
     """Upper triangular C with C^T C = M for a positive definite M, repaired at rounding level."""
     try:
-        return np.asarray(linalg.cholesky(M))
-    except linalg.LinAlgError:
-        s, V = linalg.eigh(M, driver="evd")
+        return np.asarray(scipy.linalg.cholesky(M))
+    except scipy.linalg.LinAlgError:
+        s, V = scipy.linalg.eigh(M, driver="evd")
         root = np.sqrt(np.maximum(s, s[-1] * 1e-14))[:, None] * V.T
-        R = linalg.qr(root, mode="r")[0][: M.shape[0]]
+        R = scipy.linalg.qr(root, mode="r")[0][: M.shape[0]]
         return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])
 
 
@@ -310,9 +311,9 @@ class _Given(algebra.Inner):
 
 def inverse_of(M: Floats) -> Floats:
     """M^-1 of a positive definite M (n x n), in a fraction of what solving for all units takes; else LinAlgError."""
-    factor, failed = linalg.lapack.dpotrf(M)
+    factor, failed = scipy.linalg.lapack.dpotrf(M)
     if failed:
-        raise linalg.LinAlgError("the matrix is not positive definite")
-    half, _ = linalg.lapack.dpotri(factor)
+        raise scipy.linalg.LinAlgError("the matrix is not positive definite")
+    half, _ = scipy.linalg.lapack.dpotri(factor)
     half.flat[:: len(M) + 1] *= 0.5
     return np.asarray(half + half.T)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import reduce
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Sparse
 from dpsql.errors import DataError
@@ -126,8 +127,8 @@ ORDER_CAP = 6000
 def joined(pieces: tuple[Piece, ...]) -> tuple[Csr, Floats, Floats]:
     """(rows, root, gram) of independent pieces as one block diagonal problem, dense."""
     rows = sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr"))
-    root = linalg.block_diag(*[np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces])
-    gram = linalg.block_diag(*[np.diag(p.gram) if p.gram.ndim == 1 else p.gram for p in pieces])
+    root = scipy.linalg.block_diag(*[np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces])
+    gram = scipy.linalg.block_diag(*[np.diag(p.gram) if p.gram.ndim == 1 else p.gram for p in pieces])
     return rows, root, gram
 
 

@@ -24,7 +24,7 @@ from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.ascent import ascend
@@ -83,7 +83,7 @@ class Cells:
     def functions(self, a: Floats, *of: Callable[[Floats], Floats]) -> list[Floats]:
         """f(A) of a symmetric A, by its eigenvalues, for each f."""
         held = self.multiplied(a)
-        s, V = linalg.eigh((held + held.T) / 2.0, driver="evd", check_finite=False)
+        s, V = scipy.linalg.eigh((held + held.T) / 2.0, driver="evd", check_finite=False)
         root = np.sqrt(self.size)
         alone = V.T @ (self.alone * root)
         return [np.asarray(V @ (f(s) * alone) / root) for f in of]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.ascent import ascend
@@ -68,7 +68,7 @@ class _State:
 
     def __init__(self, held: Orbits, moved: Floats, lam: Floats) -> None:
         K = (moved * lam) @ moved.T
-        s, V = linalg.eigh(K, driver="evd", check_finite=False)
+        s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
         root = np.sqrt(np.maximum(s, max(s[-1], 1e-300) * 1e-15))
         total = np.maximum(held.spread @ lam, 1e-300)
         self.contrasts = np.sqrt(held.weights / total)
@@ -123,5 +123,5 @@ def orbits(
     number = np.asarray(groups, dtype=np.float64)
     gamma = np.asarray(weights, dtype=np.float64)
     tau = np.tile(often**2 * (sizes - sizes**2 / number[:, None]), n)[:, 1:]
-    whole = linalg.block_diag(factor, np.diag(np.sqrt(gamma / number))) if w else np.diag(np.sqrt(gamma / number))
+    whole = scipy.linalg.block_diag(factor, np.diag(np.sqrt(gamma / number))) if w else np.diag(np.sqrt(gamma / number))
     return Orbits(np.asarray(whole), np.asarray(columns, dtype=np.float64), np.asarray(tau), gamma * (number - 1))

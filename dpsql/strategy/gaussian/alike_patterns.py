@@ -16,10 +16,9 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from dpsql.arrays import Flags, Floats, Ints
+from dpsql.linalg.linked import linked_parts
 from dpsql.strategy.gaussian.alike_cells import Cells, Found, Sum, solve_alike_cells
 from dpsql.workload.families.kinds import Kinds
 
@@ -80,8 +79,7 @@ def _are_orbits(kinds: Kinds) -> bool:
 def _reached(moves: Ints) -> int:
     """How many sets of entries none of ``moves`` (exchanges x N) leaves."""
     swap, entry = np.nonzero(moves != np.arange(moves.shape[1]))
-    edges = sparse.coo_array((np.ones(swap.size, dtype=bool), (entry, moves[swap, entry])), shape=(moves.shape[1],) * 2)
-    return int(csgraph.connected_components(edges, directed=False)[0])
+    return linked_parts(moves.shape[1], (entry, moves[swap, entry]))[0]
 
 
 def _exchange(kinds: Kinds, one: int, other: int) -> Ints | None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.ascent import ascend
@@ -80,7 +81,7 @@ class _Weighted:
         middle = root[:, None] * held.between * root
         if centred:
             # What is constant over all regions is no part of the problem: an orthonormal basis without it.
-            rest = linalg.qr((np.sqrt(n) / root)[:, None])[0][:, 1:]
+            rest = scipy.linalg.qr((np.sqrt(n) / root)[:, None])[0][:, 1:]
             s, V = np.linalg.eigh(rest.T @ middle @ rest)
             V = rest @ V
         else:

@@ -29,8 +29,9 @@ from collections.abc import Callable
 from time import monotonic
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Sparse
 from dpsql.linalg.inner import Dense, Inner, Product
@@ -147,7 +148,7 @@ def _spanning(Y: _Columns, R: Floats, rng: np.random.Generator) -> NDArray[np.in
     v, N = Y.shape
     active = np.sort(rng.choice(N, size=_first_active(v, N), replace=False))
     while True:
-        Q, T, _ = linalg.qr(R @ Y.some(active), mode="economic", pivoting=True)
+        Q, T, _ = scipy.linalg.qr(R @ Y.some(active), mode="economic", pivoting=True)
         diagonal = np.abs(np.diag(T))
         rank = int((diagonal > diagonal[0] * 1e-9).sum())
         if rank == v or active.size >= N:
@@ -228,13 +229,13 @@ def _unmoved(X: Floats) -> Floats:
 
 def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
     """X to M with Y^T M Y = X, for Y (v x v); None where its columns are dependent, as what units add may be."""
-    factors, pivots, _ = linalg.lapack.dgetrf(Y)
+    factors, pivots, _ = scipy.linalg.lapack.dgetrf(Y)
     size = np.abs(np.diag(factors))
     if size.min() <= _DEPENDENT * size.max():
         return None
 
     def back(X: Floats) -> Floats:
-        left = linalg.lu_solve((factors, pivots), X.T, trans=1)
-        return np.asarray(linalg.lu_solve((factors, pivots), left.T, trans=1))
+        left = scipy.linalg.lu_solve((factors, pivots), X.T, trans=1)
+        return np.asarray(scipy.linalg.lu_solve((factors, pivots), left.T, trans=1))
 
     return back

@@ -32,7 +32,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Floats
 from dpsql.strategy.core.ascent import ascend
@@ -189,6 +190,6 @@ class _State:
 
 def _roots(K: Floats) -> tuple[float, Floats]:
     """(tr K^1/2, K^-1/2) of a positive K, held off 0 at rounding level."""
-    s, V = linalg.eigh(K, driver="evd", check_finite=False)
+    s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
     root = np.sqrt(np.maximum(s, max(s[-1], 1e-300) * 1e-15))
     return float(root.sum()), (V / root) @ V.T

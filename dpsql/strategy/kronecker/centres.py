@@ -30,7 +30,8 @@ from math import log2, prod
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, even
@@ -168,7 +169,7 @@ class _Axis:
         """A factor's rows (k x regions)."""
         rows = (matrix @ self.spread).toarray().astype(np.float64)
         self.grams.append(rows.T @ rows)
-        self.rows.append(rows if len(rows) <= self.d else np.asarray(linalg.qr(rows, mode="r")[0][: self.d]))
+        self.rows.append(rows if len(rows) <= self.d else np.asarray(scipy.linalg.qr(rows, mode="r")[0][: self.d]))
 
     def begin(self, runs: _Axis) -> None:
         """From the best centre and the weights over runs of the regions."""
@@ -228,7 +229,7 @@ class _Axis:
         left = left[:, :-1] - left[:, -1:] + hold * (H.T @ H)
         right = hold * (H.T @ (H @ (self.used_mu - self.v)[:-1])) - (pulled[:-1] - pulled[-1])
         left[np.diag_indices(self.d - 1)] += 1e-14 * float(np.trace(left))
-        z = linalg.solve(left, right, assume_a="pos", check_finite=False)
+        z = scipy.linalg.solve(left, right, assume_a="pos", check_finite=False)
         self.v = self.v + 0.5 * np.append(z, -z.sum())
 
     def _summed(self, weights: Floats) -> Floats:

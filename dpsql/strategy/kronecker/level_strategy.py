@@ -29,7 +29,8 @@ from itertools import product
 from math import prod, sqrt
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Ints
 from dpsql.errors import DataError
@@ -185,7 +186,7 @@ class _Draft:
     @cached_property
     def R(self) -> Floats:
         """R^T R = E, without what is nothing."""
-        s, V = linalg.eigh(self.E, driver="evd")
+        s, V = scipy.linalg.eigh(self.E, driver="evd")
         used = s > _NOTHING * s[-1]
         return np.asarray((V[:, used] * np.sqrt(s[used])).T)
 
@@ -198,7 +199,7 @@ class _State:
         for part in parts:
             U = part.R @ part.h.T
             K = (U * lam) @ U.T
-            s, V = linalg.eigh(K, driver="evd", check_finite=False)
+            s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
             s = np.maximum(s, 1e-15 * max(float(s[-1]), 1e-300))
             root, rho = np.sqrt(s), sqrt(part.rho)
             self.t += rho * float(root.sum())
@@ -331,7 +332,7 @@ class _Problem:
             near = X / np.outer(scale, scale)
             near = near + _RIDGE * np.eye(len(near)) if len(part.R) < len(near) else near
             alike = prod(self.axes[axis].levels[at].alike for axis, at in enumerate(part.levels))
-            roots.append(linalg.cholesky(near, check_finite=False) * scale / alike)
+            roots.append(scipy.linalg.cholesky(near, check_finite=False) * scale / alike)
         smallest = min(float(np.abs(np.diag(root)).min()) for root in roots)
         common = common_multiplicity(self.batch.layouts)
         for bits in _BITS:

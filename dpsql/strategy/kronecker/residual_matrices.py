@@ -18,8 +18,9 @@ from time import monotonic
 from typing import TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError
@@ -153,7 +154,7 @@ class ResidualMatrices:
                     )
                 held = factor.centred(inside, self.means[table])
                 held = np.moveaxis(held, 1 + inside.index(axis), -1).reshape(-1, d)
-                self.rows[key] = held if len(held) <= d else np.asarray(linalg.qr(held, mode="r")[0][:d])
+                self.rows[key] = held if len(held) <= d else np.asarray(scipy.linalg.qr(held, mode="r")[0][:d])
         return self.rows[key]
 
     def _length(self, factor: RowFactor, table: int, inside: tuple[int, ...]) -> float:
@@ -409,9 +410,9 @@ def _squared_quotient(wanted: Floats, S: Floats) -> float:
     if S.shape[0] < S.shape[1]:
         return np.inf
     triangular = S.shape[0] == S.shape[1] and not np.tril(S, -1).any()
-    R = S if triangular else linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
+    R = S if triangular else scipy.linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
     diagonal = np.abs(np.diag(R))
     if diagonal.min() <= diagonal.max() * _SINGULAR:
         return np.inf
-    half = linalg.solve_triangular(R, wanted, trans="T", check_finite=False)
+    half = scipy.linalg.solve_triangular(R, wanted, trans="T", check_finite=False)
     return float(np.einsum("ij,ij->", half, half))

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.kronecker import shared_rows
@@ -215,7 +215,7 @@ def _root_trace(K: Floats) -> float:
     """A lower bound on tr K^1/2: what rounding can have added to an eigenvalue is taken off it (Weyl)."""
     if K.shape[0] == 1:
         return float(np.sqrt(max(K[0, 0], 0.0)))
-    s = linalg.eigvalsh(K)
+    s = scipy.linalg.eigvalsh(K)
     slack = (64.0 + 4.0 * len(s)) * np.finfo(np.float64).eps * float(np.abs(s).max())
     return float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
 
@@ -246,11 +246,11 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
     for barb in barbs:
         key = f"{barb.links.shape} ".encode() + barb.block.tobytes() + barb.links.tobytes()
         if key not in known:
-            s, V = linalg.eigh(barb.block, driver="evd")
+            s, V = scipy.linalg.eigh(barb.block, driver="evd")
             known[key] = np.maximum(s, 0.0), V.T @ barb.links
         alike.setdefault(key, []).append(barb.shared)
     turned = [(*known[key], np.array(places)) for key, places in alike.items()]
-    longest = float(linalg.eigvalsh(shaft)[-1]) if q else 0.0
+    longest = float(scipy.linalg.eigvalsh(shaft)[-1]) if q else 0.0
     norm = longest + max((float(s[-1]) for s, _, _ in turned if s.size), default=0.0)
     if norm <= 0.0:
         return 0.0
@@ -270,7 +270,7 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
                 np.subtract.at(S, at, links.T @ scaled)
                 np.add.at(M, at, scaled.T @ scaled)
         if q:
-            own += q - t * float(np.trace(linalg.solve(S, M, assume_a="pos")))
+            own += q - t * float(np.trace(scipy.linalg.solve(S, M, assume_a="pos")))
         total += weight * own
     beyond = nodes[-1] * np.exp(_STEP * np.arange(1, 60))
     trace = float(np.trace(shaft)) + sum(len(places) * float(s.sum()) for s, _, places in turned)

@@ -45,7 +45,6 @@ from dpsql.strategy.kronecker.centres import centres_of
 from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategy.kronecker.structured_blocks import block_residuals
-from dpsql.strategy.kronecker.structured_bound import bound_of_tables, structured_bound, together
 from dpsql.strategy.marginals.multipliers import Place, homes, subsets, whole_multipliers
 from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import Layout, common_multiplicity
@@ -175,6 +174,8 @@ def structured_strategy(
         if found is not None and found.expected < expected:
             return replace(found, considered=ranked)
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
+    from dpsql.strategy.kronecker.structured_bound import structured_bound
+
     exact = batch.pure and not any(block.component for block in batch.blocks)
     weights = {key: held.weights for key, held in centres.items()}
     enough = expected / (1.0 + min(tolerance, _ENOUGH))
@@ -431,6 +432,8 @@ def _bound(
     Of a table whose rows are kept apart ``least_apart``, by the bound that is used, or what so many rows do that may
     be in one cell.
     """
+    from dpsql.strategy.kronecker.structured_bound import bound_of_tables, together
+
     found: dict[int, tuple[float, float]] = {}
     for residual, error in drafts:
         t, mean = found.get(residual.table, (0.0, 0.0))

@@ -15,7 +15,8 @@ from math import sqrt
 from time import monotonic
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -135,7 +136,7 @@ class _Single:
 
     def __init__(self, U: Array, lam: Floats) -> None:
         K = ((U * lam.astype(np.float32)) @ U.T).astype(np.float64)
-        s, V = linalg.eigh(K, driver="evd", check_finite=False)
+        s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
         self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * _FLOOR), V
         root = np.sqrt(self._s)
         self.t = float(root.sum())
@@ -281,7 +282,7 @@ class _Search:
     def _final(self) -> Floats:
         _, active, lam = self.least
         U = self._columns(active, np.float64)
-        s, V = linalg.eigh((U * lam) @ U.T, driver="evd", check_finite=False)
+        s, V = scipy.linalg.eigh((U * lam) @ U.T, driver="evd", check_finite=False)
         return np.asarray((V / np.sqrt(np.maximum(s, s[-1] * _FLOOR))) @ V.T)
 
     def lower(self) -> float:

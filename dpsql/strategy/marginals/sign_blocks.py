@@ -23,7 +23,7 @@ from itertools import combinations
 from math import prod
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.arrays import Ints
 from dpsql.strategy.marginals.multipliers import Subset
@@ -44,7 +44,7 @@ class SignPlan:
 def signs(d: int) -> Ints:
     """H (D - 1 x d): rows of +-1, H^T H = D I - 1 1^T for D the power of two from d on."""
     D = order_of(d)
-    return np.ascontiguousarray(linalg.hadamard(D, dtype=np.int64)[1:, :d])
+    return np.ascontiguousarray(scipy.linalg.hadamard(D, dtype=np.int64)[1:, :d])
 
 
 def order_of(d: int) -> int:

@@ -16,7 +16,6 @@ from time import monotonic
 
 import numpy as np
 import scipy
-from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.strategy.pure.halves import differences
@@ -46,8 +45,8 @@ class _Objective:
         v = self._gram.shape[0]
         C = flat.reshape(v, v)
         try:
-            P = linalg.inv(C, check_finite=False)
-        except linalg.LinAlgError:
+            P = scipy.linalg.inv(C, check_finite=False)
+        except scipy.linalg.LinAlgError:
             return 1e300, np.zeros_like(flat)
         left = self._gram @ P
         trace = float(np.einsum("ij,ij->", left, P))
@@ -73,7 +72,7 @@ def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: 
     cost = len(_STAGES) * _ROUNDS * _STEPS * (6.0 * WIDTH * v**3 + 1e5)
     rng, tree = np.random.default_rng(_SEED), differences(v)
     turns = [tree / np.linalg.norm(tree, axis=1)[:, None]]
-    turns += [linalg.qr(rng.standard_normal((v, v)))[0] for _ in range(_TURNS - 1)]
+    turns += [scipy.linalg.qr(rng.standard_normal((v, v)))[0] for _ in range(_TURNS - 1)]
     found = [search(gram, Y, root, deadline, work)]
     for turn in turns[: int(_SHARE * work / cost)]:
         if monotonic() < deadline:
@@ -83,7 +82,7 @@ def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: 
 
 def error_of(gram: Floats, C: Floats, Y: Floats) -> float:
     """(max_j ||C y_j||_1)^2 tr(gram (C^T C)^-1)."""
-    trace = float(np.sum((gram @ (P := linalg.inv(C))) * P))
+    trace = float(np.sum((gram @ (P := scipy.linalg.inv(C))) * P))
     return trace * float(np.abs(C @ Y).sum(axis=0).max()) ** 2
 
 
@@ -145,8 +144,8 @@ def symmetric_root(metric: Floats, gram: Floats) -> Floats:
 
     With gram = S^2 (S symmetric) it is (S^-1 metric S^-1)^1/2 S: the strategy K^-1/4 U for the root U = S Y.
     """
-    s, V = linalg.eigh(gram, driver="evd")
+    s, V = scipy.linalg.eigh(gram, driver="evd")
     root = np.sqrt(np.maximum(s, s[-1] * 1e-14))
     S, inverse = (V * root) @ V.T, (V / root) @ V.T
-    d, Q = linalg.eigh(inverse @ metric @ inverse, driver="evd")
+    d, Q = scipy.linalg.eigh(inverse @ metric @ inverse, driver="evd")
     return np.asarray((Q * np.sqrt(np.maximum(d, d[-1] * 1e-14))) @ Q.T @ S)

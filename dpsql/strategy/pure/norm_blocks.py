@@ -25,7 +25,6 @@ from time import monotonic
 
 import numpy as np
 import scipy
-from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.blocks import deviations, factor
@@ -73,11 +72,11 @@ def error_of(gram: Floats, C: Floats, Y: Floats, blocks: Sequence[int]) -> float
     """(largest norm of a column of C Y)^2 tr(gram M^-1), M = C^T C with rows over the deviations of their noise."""
     even = C / deviations(blocks)[:, None]
     try:
-        R = linalg.qr(even, mode="r", check_finite=False)[0][: C.shape[1]]
+        R = scipy.linalg.qr(even, mode="r", check_finite=False)[0][: C.shape[1]]
         if np.abs(np.diag(R)).min() <= 1e-12 * np.abs(np.diag(R)).max():
             return np.inf
-        inverse = linalg.solve_triangular(R, np.eye(R.shape[0]), check_finite=False)
-    except (linalg.LinAlgError, ValueError):
+        inverse = scipy.linalg.solve_triangular(R, np.eye(R.shape[0]), check_finite=False)
+    except (scipy.linalg.LinAlgError, ValueError):
         return np.inf
     return float(norms(C @ Y, blocks).max()) ** 2 * float(np.sum((gram @ inverse) * inverse))
 
@@ -90,9 +89,9 @@ def least_of(gram: Floats, Y: Floats) -> float:
     noise has that many times the variance which Gaussian noise for columns of such a norm would have.
     """
     S = Y @ Y.T / Y.shape[1]
-    values, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return float(np.sqrt(np.maximum(linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
+    return float(np.sqrt(np.maximum(scipy.linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
 
 
 def too_large(block: Block, known: float) -> bool:
@@ -173,7 +172,7 @@ def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draf
     A square C answers by its inverse, so that rows of the total weight e_i cost sum_k f_k e_k / share_k^2: for a column
     that reaches all of every block, least at shares proportional to (f_k e_k)^(1/3).
     """
-    P = linalg.inv(C)
+    P = scipy.linalg.inv(C)
     weight = np.einsum("ij,ij->j", P, gram @ P)
     weight = np.maximum(weight, 1e-3 * weight.mean())  # a row that no query needs is still measured
     reach = np.abs(C @ Y)

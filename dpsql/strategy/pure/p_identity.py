@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.linalg.forms import kron
@@ -105,7 +104,7 @@ def _along(axes: list[Floats]) -> Times:
 
 def _tridiagonal(first: Floats, last: Floats, s: Floats) -> Times:
     bands = np.vstack([np.full(s.size, -1.0), np.full(s.size, 2.0)])
-    factor = linalg.cholesky_banded(bands)
+    factor = scipy.linalg.cholesky_banded(bands)
 
     def times(Z: Floats) -> Floats:
         out = np.empty_like(Z)
@@ -113,7 +112,7 @@ def _tridiagonal(first: Floats, last: Floats, s: Floats) -> Times:
         right = -(Z[:, 1:-1] * s)
         right[:, 0] += out[:, 0]
         right[:, -1] += out[:, -1]
-        out[:, 1:-1] = linalg.cho_solve_banded((factor, False), right.T, check_finite=False).T
+        out[:, 1:-1] = scipy.linalg.cho_solve_banded((factor, False), right.T, check_finite=False).T
         return out
 
     return times
@@ -323,7 +322,7 @@ def optimise(
         return value, gradient[places]
 
     # A step so long that I + Theta Theta^T is singular in floats ends the race of this start, too.
-    with suppress(_OutOfTimeError, linalg.LinAlgError):
+    with suppress(_OutOfTimeError, scipy.linalg.LinAlgError):
         scipy.optimize.minimize(
             watched,
             first.ravel()[places],

@@ -17,7 +17,7 @@ l f_j + (k - l) m_j, whose norms are never more than that, and are judged by the
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpsql.arrays import Floats
 from dpsql.strategy.core.copies import spread
@@ -48,7 +48,7 @@ def plan_pure_groups(
     Y = np.unique(np.concatenate(ends), axis=0).T
     if np.linalg.matrix_rank(Y) < d:
         return None
-    metric = np.asarray(linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
+    metric = np.asarray(scipy.linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
     starts = [np.eye(d), low_rank.symmetric_root(metric, block.gram), cholesky(metric)]
     drafts: list[tuple[Floats, tuple[int, ...]]] = [(start, ()) for start in starts]
     drafts += [(low_rank.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[1:2]]

@@ -36,7 +36,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import scipy
-from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
@@ -111,7 +110,7 @@ def _bounds(n: int, family: str) -> tuple[float, float]:
         root = diagonal ** (_DUAL / 2.0)
         root /= np.linalg.norm(root)
         on = np.append(np.full(n - 1, 2.0), 1.0) / root**2
-        found = linalg.eigh_tridiagonal(on, -1.0 / (root[1:] * root[:-1]), eigvals_only=True)
+        found = scipy.linalg.eigh_tridiagonal(on, -1.0 / (root[1:] * root[:-1]), eigvals_only=True)
         found += 2.0**-46 * found[-1]  # more than rounding takes off
         lower = max(lower, float((1.0 / np.sqrt(found)).sum() ** 2) * (1.0 - 1e-9))
     return lower, float(singular.sum() ** 2 / n)

@@ -7,10 +7,9 @@ from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from dpsql.arrays import Ints
+from dpsql.linalg.linked import linked_parts
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import LineAxis
@@ -121,9 +120,7 @@ def regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:
     mine, other = side_by_side(axis, groups)
     inside = mine >= 0
     place = (mine[inside], axis.size + other[inside])
-    size = axis.size + groups.size
-    joined = sparse.coo_array((np.ones(place[0].size), place), shape=(size, size))
-    label = csgraph.connected_components(joined, directed=False)[1]
+    label = linked_parts(axis.size + groups.size, place)[1]
     held = np.unique(label[mine[inside]])
     return [(np.flatnonzero(label[: axis.size] == one), int((label[np.unique(place[1])] == one).sum())) for one in held]
 

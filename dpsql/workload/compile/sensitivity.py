@@ -32,7 +32,6 @@ from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.level_integers import LevelIntegers
 from dpsql.workload.compile.rows_apart import Reach, RowsApart, rough_squared, rows_apart
 from dpsql.workload.compile.units import by_unit, contributions_of
-from dpsql.workload.compile.unlisted import bounded_norm
 from dpsql.workload.families.contributions import Contributions
 
 
@@ -82,6 +81,8 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
 
 def _bounded(order: int, mixing: Matrix, basis: Csr, units: Contributions, blocks: tuple[int, ...]) -> int:
     """What no contribution of ``units`` exceeds where they are not listed."""
+    from dpsql.workload.compile.unlisted import bounded_norm
+
     return max(
         bounded_norm(order, mixing, basis, parts, units.tied.get(kind), units.patterns.get(kind, ()), blocks)
         for kind, parts in enumerate(units.units)

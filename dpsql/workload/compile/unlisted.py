@@ -25,7 +25,8 @@ from itertools import accumulate
 from math import inf, prod
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from dpsql.arrays import Array, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
@@ -177,7 +178,7 @@ def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | No
         return int(reach_of_units(patterns, *above).max()) << bits
     found, kinds = int(reach_apart(patterns, *above)), kinds_of(patterns)
     if kinds is not None and kinds.sizes is not None:
-        found = min(found, int(kinds.longest(linalg.block_diag(*above))))
+        found = min(found, int(kinds.longest(scipy.linalg.block_diag(*above))))
     return found << bits
 
 

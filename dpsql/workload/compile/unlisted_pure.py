@@ -21,11 +21,11 @@ from itertools import repeat
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs
+from dpsql.linalg.linked import linked_parts
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Contributions, Part, Tied
 
@@ -150,11 +150,8 @@ def _row_parts(mixing: Matrix, owner: Ints, entries: Ints) -> Ints:
     """
     held = sparse.coo_array(mixing)
     p, count = mixing.shape[0], int(owner.max(initial=-1)) + 1
-    size = count + mixing.shape[1]
-    graph = sparse.coo_array(
-        (np.ones(held.row.size, dtype=np.int8), (owner[held.row], count + held.col)), shape=(size, size)
-    )
-    label = np.unique(connected_components(graph, directed=False)[1][owner], return_inverse=True)[1].reshape(p)
+    part = linked_parts(count + mixing.shape[1], (owner[held.row], count + held.col))[1]
+    label = np.unique(part[owner], return_inverse=True)[1].reshape(p)
     largest = np.argsort(-np.bincount(label, weights=entries), kind="stable")
     rank = np.empty(largest.size, dtype=np.int64)
     rank[largest] = np.arange(largest.size)

@@ -7,8 +7,9 @@ matrices; they concern records in one cell each.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arguments import one_of, taking
 from dpsql.arrays import Floats
@@ -57,7 +58,7 @@ def contained(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: float
         return all(g <= other.get(T, 0.0) + slack for T, g in mine.items())
     G1, G2 = W1.gram(), W2.gram()
     slack = rtol * float(np.trace(G2))
-    return bool(linalg.eigvalsh(G2 - G1, subset_by_index=[0, 0])[0] >= -slack)
+    return bool(scipy.linalg.eigvalsh(G2 - G1, subset_by_index=[0, 0])[0] >= -slack)
 
 
 @taking(W=one_of(Workload))

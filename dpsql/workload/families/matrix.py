@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError
@@ -301,13 +302,13 @@ def from_matrix(entries: ArrayLike | Sparse, *, name: str = "") -> Workload:
         (np.ones(int(used.sum()), dtype=np.int64), (found.label[used], np.flatnonzero(used))),
         shape=(found.keep.size, W.shape[1]),
     )
-    _, R, order = linalg.qr(merged, mode="economic", pivoting=True)
+    _, R, order = scipy.linalg.qr(merged, mode="economic", pivoting=True)
     diagonal = np.abs(np.diag(R))
     v = int((diagonal > diagonal[0] * 1e-10).sum())
     if v == merged.shape[1]:
         return Workload(lift, algebra.Dense(merged), name=label, exact=W)
     # [I, T] in the pivoted order: pivoting keeps the entries of T small.
-    T = linalg.solve_triangular(R[:v, :v], R[:v, v:])
+    T = scipy.linalg.solve_triangular(R[:v, :v], R[:v, v:])
     rows = np.zeros((v, merged.shape[1]))
     rows[:, order[:v]] = np.eye(v)
     rows[:, order[v:]] = T
