@@ -42,7 +42,7 @@ def keep(compiled: object, integers: Integers, policy: str) -> Json | None:
         return None
     if any(isinstance(layout.cells, Boxes) or layout.source.distinct for layout in compiled.layouts):
         return None
-    mixing, basis = (sparse.csr_array(matrix) for matrix in (integers.mixing, integers.basis))
+    mixing, basis = (sparse.csr_array(matrix) for matrix in (integers.left, integers.basis))
     if not (fits(mixing) and fits(basis)):
         return None
     return {

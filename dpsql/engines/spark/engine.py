@@ -33,7 +33,7 @@ from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome
 from dpsql.engines.spark import values
 from dpsql.engines.spark.expressions import Columns, Scope, Writer
-from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
+from dpsql.engines.spark.session import check_alive, check_session, inside, is_session, private_session
 from dpsql.engines.spark.values import Expr, quote, refusal
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
@@ -296,8 +296,7 @@ class SparkEngine:
         yield asked
 
     def _done(self, what: str, work: Callable[[], T]) -> T:
-        check_open(self.session)
-        found, outcome = inside(self.session, lambda: (work(),), None)
+        found, outcome = inside(self.session, lambda: (work(),), None, first=lambda: check_alive(self.session))
         if outcome == "interrupted":
             raise KeyboardInterrupt
         if found is None:

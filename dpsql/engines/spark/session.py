@@ -91,18 +91,26 @@ def check_session(session: SparkSession) -> None:
 
 def check_open(session: SparkSession) -> None:
     """Refuse a session that is stopped, or whose Java process is gone. InterfaceError; nothing was charged."""
-    context = getattr(session, "_sc", None)
-    if context is None or getattr(context, "_jsc", None) is None:
-        raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
-    found, outcome = inside(session, lambda: bool(context._jsc.sc().isStopped()), None, quiet=False)
+    _, outcome = inside(session, lambda: check_alive(session), None, quiet=False)
     if outcome == "interrupted":
         raise KeyboardInterrupt
-    if outcome != "done":
+
+
+def check_alive(session: SparkSession) -> None:
+    """``check_open``, in the thread that asks Spark."""
+    context = session._sc
+    stopped = getattr(context, "_jsc", None) is None
+    reached = stopped
+    if not stopped:
+        with contextlib.suppress(Exception):
+            stopped = bool(context._jsc.sc().isStopped())
+            reached = True
+    if not reached:
         raise InterfaceError(
             "the Java process of the Spark session cannot be reached; make a new session, which needs Java 17 on PATH "
             "or in JAVA_HOME, and connect again (nothing was charged)"
         )
-    if found:
+    if stopped:
         raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
 
 
@@ -129,11 +137,17 @@ def _settings(session: SparkSession) -> dict[str, str]:
 
 
 def inside(
-    session: SparkSession, work: Callable[[], T], seconds: float | None, *, quiet: bool = True
+    session: SparkSession,
+    work: Callable[[], T],
+    seconds: float | None,
+    *,
+    quiet: bool = True,
+    first: Callable[[], None] = lambda: None,
 ) -> tuple[T | None, Outcome]:
     """What ``work`` returns, or how it ended without; errors of dpsql itself are raised again here.
 
     It runs in a thread, under a job group of its own, while this one waits: a deadline or Ctrl-C cancels the group.
+    ``first`` is done there before the log is off.
     Whatever Spark raises is dropped there, for its text and its frames may hold private values.
     """
     found: list[T] = []
@@ -146,6 +160,7 @@ def inside(
         # All of it here: a Ctrl-C is raised in the main thread alone, so that none leaves the log as it should not be.
         with contextlib.suppress(BaseException):
             try:
+                first()
                 with silence(context) if quiet else contextlib.nullcontext():
                     if quiet:
                         context.setJobGroup(group, "dpsql", interruptOnCancel=True)
