@@ -42,15 +42,16 @@ def keep(compiled: object, integers: Integers, policy: str) -> Json | None:
         return None
     if any(isinstance(layout.cells, Boxes) or layout.source.distinct for layout in compiled.layouts):
         return None
-    if not (fits(integers.mixing) and fits(integers.basis)):
+    mixing, basis = (sparse.csr_array(matrix) for matrix in (integers.left, integers.basis))
+    if not (fits(mixing) and fits(basis)):
         return None
     return {
         "cells": CELLS,
         "policy": meaning_of(policy),
         "workload": workload_hash(compiled.rows, compiled.scale),
         "first": kept_first(compiled.layouts),
-        "mixing": to_text(integers.mixing),
-        "basis": to_text(integers.basis),
+        "mixing": to_text(mixing),
+        "basis": to_text(basis),
     }
 
 

@@ -38,6 +38,10 @@ _TYPE = re.compile(
 _NUMBERS = frozenset({"cost", "gap", "purse_total", "purse_spent", "purse_remaining"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"})
 _ZONED = frozenset({"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"})
+_IN_JSON = frozenset({bool, int, str, type(None)})
+_FLOAT_OR_NULL = frozenset({float, type(None)})
+_PLAIN = _IN_JSON | {float, bytes, Decimal, dt.date, dt.time, dt.timedelta, uuid.UUID}
+"""Types of values that are stored as they are; one look at the types of a column spares one at each value."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,8 @@ def _column(table: str, name: str, kind: str, values: Iterable[object]) -> Colum
         if upper in _FLOATS:
             return name, kind, values
     plain: Values = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if (_FLOAT_OR_NULL if upper in _FLOATS else _PLAIN).issuperset(map(type, plain)):
+        return name, kind, tuple(plain)
     if upper in _FLOATS:
         return name, kind, tuple(None if v is None else float(v) for v in plain)
     return name, kind, tuple(_plain(table, name, v) for v in plain)
@@ -224,11 +230,18 @@ def _plain(table: str, column: str, value: object) -> Value:
 
 
 def _encoded(values: Values) -> object:
-    return to_json(values, _encode) if isinstance(values, Numbers | Coded) else [_encode(value) for value in values]
+    if isinstance(values, Numbers | Coded):
+        return to_json(values, _encode)
+    kinds = set(map(type, values))
+    if kinds <= _IN_JSON or (kinds == {float} and all(map(math.isfinite, values))):
+        return list(values)
+    return [_encode(value) for value in values]
 
 
 def _decoded(values: Json | list[object]) -> Values:
-    return from_json(values, _decode) if isinstance(values, dict) else tuple(map(_decode, values))
+    if isinstance(values, dict):
+        return from_json(values, _decode)
+    return tuple(map(_decode, values) if dict in map(type, values) else values)
 
 
 def _encode(value: Value) -> object:

@@ -21,7 +21,7 @@ from helpers import counts_of, policy_of
 import dpsql
 from dpsql.engines.spark import engine as engine_module
 from dpsql.engines.spark.engine import SparkEngine
-from dpsql.engines.spark.session import inside
+from dpsql.engines.spark.session import inside, silence
 from dpsql.measure import TableSource
 from dpsql.privacy.noise import Noise
 
@@ -305,17 +305,36 @@ def test_an_interrupt_before_the_work_began_stops_it(spark: Any, monkeypatch: py
 
 
 def test_the_log_is_as_before_when_the_last_of_several_scans_has_ended(spark: Any, visits: object) -> None:
-    def levels() -> list[str]:
-        held = spark._jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getLoggers()
-        return [str(logger.getLevel().toString()) for logger in held.values()]
-
-    before, engine = levels(), SparkEngine(spark)
+    configuration = spark._jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+    engine = SparkEngine(spark)
     scans = [threading.Thread(target=engine.scan, args=(counts_of(TableSource("visits")),)) for _ in range(3)]
     for scan in scans:
         scan.start()
     for scan in scans:
         scan.join()
-    assert levels() == before
+    assert configuration.getFilter() is None
+
+
+def test_no_level_and_no_filter_of_the_user_turns_a_logger_on_during_a_scan(spark: Any) -> None:
+    log4j = spark._jvm.org.apache.logging.log4j
+    context = log4j.LogManager.getContext(False)
+    logger, configuration = context.getLogger("dpsql.later"), context.getConfiguration()
+    accepts = getattr(spark._jvm, "org.apache.logging.log4j.core.Filter$Result").ACCEPT
+    theirs = [log4j.core.filter.LevelMatchFilter.newBuilder().setOnMatch(accepts).build() for _ in range(2)]  # of ERROR
+    for filters in ([], theirs[:1], theirs):
+        for one in filters:
+            configuration.addFilter(one)
+        before = configuration.getFilter()
+        with silence(spark.sparkContext):
+            log4j.core.config.Configurator.setLevel("dpsql.later", log4j.Level.ALL)
+            assert not logger.isErrorEnabled()
+        assert logger.isErrorEnabled()
+        after = configuration.getFilter()
+        assert (after is None) == (before is None)
+        assert after is None or after.toString() == before.toString()
+        for one in filters:
+            configuration.removeFilter(one)
+    assert configuration.getFilter() is None
 
 
 def test_a_scan_that_takes_too_long_is_stopped(

@@ -171,7 +171,7 @@ def _selected(values: Sequence[Value]) -> scan.Select:
 def _written(values: Sequence[Value], table: str = "odd") -> tuple[str, list[str]]:
     """Spark's text of a SELECT of id and of values c0, c1, ... over a table, and the types of the values."""
     source = Source(f"`spark_catalog`.`default`.`{table}`", {"id": "INTEGER", **TYPES})
-    shown, columns = _select(_selected(values), {"odd": source})
+    shown, columns, _ = _select(_selected(values), {"odd": source})
     return shown, [columns[f"c{n}"].type for n in range(len(values))]
 
 
@@ -264,7 +264,7 @@ def _read(spark: Any, name: str, shown: Sequence[str], items: Sequence[Value]) -
     values = ", ".join(f"({at}, {text})" for at, text in enumerate(shown))
     table = f"spark_catalog.default.{name}"
     spark.sql(f"CREATE TABLE {table} USING parquet AS SELECT * FROM VALUES {values} AS t(id, txt)")
-    text, _ = _select(_selected(items), {"odd": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})
+    text, _, _ = _select(_selected(items), {"odd": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})
     found = private_session(spark).sql(f"SELECT * FROM ({text}) ORDER BY id").collect()
     return [list(row)[1:] for row in found]
 

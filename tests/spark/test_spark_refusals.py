@@ -237,7 +237,7 @@ def test_text_constants_are_hexadecimal_and_names_are_quoted() -> None:
     assert "DROP" not in text
     assert "$" not in text
     assert "`dpsql_base`.`a``b`" in text
-    assert names == ["a0", "n"]
+    assert names == {"a0": None, "n": None}
 
 
 def test_no_scan_nests_too_deeply() -> None:
@@ -262,7 +262,7 @@ def test_the_statement_of_a_batch_is_one_of_spark() -> None:
     asked = scan_of(compiled.layouts[0], job_of(compiled, policy).sources)
     text, names = written(asked.select, {"visits": Source("`c`.`s`.`visits`", {"age": "INTEGER", "cost": "DOUBLE"})})
     assert asked.name == "visits"
-    assert names == ["a0", "n"]
+    assert names == {"a0": None, "n": None}
     assert "`dpsql_base`.`age`" in text
     assert text.endswith("GROUP BY 1")
     assert "FROM `c`.`s`.`visits` AS `dpsql_base`" in text

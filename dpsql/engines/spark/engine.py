@@ -33,7 +33,7 @@ from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome
 from dpsql.engines.spark import values
 from dpsql.engines.spark.expressions import Columns, Scope, Writer
-from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
+from dpsql.engines.spark.session import check_alive, check_session, inside, is_session, private_session
 from dpsql.engines.spark.values import Expr, quote, refusal
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
@@ -56,23 +56,42 @@ class Source:
     types: Mapping[str, str]
 
 
-def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, list[str]]:
-    """The statement of a scan for Spark, and its columns: BIGINT, and text where it reads what was counted.
+@dataclass(frozen=True)
+class Digit:
+    """A column of a scan in the number that Spark groups by: ``key // factor % radix``, 0 for NULL, 1 for ``low``."""
 
-    ``tables`` are the tables that it names. Raises NotSupportedError.
+    factor: int
+    radix: int
+    low: int
+
+    def of(self, key: IntArray) -> IntArray:
+        """The column; NaN is NULL, as of a column of Arrow."""
+        place = key // self.factor % self.radix
+        found = place + (self.low - 1)
+        return found if place.all() else np.where(place == 0, np.nan, found)
+
+
+def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, dict[str, Digit | None]]:
+    """The statement of a scan for Spark, and the scan's columns: BIGINT, and text where it reads what was counted.
+
+    ``tables`` are the tables that it names. Columns that are digits are in the statement's first, the others are its
+    own. Raises NotSupportedError.
     """
     if not _counts(select) and not (isinstance(select.source, Select) and _counts(select.source)):
         raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
-    text, columns = _select(select, tables, "BIGINT")
-    return text, list(columns)
+    text, columns, digits = _select(select, tables, "BIGINT")
+    return text, dict.fromkeys(columns) | dict(zip(columns, digits, strict=False))
 
 
 def _counts(select: Select) -> bool:
     return any(isinstance(value, CountRows | Gathered) for _, value in select.columns)
 
 
-def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
-    """The text of a SELECT and its columns; ``cast``: the type that all of them get, but for text of groups."""
+def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns, Sequence[Digit]]:
+    """The text of a SELECT and its columns; ``cast``: the type that all of them get, but for text of groups.
+
+    Where digits come with it, they are its first columns, and one number stands for them.
+    """
     source, scope = _from(select.source, tables)
     writer = Writer(scope)
     found = {name: writer.value(value) for name, value in select.columns}
@@ -87,51 +106,46 @@ def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tup
                 "only counts and sums come from Spark; use a local release on one machine",
             )
     keys = select.group_by
-    one = packed(list(found.values())[:keys]) if cast else None
+    key, digits = packed(list(found.values())[:keys]) if cast else ("", [])
     shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
     # What is no text, as Parquet may hold it, has no name.
     shown |= {name: f"CASE WHEN is_valid_utf8({found[name].text}) THEN {found[name].text} END" for name in listed}
-    if one is not None:
-        shown = {"dpsql_key": one[0], **dict(list(shown.items())[keys:])}
+    if digits:
+        shown = {"dpsql_key": key, **dict(list(shown.items())[keys:])}
     where = [] if select.where is None else [writer.value(select.where).text]
     (text, *where), source = writer.layers.written([_listed(shown), *where], source)
     text = f"SELECT {text} FROM {source}"  # noqa: S608
     if where:
         text += f" WHERE {where[0]}"
     if keys:
-        text += f" GROUP BY {', '.join(str(at + 1) for at in range(1 if one else keys))}"
-    if one is not None:
-        again = dict(zip(found, [*one[1], *map(quote, list(found)[keys:])], strict=True))
-        text = f"SELECT {_listed(again)} FROM ({text}) AS dpsql_groups"  # noqa: S608
+        text += f" GROUP BY {', '.join(str(at + 1) for at in range(1 if digits else keys))}"
     if cast:
-        return text, {name: values.column(quote(name), cast) for name in found}
-    return text, {name: Expr(quote(name), value.type, value.low, value.high) for name, value in found.items()}
+        return text, {name: values.column(quote(name), cast) for name in found}, digits
+    return text, {name: Expr(quote(name), value.type, value.low, value.high) for name, value in found.items()}, digits
 
 
 def _listed(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{text} AS {quote(name)}" for name, text in texts.items())
 
 
-def packed(keys: Sequence[Expr]) -> tuple[str, list[str]] | None:
-    """One BIGINT for several whole numbers of known ranges, and each number again from a column ``dpsql_key``.
+def packed(keys: Sequence[Expr]) -> tuple[str, list[Digit]]:
+    """One BIGINT for several whole numbers of known ranges, and each number as a digit of it.
 
     Spark hashes, compares and shuffles one BIGINT where it would several. A mixed-radix number: key i with w values,
-    NULL beside them, is a digit below w + 1, 0 for NULL. None where there is no second key, or where 62 bits do not
-    hold all.
+    NULL beside them, is a digit below w + 1. Nothing where there is no second key, or where 62 bits do not hold all.
     """
     if len(keys) < 2:
-        return None
-    digits, numbers, factor = [], [], 1
+        return "", []
+    texts, digits, factor = [], [], 1
     for key in keys:
         if not key.whole or key.type == "HUGEINT" or key.high < key.low:
-            return None
-        radix = key.high - key.low + 2
-        digits.append(f"coalesce(CAST({key.text} AS BIGINT) - {_long(key.low - 1)}, 0L) * {factor}L")
-        numbers.append(f"nullif(dpsql_key div {factor}L % {radix}L, 0L) + {_long(key.low - 1)}")
-        factor *= radix
+            return "", []
+        digits.append(Digit(factor, key.high - key.low + 2, key.low))
+        texts.append(f"coalesce(CAST({key.text} AS BIGINT) - {_long(key.low - 1)}, 0L) * {factor}L")
+        factor *= digits[-1].radix
         if factor > _MOST_KEYS:
-            return None
-    return " + ".join(digits), numbers
+            return "", []
+    return " + ".join(texts), digits
 
 
 def _long(number: int) -> str:
@@ -163,14 +177,14 @@ def _item(relation: Table | Select | Union, tables: Mapping[str, Source]) -> tup
         source = tables[relation.name]
         text, inner = source.reference, {name: values.column("", kind) for name, kind in source.types.items()}
     elif isinstance(relation, Union):
-        texts, parts = zip(*(_select(part, tables) for part in relation.parts), strict=True)
+        texts, parts, _ = zip(*(_select(part, tables) for part in relation.parts), strict=True)
         text = f"({' UNION ALL '.join(texts)})"
         inner = {
             name: replace(one, low=min(c[name].low for c in parts), high=max(c[name].high for c in parts))
             for name, one in parts[0].items()
         }
     else:
-        text, inner = _select(relation, tables)
+        text, inner, _ = _select(relation, tables)
         text = f"({text})"
     columns = {name.lower(): replace(kind, text=f"{quote(alias)}.{quote(name)}") for name, kind in inner.items()}
     return f"{text} AS {quote(alias)}", alias, columns
@@ -199,10 +213,10 @@ _Key = tuple[tuple[tuple[str, ...], ...], str]
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """A statement that Spark has planned: its DataFrame, which holds its session, and its columns."""
+    """A statement that Spark has planned: its DataFrame, which holds its session, and the columns of its scan."""
 
     frame: DataFrame
-    names: list[str]
+    columns: Mapping[str, Digit | None]
 
 
 @dataclass(frozen=True)
@@ -261,8 +275,9 @@ class SparkEngine:
                 planned = _planned(own, asked, {t.name: _found(own, t.name, table_name(t)) for t in asked.tables})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions of pandas, which is not used
-                table = planned.frame.toArrow()
-            return {name: np.asarray(table.column(at)) for at, name in enumerate(planned.names)}
+                taken = [np.asarray(column) for column in planned.frame.toArrow().columns]
+            own = iter(taken[1:] if any(planned.columns.values()) else taken)
+            return {name: next(own) if one is None else one.of(taken[0]) for name, one in planned.columns.items()}
 
         found, outcome = inside(self.session, work, self.limits.seconds)
         check_outcome(
@@ -281,8 +296,7 @@ class SparkEngine:
         yield asked
 
     def _done(self, what: str, work: Callable[[], T]) -> T:
-        check_open(self.session)
-        found, outcome = inside(self.session, lambda: (work(),), None)
+        found, outcome = inside(self.session, lambda: (work(),), None, first=lambda: check_alive(self.session))
         if outcome == "interrupted":
             raise KeyboardInterrupt
         if found is None:
@@ -334,8 +348,8 @@ class _Found:
 
 def _planned(own: SparkSession, asked: Scan, found: Mapping[str, _Found]) -> _Planned:
     """The statement of a scan, analysed in ``own``."""
-    statement, names = written(asked.select, {table.name: found[table.name].source for table in asked.tables})
-    return _Planned(own.sql(statement), names)
+    statement, columns = written(asked.select, {table.name: found[table.name].source for table in asked.tables})
+    return _Planned(own.sql(statement), columns)
 
 
 def _key(asked: Scan) -> _Key:

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.engines.limits import Outcome
 from dpsql.errors import Error, InterfaceError, OperationalError
@@ -57,6 +57,7 @@ FIXED = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 _PY4J = ("py4j", "py4j.clientserver", "py4j.java_gateway")
+_LOG4J = "org.apache.logging.log4j"
 _PYSPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _AGAIN = 0.2  # seconds between two cancellations: a job of the group may begin after the first
 _PATIENCE = 1.0
@@ -90,18 +91,26 @@ def check_session(session: SparkSession) -> None:
 
 def check_open(session: SparkSession) -> None:
     """Refuse a session that is stopped, or whose Java process is gone. InterfaceError; nothing was charged."""
-    context = getattr(session, "_sc", None)
-    if context is None or getattr(context, "_jsc", None) is None:
-        raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
-    found, outcome = inside(session, lambda: bool(context._jsc.sc().isStopped()), None, quiet=False)
+    _, outcome = inside(session, lambda: check_alive(session), None, quiet=False)
     if outcome == "interrupted":
         raise KeyboardInterrupt
-    if outcome != "done":
+
+
+def check_alive(session: SparkSession) -> None:
+    """``check_open``, in the thread that asks Spark."""
+    context = session._sc
+    stopped = getattr(context, "_jsc", None) is None
+    reached = stopped
+    if not stopped:
+        with contextlib.suppress(Exception):
+            stopped = bool(context._jsc.sc().isStopped())
+            reached = True
+    if not reached:
         raise InterfaceError(
             "the Java process of the Spark session cannot be reached; make a new session, which needs Java 17 on PATH "
             "or in JAVA_HOME, and connect again (nothing was charged)"
         )
-    if found:
+    if stopped:
         raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
 
 
@@ -128,11 +137,17 @@ def _settings(session: SparkSession) -> dict[str, str]:
 
 
 def inside(
-    session: SparkSession, work: Callable[[], T], seconds: float | None, *, quiet: bool = True
+    session: SparkSession,
+    work: Callable[[], T],
+    seconds: float | None,
+    *,
+    quiet: bool = True,
+    first: Callable[[], None] = lambda: None,
 ) -> tuple[T | None, Outcome]:
     """What ``work`` returns, or how it ended without; errors of dpsql itself are raised again here.
 
     It runs in a thread, under a job group of its own, while this one waits: a deadline or Ctrl-C cancels the group.
+    ``first`` is done there before the log is off.
     Whatever Spark raises is dropped there, for its text and its frames may hold private values.
     """
     found: list[T] = []
@@ -145,6 +160,7 @@ def inside(
         # All of it here: a Ctrl-C is raised in the main thread alone, so that none leaves the log as it should not be.
         with contextlib.suppress(BaseException):
             try:
+                first()
                 with silence(context) if quiet else contextlib.nullcontext():
                     if quiet:
                         context.setJobGroup(group, "dpsql", interruptOnCancel=True)
@@ -187,15 +203,14 @@ def inside(
 
 
 _quiet = threading.Lock()
-_Level = tuple[Any, object]
-"""A logger, of Python or of Log4j, and the level that it had."""
-_held: list[list[_Level]] = []
+_held: list[contextlib.ExitStack] = []
+"""What puts the log back."""
 _depth = 0
 
 
 @contextlib.contextmanager
 def silence(context: SparkContext) -> Iterator[None]:
-    """The driver's log off: every logger of Log4j, and Python's of py4j, put back when the last scan has ended.
+    """The driver's log off: all of Log4j, and Python's of py4j, put back when the last scan has ended.
 
     Raises OperationalError where it cannot be, as Spark logs the values that an error names.
     """
@@ -217,38 +232,28 @@ def silence(context: SparkContext) -> Iterator[None]:
         with _quiet, contextlib.suppress(Exception):
             _depth -= 1
             if not _depth:
-                _restore(context, _held.pop())
+                _held.pop().close()
 
 
-def _switched_off(context: SparkContext) -> list[_Level]:
-    """Every logger that was switched off and its level; none is where one of them cannot be."""
+def _switched_off(context: SparkContext) -> contextlib.ExitStack:
+    """Switches every logger off; closing what comes back puts them back. None is off where one of them cannot be.
+
+    A filter of the whole configuration, the first of all, denies what any logger would print, whatever its level
+    becomes meanwhile. Loggers one by one would be a hundred calls of Java.
+    """
     from pyspark.logger import PySparkLogger
 
-    log4j = context._jvm.org.apache.logging.log4j
-    before: list[_Level] = []
-    done = False
-    try:
+    with contextlib.ExitStack() as back:
         # At DEBUG these print what Java answers, stack traces and paths among it; PySpark's print errors of statements.
         for one in [logging.getLogger(name) for name in _PY4J] + [PySparkLogger.getLogger(name) for name in _PYSPARK]:
-            before.append((one, one.level))
+            back.callback(one.setLevel, one.level)
             one.setLevel(logging.CRITICAL + 1)
-        held = log4j.LogManager.getContext(False)
-        configuration = held.getConfiguration()
-        # An array: an iteration over what Java holds ends by an exception of Java, the slowest of all calls here.
-        names = configuration.getLoggers().keySet().toArray()
-        for name in (names[at] for at in range(len(names))):
-            logger = configuration.getLoggerConfig(name)
-            before.append((logger, logger.getExplicitLevel()))
-            logger.setLevel(log4j.Level.OFF)
-        held.updateLoggers()
-        done = True
-    finally:
-        if not done:
-            _restore(context, before)
-    return before
-
-
-def _restore(context: SparkContext, before: list[_Level]) -> None:
-    for logger, level in before:
-        logger.setLevel(level)
-    context._jvm.org.apache.logging.log4j.LogManager.getContext(False).updateLoggers()
+        configuration = getattr(context._jvm, f"{_LOG4J}.LogManager").getContext(False).getConfiguration()
+        nothing = getattr(context._jvm, f"{_LOG4J}.core.filter.DenyAllFilter").newBuilder().build()
+        others = configuration.getFilter()
+        back.callback(configuration.removeFilter, nothing)
+        configuration.addFilter(nothing)
+        if others is not None:  # one of them may accept what this one denies
+            configuration.removeFilter(others)
+            configuration.addFilter(others)
+        return back.pop_all()
