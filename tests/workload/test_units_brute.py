@@ -86,7 +86,7 @@ def _over(reached: int, claimed: int) -> float:
     return reached / claimed if reached < claimed else max(1.01, reached / max(claimed, 1))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pure strategies after few steps: what persons move of them is held here, not how good they are."""
     monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
@@ -127,7 +127,6 @@ def test_no_person_moves_more_than_claimed_and_exact_claims_are_reached(world: W
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("short_searches")
 def test_of_five_hundred_batches(world: World, tmp_path: Path) -> None:
     exact, reached = sweep(world, tmp_path, 500, 17, 800)
     assert exact >= 300
