@@ -73,13 +73,13 @@ def test_a_forked_child_ends_as_it_should(tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from pathlib import Path
-from dpsql.engines import schemas
+from dpsql.engines.duckdb import instance
 from dpsql.release.instances import attached
 from dpsql.sql.outer.sandbox import Sandbox
 path = Path({str(tmp_path / "a.duckdb")!r})
 with attached(path, writing=True) as made:
     made.execute("CREATE TABLE main.t AS SELECT 1 AS n")
-with attached(path) as read, schemas.described(path), Sandbox() as sandbox:
+with attached(path) as read, instance(path), Sandbox() as sandbox:
     read.execute("FROM main.t")
     sandbox.create("t", [("n", "INTEGER")])
 child = os.fork()
