@@ -11,6 +11,7 @@ import pytest
 
 from dpsql.release import instances
 from dpsql.release.instances import CATALOG, attached
+from dpsql.release.reading import isolated
 from dpsql.spare import SpareInstances
 
 
@@ -25,7 +26,7 @@ def test_what_was_written_is_in_the_file_and_the_instance_forgets_it(tmp_path: P
             "CREATE TABLE main.t AS SELECT 1 AS n; CREATE SCHEMA dp; CREATE VIEW dp.v AS SELECT * FROM main.t"
         )
     assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
-    assert instances._spare == {None: first}
+    assert instances._spare == {(None, False): first}
     databases = first.execute("SELECT database_name FROM duckdb_databases() WHERE NOT internal").fetchall()
     assert databases == [("memory",)]
     with attached(tmp_path / "a.duckdb") as second:
@@ -56,6 +57,25 @@ def test_a_file_is_read_while_another_is_written(tmp_path: Path) -> None:
         new.execute("CREATE TABLE main.t AS SELECT 2 AS n")
         assert read.execute(f"FROM {CATALOG}.main.t").fetchall() == [(1,)]
     assert len(instances._spare) == 2
+
+
+def test_a_question_leaves_nothing_to_the_next_and_the_file_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with attached(path, writing=True) as made:
+        made.execute("CREATE SCHEMA dp; CREATE TABLE dp.t AS SELECT 1 AS n")
+    with isolated(path) as first:
+        first.execute("CREATE TEMP VIEW q1 AS FROM dp.t")
+        assert first.execute("FROM q1").fetchall() == first.execute("FROM t").fetchall() == [(1,)]
+        with pytest.raises(duckdb.Error, match="locked"):
+            first.execute("SET memory_limit = '3GB'")
+    with duckdb.connect(str(path)) as plain:
+        plain.execute("UPDATE dp.t SET n = 2")
+    held = instances._spare[path, True]
+    with isolated(path) as second:
+        assert second.execute("FROM t").fetchall() == [(2,)]
+        with pytest.raises(duckdb.CatalogException, match="q1"):
+            second.execute("FROM q1")
+    assert instances._spare[path, True] is held
 
 
 def test_one_that_reads_reaches_its_file_alone(tmp_path: Path) -> None:
