@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from helpers import counts_of
+from helpers import counts_of, filled
 
 from dpsql.engines import duckdb as room
 from dpsql.engines.base import TableSource
@@ -22,7 +22,7 @@ def none_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(folder: Path, name: str, columns: str = "a INTEGER") -> Path:
     path = folder / f"{name}.duckdb"
-    with duckdb.connect(path) as con:
+    with filled(path) as con:
         con.execute(f"CREATE OR REPLACE TABLE t ({columns})")
     return path
 
