@@ -10,6 +10,8 @@ from helpers import filled, repeatable_noise
 
 import dpsql
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 POLICY = """
 dataset = "guesses-1"
 [budget]

@@ -13,6 +13,8 @@ from dpsql.errors import IntegrityError, SQLError
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.units import kept_first
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 POLICY = """
 dataset = "units-1"
 [budget]
