@@ -112,6 +112,17 @@ def assurance(request):
     return add
 
 
+@pytest.fixture
+def short_searches(monkeypatch):
+    """Pure strategies after few steps: for tests of what plans are held to, not of how good they are."""
+    from dpsql.strategy import selection
+    from dpsql.strategy.pure import norm_blocks
+
+    monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
+    monkeypatch.setattr(norm_blocks, "_FEWEST", 3)
+    monkeypatch.setattr(norm_blocks, "_JOINED", 10)
+
+
 def pytest_runtest_logreport(report):
     if os.environ.get("PYTEST_XDIST_WORKER"):
         return  # the process that collects the reports of all notes them

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.engines.duckdb import FileEngine
@@ -59,7 +59,7 @@ with dpsql.connect(folder / "t.duckdb", policy=folder / "t.toml") as con:
 
 
 def world(folder: Path) -> Path:
-    with duckdb.connect(str(folder / "t.duckdb")) as made:
+    with filled(folder / "t.duckdb") as made:
         made.execute("CREATE TABLE t AS SELECT i % 100 AS age, ['F', 'M'][i % 2 + 1] AS sex FROM range(200) r(i)")
     (folder / "t.toml").write_text(POLICY)
     return folder

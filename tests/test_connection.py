@@ -20,6 +20,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.engines import duckdb as duckdb_engine
@@ -48,7 +49,7 @@ def make(folder: Path, budget: str = "both", *, table: str = TABLE, rows: str = 
     """A database and its policy in ``folder``; the policy's path."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "d.duckdb").exists():
-        with duckdb.connect(str(folder / "d.duckdb")) as duck:
+        with filled(folder / "d.duckdb") as duck:
             duck.execute(f"CREATE TABLE t AS {rows} FROM range(400) r(i)")
     path = folder / "p.toml"
     path.write_text(f'dataset = "{dataset}"\n[budget]\n{BUDGETS.get(budget, budget)}\n{table}')

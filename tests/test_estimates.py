@@ -14,6 +14,8 @@ from dpsql import measure
 from dpsql.running.feasible import feasible, holding
 from dpsql.workload.compile.structured import compile_structured
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 POLICY = """
 dataset = "e-1"
 [budget]

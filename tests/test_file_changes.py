@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.surfaces.cli import main
@@ -35,7 +36,7 @@ BATCH = "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("visits.toml").write_text(POLICY)
-    with duckdb.connect("visits.duckdb") as db:
+    with filled("visits.duckdb") as db:
         db.execute("CREATE TABLE visits AS SELECT 'NY' AS state FROM range(50)")
         db.execute("COPY (SELECT 1 AS x) TO 'more_1.parquet'")
     _written("visits.duckdb", 1)

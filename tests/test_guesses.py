@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
-from helpers import repeatable_noise
+from helpers import filled, repeatable_noise
 
 import dpsql
+
+pytestmark = pytest.mark.usefixtures("short_searches")
 
 POLICY = """
 dataset = "guesses-1"
@@ -29,7 +30,7 @@ BATCH = "SELECT g, AVG(v) AS mean, COUNT(*) AS n FROM t GROUP BY g; SELECT MEDIA
 
 def connected(folder: Path, expected: str, delta: str = "") -> dpsql.Connection:
     folder.mkdir()
-    with duckdb.connect(folder / "t.duckdb") as duck:
+    with filled(folder / "t.duckdb") as duck:
         duck.execute(
             f"CREATE TABLE t AS SELECT ['a', 'b'][1 + i % 2] AS g, (i * 37) % 101 AS v FROM range({ROWS}) r(i)"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.earlier.same_question import reuse_key
@@ -41,7 +42,7 @@ OPTIONS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5{0}) count(*) A
 
 @pytest.fixture
 def con(tmp_path: Path) -> dpsql.Connection:
-    with duckdb.connect(str(tmp_path / "o.duckdb")) as duck:
+    with filled(tmp_path / "o.duckdb") as duck:
         rows = "SELECT 'a' AS g, (i % 94)::INTEGER AS k, i AS v"
         duck.execute(f"CREATE TABLE t AS {rows} FROM range(300) r(i)")
     (tmp_path / "o.toml").write_text(POLICY, encoding="utf-8")

@@ -7,8 +7,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pytest
+from helpers import filled
 
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, skeleton
@@ -33,7 +33,7 @@ TABLES = ["admissions", "lab_results", "patients", 'pay "roll" 1', "wards"]
 @pytest.fixture
 def hospital(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    with duckdb.connect("hospital.duckdb") as db:
+    with filled("hospital.duckdb") as db:
         db.execute(HOSPITAL)
     return tmp_path
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.running.prospects import expected_estimates
@@ -27,7 +27,7 @@ SPARSE = "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b"
 
 def connect(folder: Path, rows: int, policy: str = POLICY) -> dpsql.Connection:
     folder.mkdir()
-    with duckdb.connect(folder / "t.duckdb") as raw:
+    with filled(folder / "t.duckdb") as raw:
         raw.execute(f"CREATE TABLE t AS SELECT range::INT % 20 AS a, 3 AS b, 1 AS w FROM range({rows})")
     return dpsql.connect(folder / "t.duckdb", policy=dpsql.Policy.parse(policy), ledger=folder / "t.ledger")
 

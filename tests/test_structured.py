@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import engine_of, policy_of, sources_of, tables_of, understood
+from helpers import engine_of, filled, policy_of, sources_of, tables_of, understood
 
 import dpsql
 from dpsql import measure
@@ -667,7 +667,7 @@ SETS = "SELECT region, sex, score, COUNT(*) AS n FROM t GROUP BY CUBE (region, s
 
 def long_or_blocks(tmp_path: Path) -> dpsql.Connection:
     database, policy = tmp_path / "t.duckdb", tmp_path / "t.toml"
-    with duckdb.connect(database) as made:
+    with filled(database) as made:
         made.execute("CREATE TABLE t AS SELECT 1 AS region, 2 AS score, 'f' AS sex, 40 AS age")
     policy.write_text(
         'dataset = "d"\n[budget]\nepsilon = 10\ndelta = 1e-6\n[tables.t]\nunit = "row"\nexpected_rows = 1000\n'

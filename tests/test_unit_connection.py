@@ -6,11 +6,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.units import kept_first
+
+pytestmark = pytest.mark.usefixtures("short_searches")
 
 POLICY = """
 dataset = "units-1"
@@ -51,7 +54,7 @@ CREATE VIEW everyone AS SELECT COUNT(*) AS n FROM patients;
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     path = tmp_path / "d.duckdb"
-    with duckdb.connect(path) as con:
+    with filled(path) as con:
         sex = "CASE WHEN i % 2 = 0 THEN 'f' ELSE 'm' END"
         con.execute(f"CREATE TABLE patients AS SELECT i AS id, {sex} AS sex FROM range(50) r(i)")
         columns = "i AS id, i % 50 AS patient_id, i % 2 AS region, i % 11 AS cost"

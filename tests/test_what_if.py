@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from helpers import settled
+from helpers import filled, settled
 
 import dpsql
 from dpsql.errors import DataError
@@ -45,7 +45,7 @@ def con(tmp_path: Path) -> dpsql.Connection:
 
 
 def connected(folder: Path, budget: str) -> dpsql.Connection:
-    with duckdb.connect(str(folder / "t.duckdb")) as duck:
+    with filled(folder / "t.duckdb") as duck:
         columns = "'a' AS g, (i % 20)::INTEGER AS k, i % 1000 AS v, i % 10 AS w, i AS person"
         duck.execute(f"CREATE TABLE t AS SELECT {columns} FROM range(500) r(i)")
     policy = dpsql.Policy.parse(POLICY.format(budget))

@@ -14,6 +14,8 @@ from unit_worlds import Ask, World, enumerated, norm, paid
 import dpsql
 from dpsql.planning.prepare import Prepared
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 MOST = {"patients": 1, "visits": 3, "labs": 1}
 WARDS = Ask("SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits GROUP BY ward", MOST)
 WARDS_AND_ALL = replace(WARDS, sql=f"{WARDS.sql}; SELECT COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits")

@@ -20,6 +20,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+from helpers import compiled_of, engine_of, tables_of
 
 import dpsql
 from dpsql import measure
@@ -27,6 +28,7 @@ from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
 from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
+from dpsql.policy import Policy
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.scan import Select, same
@@ -186,6 +188,11 @@ class World:
             old.unlink()
         with dpsql.connect(self.duck, policy=str(path), ledger=str(folder / "l")) as con:
             return con.plan(ask.sql, epsilon=1.0, **options)
+
+    def compiled(self, ask: Ask) -> Compiled:
+        """A batch as its plan has it compiled, without the search for what to measure."""
+        policy = Policy.parse(ask.policy("gaussian"))
+        return compiled_of(ask.sql, policy, tables_of(policy, engine_of(self.duck)))
 
     def whole(self, compiled: Compiled) -> np.ndarray:
         """L x of the tables as they are, by the scans that a run would make."""

@@ -20,9 +20,9 @@ from sqlglot import exp
 
 from dpsql.engines import csv_files
 from dpsql.engines.base import TableSource
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import FileEngine, instance
 from dpsql.engines.files import WILDCARDS, located
-from dpsql.engines.schemas import ALIAS, described
+from dpsql.engines.schemas import ALIAS
 
 Bound: TypeAlias = "int | Decimal | dt.date | dt.datetime"
 
@@ -68,7 +68,7 @@ def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[st
 
 def _tables(database: Path) -> dict[str, Declared]:
     found = {}
-    with described(database) as connection:
+    with instance(database) as connection:
         tables = connection.execute(
             "SELECT table_schema, table_name FROM system.information_schema.tables "
             "WHERE table_catalog = ? AND table_type = 'BASE TABLE' ORDER BY table_schema != 'main', 1, 2",

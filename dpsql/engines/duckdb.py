@@ -4,7 +4,7 @@ A file is attached READ_ONLY under a fixed alias, in an instance of our own, onl
 schema is read or the scan runs: a held attach would block other writers. That instance reads
 nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
 into a directory of its own that only the user can read and that goes when the work is done, and
-its settings are locked. It stays open, without the file and the directory, for the next scan of the same files
+its settings are locked. It stays open, without the file and the directory, for the next look at the same files
 within the same limits, unless one failed in it. Behind a user's open connection isolation is weaker: a cursor of it
 works inside a read-only transaction, with three-part names, and with ``system.main`` as the one place where functions
 and operators are looked for, so that no macro or temporary view of the user can shadow them; the settings of the
@@ -33,7 +33,7 @@ from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
-from dpsql.engines.schemas import ALIAS, attach, close_in, described, reached, schema_and_table, schema_of
+from dpsql.engines.schemas import ALIAS, attach, close_in, reached, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
 from dpsql.spare import SpareInstances
@@ -43,7 +43,7 @@ from dpsql.workload.expr.value_sql import select_text
 SUPPORTED = ((1, 5), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
 _numbers = itertools.count()
-_MOST_KEPT = 2
+_MOST_KEPT = 4
 _MOST_SCANS = 1000  # of a process at once
 _PROCESS = uuid.uuid4().hex
 _kept: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
@@ -108,11 +108,8 @@ class FileEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
-        found = [located(source) for source in sources]
-        # A scan that would have no place to spill is refused here, before its charge.
-        files = [path for source in found for path in source.files]
-        with _private_directory(), described(self._database(found), files) as connection:
-            return {source.name: schema_of(connection, source, ALIAS) for source in found}
+        with self.opened(sources) as engine:
+            return engine.schemas(sources)
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
@@ -129,19 +126,9 @@ class FileEngine:
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
-        database = self._database(sources)
-        reach = reached(database, [path for source in sources for path in source.files])
-        with (
-            _private_directory() as spill,
-            _kept.taken(
-                (reach, self.limits, spill), lambda: _closed_in(_isolated(spill, self.limits), reach)
-            ) as connection,
-        ):
-            if database is not None:
-                attach(connection, database)
+        files = [path for source in sources for path in source.files]
+        with instance(self._database(sources), files, self.limits) as connection:
             yield connection
-            if database is not None:
-                connection.execute(f"DETACH {ALIAS}")
 
     def _database(self, sources: Sequence[TableSource]) -> Path | None:
         """The file of the database, where a source lies in it. Raises PolicyError where there is none."""
@@ -153,6 +140,27 @@ class FileEngine:
                 "policy"
             )
         return self.database if within else None
+
+
+@contextlib.contextmanager
+def instance(
+    database: Path | None, files: Sequence[Path] = (), limits: Limits = UNLIMITED
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An instance that reaches these files alone; the database is attached under ``ALIAS``.
+
+    Opening one takes ten times as long as describing a table or scanning a few rows. Raises OperationalError where the
+    database cannot be attached, and where there is no place to spill, which a plan finds out before there is a charge.
+    """
+    reach = reached(database, files)
+    with (
+        _private_directory() as spill,
+        _kept.taken((reach, limits, spill), lambda: _closed_in(_isolated(spill, limits), reach)) as connection,
+    ):
+        if database is not None:
+            attach(connection, database)
+        yield connection
+        if database is not None:
+            connection.execute(f"DETACH {ALIAS}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,8 @@
-"""What columns a table has, of which types, as DuckDB describes it: no row is read.
-
-Opening a DuckDB takes ten times as long as describing a table, and a batch has tables described several times, so the
-instances that described the tables of some files stay open for the next time. Each can reach those files alone, and a
-database is attached to it for that moment only.
-"""
+"""What columns a table has, of which types, as DuckDB describes it: no row is read."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -17,50 +11,15 @@ from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import TableSource
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.quoting import identifier, string
-from dpsql.spare import SpareInstances
 
 ALIAS = "dpsql_source"
-_CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "python_scan_all_frames": "false",
-    "enable_external_file_cache": "false",  # a file may have been replaced since
-    "temp_directory": "",
-    "threads": "1",
-}
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
-_MOST_KEPT = 4
 _GENERATED = "GENERATED ALWAYS AS"  # in the text of a table, of each column that is computed
-_Files = tuple[Path, ...]
-_kept: SpareInstances[_Files] = SpareInstances(_MOST_KEPT)
-"""By the files that each can reach."""
 
 
-@contextlib.contextmanager
-def described(database: Path | None, files: Sequence[Path] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An instance for ``schema_of`` that reaches these files alone; the database is attached under ``ALIAS``.
-
-    Raises OperationalError where it cannot be attached.
-    """
-    reach = reached(database, files)
-    with _kept.taken(reach, lambda: _opened(reach)) as connection:
-        if database is not None:
-            attach(connection, database)
-        yield connection
-        if database is not None:
-            connection.execute(f"DETACH {ALIAS}")
-
-
-def reached(database: Path | None, files: Sequence[Path]) -> _Files:
+def reached(database: Path | None, files: Sequence[Path]) -> tuple[Path, ...]:
     """What an instance must reach that reads these files and a database."""
     return (*files, *([] if database is None else (Path(f"{database}{end}") for end in _BESIDE)))
-
-
-def _opened(files: _Files) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config=_CONFIG)
-    close_in(connection, files)
-    return connection
 
 
 def close_in(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> None:

@@ -1,9 +1,9 @@
-"""DuckDB instances in which dpsql reads and writes releases files by itself.
+"""DuckDB instances in which releases files are read and written.
 
 Opening one takes ten times as long as what is done in it, so those that nobody uses stay open for the next time. A
 file is attached for that moment only. One that reads can reach its file alone, and no setting of it can be changed,
 since a file may hold views that dpsql did not make. One that writes runs statements of dpsql's over tables of its own
-draft. What somebody asks runs in an instance of its own (``dpsql.release.reading.isolated``).
+draft. What somebody asks runs in other instances than what dpsql reads by itself.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ _READING = "READ_ONLY"
 # needed, so that it has no log.
 _WRITING = "BLOCK_SIZE 16384, RECOVERY_MODE no_wal_writes"
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
-_MOST_SPARE = 3
-_spare: SpareInstances[Path | None] = SpareInstances(_MOST_SPARE)
-"""By the file that each reads; None writes."""
+# What a question over the releases may take; there is no spilling, so memory is the bound of its work.
+ASKED: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
+_MOST_SPARE = 4
+_spare: SpareInstances[tuple[Path | None, bool]] = SpareInstances(_MOST_SPARE)
+"""By the file that each reads, None where it writes, and whether somebody asks it."""
 
 
 @contextlib.contextmanager
-def attached(path: Path, *, writing: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def attached(path: Path, *, writing: bool = False, asked: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """An instance with the file attached as catalog ``dpsql_releases``, which names without a catalog mean.
 
     Read-only, by an instance that reaches no other; or ``writing`` to a file that may not be there yet and that nobody
-    else has open: all of it is in the file at the end. Raises duckdb.Error; after one of any kind the instance is not
-    used again.
+    else has open: all of it is in the file at the end. ``asked``: for what somebody else asks. Raises duckdb.Error;
+    after an error of any kind the instance is not used again.
     """
     reads = None if writing else path
-    with _spare.taken(reads, lambda: _opened(reads)) as connection:
+    with _spare.taken((reads, asked), lambda: _opened(reads, asked)) as connection:
         connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} ({_WRITING if writing else _READING})")
         connection.execute(f"USE {CATALOG}")
         yield connection
@@ -57,10 +59,12 @@ def attached(path: Path, *, writing: bool = False) -> Iterator[duckdb.DuckDBPyCo
         connection.execute(f"USE memory; DETACH {CATALOG}")
 
 
-def _opened(reads: Path | None) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config=ISOLATED | {"threads": "1", "enable_external_file_cache": "false"})
-    # There is nothing to gain on inserts of literals.
-    connection.execute("PRAGMA disable_optimizer; SET TimeZone = 'UTC'")
+def _opened(reads: Path | None, asked: bool) -> duckdb.DuckDBPyConnection:
+    config = ISOLATED | {"enable_external_file_cache": "false"} | (ASKED if asked else {"threads": "1"})
+    connection = duckdb.connect(":memory:", config=config)
+    connection.execute("SET TimeZone = 'UTC'")
+    if not asked:  # nor is there anything to gain on inserts of literals
+        connection.execute("PRAGMA disable_optimizer")
     if reads is None:
         # Whoever made a draft syncs it once, when it is whole (``ReleaseStore``). Before DuckDB 2 each step does.
         with contextlib.suppress(duckdb.CatalogException):

@@ -16,7 +16,7 @@ import duckdb
 
 from dpsql.errors import OperationalError, SQLError, nearest
 from dpsql.quoting import identifier, string
-from dpsql.release.instances import CATALOG, ISOLATED
+from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from dpsql.release.names import is_unnamed, which
 from dpsql.release.result import Result
@@ -57,8 +57,6 @@ def is_asked(text: str, name: str) -> bool:
 
 REBUILD = "run 'dpsql releases rebuild'"
 
-# What a question over the releases may take; there is no spilling, so memory is the bound of its work.
-_READING: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
 # After the one ATTACH; the configuration is locked last.
 LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
 _READS = frozenset(["SELECT", "FROM", "WITH", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"])
@@ -70,16 +68,25 @@ Signature: TypeAlias = "tuple[int, int, int]"
 
 @contextlib.contextmanager
 def isolated(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An isolated instance with the file attached read-only and schema dp first in its path."""
-    connection = _opened(path)
-    try:
-        yield connection
-    finally:
-        connection.close()
+    """A connection of its own with the file attached read-only and schema dp first in its path.
+
+    What it makes is temporary and goes with it. Raises OperationalError where the file cannot be read.
+    """
+    failure = ""
+    with contextlib.ExitStack() as held:
+        try:
+            connection = held.enter_context(held.enter_context(attached(path, asked=True)).cursor())
+            connection.execute(f"USE {CATALOG}.dp")
+        except duckdb.Error as error:
+            failure = first_line(error)
+        if not failure:
+            yield connection
+    if failure:
+        raise unreadable(path, failure)
 
 
 def _opened(path: Path) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config=ISOLATED | _READING)
+    connection = duckdb.connect(":memory:", config=ISOLATED | ASKED)
     failure = ""
     try:
         connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} (READ_ONLY)")

@@ -185,8 +185,8 @@ class ReleaseStore:
 
         Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3. ``own``: for unnamed results
         (q1, ...) the releases that the asker means by them, by label; one that may mean several is refused.
-        The text runs in an instance of its own that has the file attached read-only, no
-        access to other files, extensions or Python variables, 2 GB of memory, no spilling, and
+        The text runs in a connection of its own that has the file attached read-only, in an instance without
+        access to other files, extensions or Python variables, with 2 GB of memory, no spilling, and
         TimeZone UTC; it is stopped after ``seconds``, or left behind a second later (``answer_within``).
         Raises SQLError for any other kind or number of statements and for what DuckDB refuses, OperationalError where
         the file is missing or busy, where memory or time do not suffice, and for a result of more than a million rows.
@@ -201,7 +201,7 @@ class ReleaseStore:
     def _answered(
         self, text: str, parameters: Parameters, question: Question, own: Mapping[str, Mapping[str, int]]
     ) -> Result:
-        """``sql`` in an instance that this thread opens and closes."""
+        """``sql`` in an instance that this thread alone uses meanwhile."""
         with isolated(self.path) as connection:
             return ask(connection, text, parameters, question, own)
 

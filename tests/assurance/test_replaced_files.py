@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 from assurance_world import BATCH, EPSILON, POLICY, connect, make, release
+from helpers import filled
 
 import dpsql
 from dpsql.privacy import chain
@@ -33,7 +34,7 @@ def con(tmp_path: Path) -> dpsql.Connection:
 
 
 def fill(path: Path, rows: str) -> Path:
-    with duckdb.connect(str(path)) as duck:
+    with filled(path) as duck:
         duck.execute(f"CREATE TABLE t AS {rows}")
     return path
 

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from helpers import scratch
 
 import dpsql
 from dpsql import measure
@@ -68,7 +69,7 @@ class World:
 
     def arrive(self, name: str, rows: tuple[Row, ...]) -> None:
         listed = ", ".join(f"('{ward}', DATE '{day}', {cost}::DOUBLE, 1)" for ward, day, cost in rows)
-        with duckdb.connect() as made:
+        with scratch() as made:
             target = self.folder / "visits" / f"{name}.parquet"
             made.execute(f"COPY (FROM (VALUES {listed}) t(ward, day, cost, who)) TO '{target}' (FORMAT parquet)")
 
@@ -272,7 +273,7 @@ def test_without_noise_the_numbers_are_the_rows(world: World, monkeypatch: pytes
     con = world.added()
     con.schedules.release_due()
     rows = con.sql("SELECT period, ward, n, s FROM by_ward ORDER BY period, ward").fetchall()
-    with duckdb.connect() as made:
+    with scratch() as made:
         exact = made.execute(
             f"SELECT date_trunc('month', day), ward, COUNT(*), SUM(cost) FROM '{world.folder}/visits/*.parquet' "
             "GROUP BY ALL ORDER BY ALL"

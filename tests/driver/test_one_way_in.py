@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.errors import DataError, InterfaceError, LedgerError, ProgrammingError
@@ -26,7 +27,7 @@ BY_K = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with duckdb.connect(tmp_path / "t.duckdb") as duck:
+    with filled(tmp_path / "t.duckdb") as duck:
         duck.execute("CREATE TABLE t AS SELECT i % 3 AS k FROM range(99) r(i)")
     (tmp_path / "p.toml").write_text(POLICY)
     return tmp_path

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
+from helpers import scratch
 
 import dpsql
 from dpsql.driver.connection import Connection
@@ -51,7 +51,7 @@ class World:
 
     def arrive(self, name: str, *days: str) -> None:
         listed = ", ".join(f"('{'ab'[i % 2]}', DATE '{day}')" for i, day in enumerate(days))
-        with duckdb.connect() as made:
+        with scratch() as made:
             target = self.folder / "visits" / f"{name}.parquet"
             made.execute(f"COPY (FROM (VALUES {listed}) t(ward, day)) TO '{target}' (FORMAT parquet)")
 

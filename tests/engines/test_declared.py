@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import filled
 
 from dpsql.engines.declared import read_declared
 from dpsql.errors import OperationalError
@@ -41,7 +42,7 @@ CHECKS = {
 @pytest.mark.few(every=2)
 def test_bounds_are_those_that_checks_imply(tmp_path: Path, column: str) -> None:
     path = tmp_path / "x.duckdb"
-    with duckdb.connect(str(path)) as connection:
+    with filled(path) as connection:
         connection.execute(f"CREATE TABLE t (c {column}, d INTEGER)")
     expected = CHECKS[column]
     assert read_declared(path, {})["t"].bounds == ({} if expected is None else {"c": expected})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from helpers import exact, policy_of
+from helpers import exact, filled, policy_of
 
 import dpsql
 from dpsql.engines.base import TableSource
@@ -27,7 +27,7 @@ ROWS = "SELECT i AS a, CASE WHEN i % 3 = 0 THEN 'x' || i END AS s FROM range(60)
 
 
 def _clean(path: Path) -> Path:
-    with duckdb.connect(path) as con:
+    with filled(path) as con:
         con.execute(f"CREATE TABLE t AS {ROWS}")
     return path
 

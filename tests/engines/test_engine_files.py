@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from helpers import counts_of, exact
+from helpers import counts_of, exact, scratch
 
 import dpsql
 from dpsql.engines.base import TableSource
@@ -27,7 +27,7 @@ PARTED = f"{COLUMNS}\nyear = {{ type = 'INTEGER', lower = 2010, upper = 2012 }}\
 
 def _write(path: Path, select: str, options: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    duckdb.connect().execute(f"COPY ({select}) TO '{path}' (FORMAT parquet{options})")
+    scratch().execute(f"COPY ({select}) TO '{path}' (FORMAT parquet{options})")
     return path
 
 
@@ -121,9 +121,7 @@ def test_partitions_are_columns_where_declared(hive: Path, source: str) -> None:
         "SELECT COUNT(*) FROM t; SELECT year, COUNT(*) FROM t GROUP BY year; SELECT COUNT_IF(place = 'é/ü') FROM t; "
         "SELECT COUNT_IF(place = 'w*?['), SUM(year) FROM t WHERE a < 3"
     )
-    wanted = duckdb.connect().execute(
-        f"SELECT count(*) FILTER (WHERE place = 'w*?['), sum(year) FROM ({FLIGHTS}) WHERE a < 3"
-    )
+    wanted = scratch().execute(f"SELECT count(*) FILTER (WHERE place = 'w*?['), sum(year) FROM ({FLIGHTS}) WHERE a < 3")
     assert exact(batch, policy, None).answers == [30, 10, 10, 10, 0, 10, *(wanted.fetchone() or ())]
     assert _counted(hive, source) == ALL  # undeclared, they are in nobody's way
 
@@ -323,7 +321,7 @@ def test_a_scan_under_a_small_memory_limit_is_right(tmp_path: Path) -> None:
         _write(tmp_path / "data" / f"{part}.parquet", f"SELECT * FROM ({select}) WHERE id % 4 = {part}")
     source = TableSource("t", tmp_path / "data")
     found = FileEngine(None, Limits("200MB")).scan(counts_of(source, "a", "b"))
-    wanted = duckdb.connect().execute(f"SELECT a, b, count(*) FROM ({select}) GROUP BY 1, 2").fetchall()
+    wanted = scratch().execute(f"SELECT a, b, count(*) FROM ({select}) GROUP BY 1, 2").fetchall()
     assert {(a, b): n for a, b, n in wanted} == {
         (a, b): n for a, b, n in zip(*(found[name].tolist() for name in ("a0", "a1", "n")), strict=True)
     }

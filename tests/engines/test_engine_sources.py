@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from helpers import counts_of, exact
+from helpers import counts_of, exact, scratch
 
 from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
@@ -34,7 +34,7 @@ MICROS = "00:00:00.000017"
 
 
 def _written(path: Path, select: str) -> Path:
-    duckdb.connect().execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, COMPRESSION uncompressed)")
+    scratch().execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, COMPRESSION uncompressed)")
     return path
 
 
@@ -105,7 +105,7 @@ def test_every_bit_pattern_of_an_admitted_type_is_read(
 ) -> None:
     path = _written(tmp_path / "plain.parquet", f"SELECT CAST({constant} AS {kind}) AS x")
     stored = path.read_bytes()
-    physical = duckdb.connect().execute(f"SELECT type FROM parquet_schema('{path}') WHERE name = 'x'").fetchone()
+    physical = scratch().execute(f"SELECT type FROM parquet_schema('{path}') WHERE name = 'x'").fetchone()
     width = {"INT32": 4, "INT64": 8}[physical[0]]  # type: ignore[index]
     filler = b"\x00" if last == b"\x80" else b"\xff"
     changed = stored.replace((17).to_bytes(width, "little"), filler * (width - 1) + last, 1)

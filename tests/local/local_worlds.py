@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.privacy.response import Response, offsets_from
@@ -95,7 +95,7 @@ def records(rows: int, seed: int) -> list[tuple[Any, ...]]:
 def world(tmp_path: Path, rows: int = 400, seed: int = 7, policy: str = POLICY) -> dpsql.Connection:
     """A connection to a database of ``rows`` visits; weights for ids up to rows - 20."""
     path = tmp_path / "visits.duckdb"
-    with duckdb.connect(str(path)) as connection:
+    with filled(path) as connection:
         connection.execute(TABLES)
         if rows:
             columns = [list(column) for column in zip(*records(rows, seed), strict=True)]

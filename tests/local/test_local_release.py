@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 from local_worlds import POLICY, TABLES, records, repeatable, truthful, world
 
 import dpsql
@@ -120,7 +121,7 @@ def test_which_rows_of_a_unit_count_does_not_depend_on_what_they_say(
         folder = tmp_path / str(number)
         folder.mkdir()
         con = world(folder, policy=policy)
-        with duckdb.connect(str(folder / "visits.duckdb")) as connection:
+        with filled(folder / "visits.duckdb") as connection:
             connection.execute(f"""
                 DELETE FROM visits;
                 INSERT INTO visits SELECT i, 'NY', 1, 1, 1.0, {smokes}, NULL, CASE WHEN i < 5 THEN 'u' END

@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 from scipy import special
 
 import dpsql
@@ -45,7 +46,7 @@ PAIRS = "SELECT g, v, COUNT(*) AS n FROM t GROUP BY g, v; SELECT COUNT(*) AS n F
 
 @pytest.fixture
 def con(tmp_path: Path) -> dpsql.Connection:
-    with duckdb.connect(tmp_path / "m.duckdb") as raw:
+    with filled(tmp_path / "m.duckdb") as raw:
         raw.execute(
             "CREATE TABLE t AS SELECT ['a', 'a', 'a', 'b', 'c'][1 + range::INT % 5] AS g, range::INT % 5 AS v, "
             "1 AS other FROM range(60)"

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import compiled_of, engine_of, exact, job_of, policy_of, sources_of, tables_of
+from helpers import compiled_of, engine_of, exact, filled, job_of, policy_of, sources_of, tables_of
 
 import dpsql
 from dpsql import measure
@@ -126,7 +126,7 @@ SECRET = 424_242_424_242
 
 def _setup(tmp_path: Path) -> tuple[Path, Path]:
     database = tmp_path / "d.duckdb"
-    with duckdb.connect(database) as con:
+    with filled(database) as con:
         con.execute(f"CREATE TABLE t AS SELECT {SECRET}::BIGINT AS v, 1 AS k FROM range(77)")
     policy = tmp_path / "p.toml"
     policy.write_text('dataset = "d-1"\n[budget]\nepsilon = 4.0\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'

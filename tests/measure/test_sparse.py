@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.audit import audit
@@ -38,7 +39,7 @@ PAIRS = "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b"
 
 
 def opened(folder: Path, unit: str = '"row"', rows: str = "", policy: str = POLICY) -> dpsql.Connection:
-    with duckdb.connect(folder / "s.duckdb") as raw:
+    with filled(folder / "s.duckdb") as raw:
         raw.execute(
             "CREATE TABLE t AS SELECT range // 40 AS who, CASE WHEN range % 97 > 0 THEN range * range % 7 END AS a, "
             "['x', 'y', 'w', 'x'][1 + range % 4] AS b, range % 130 AS c FROM range(2000)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import pytest
@@ -32,10 +32,9 @@ def world() -> World:
     return World()
 
 
-def compiled(world: World, folder: Path, name: str) -> Compiled:
-    found = world.plan(Ask(ASKS[name], MOST, CAPS.get(name, ())), "laplace", folder).compiled
-    assert isinstance(found, Compiled)
-    return found
+@cache
+def compiled(world: World, name: str) -> Compiled:
+    return world.compiled(Ask(ASKS[name], MOST, CAPS.get(name, ())))
 
 
 def agrees(world: World, batch: Compiled, tables: int = 4) -> bool:
@@ -62,12 +61,12 @@ def agrees(world: World, batch: Compiled, tables: int = 4) -> bool:
 
 @pytest.mark.parametrize("name", ASKS)
 @pytest.mark.few("of all")
-def test_units_are_counted_by_the_rows_that_count(world: World, tmp_path: Path, name: str) -> None:
-    assert agrees(world, compiled(world, tmp_path, name), 2)
+def test_units_are_counted_by_the_rows_that_count(world: World, name: str) -> None:
+    assert agrees(world, compiled(world, name), 2)
 
 
-def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> None:
-    batch = compiled(world, tmp_path, "of all")
+def test_rows_of_nobody_count_and_are_no_unit(world: World) -> None:
+    batch = compiled(world, "of all")
     world.fill({None: {"visits": [("a", 1, 0)] * 2 + [("b", 2, 1)] * 7}})
     (rows,) = (layout for layout in batch.layouts if layout.tie is not None)
     x = world.whole(batch)
@@ -118,8 +117,8 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_what_is_left_out_is_seen(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+def test_what_is_left_out_is_seen(world: World, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     change, name = MUTANTS[mutant]
-    batch = compiled(world, tmp_path, name)
+    batch = compiled(world, name)
     change(monkeypatch)
     assert not agrees(world, batch)

@@ -6,19 +6,21 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
 import numpy as np
 import pytest
+from helpers import compiled_of, engine_of, tables_of
 from unit_worlds import COLUMNS, SOURCES, VALUES, Ask, World, broken
 
-import dpsql
 from dpsql import measure
 from dpsql.engines.base import TableSource
 from dpsql.measure import from_sql, reading, together
 from dpsql.measure.from_sql import PLACE
+from dpsql.policy import Policy
 from dpsql.workload.compile import layout as layouts
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.expr.values import Name, whole
@@ -76,12 +78,11 @@ def world() -> World:
     return World()
 
 
-def compiled(world: World, folder: Path, name: str, most: int) -> Compiled:
+@cache
+def compiled(world: World, name: str, most: int) -> Compiled:
     caps = tuple((rows, groups and min(groups, most), per) for rows, groups, per in CAPS.get(name, ()))
     ask = (Closed if name == "closed" else Ask)(BATCHES[name], {**MOST, "visits": most}, caps)
-    found = world.plan(ask, "gaussian" if caps else "laplace", folder).compiled
-    assert isinstance(found, Compiled)
-    return found
+    return world.compiled(ask)
 
 
 def of_counts(batch: Compiled) -> tuple[np.ndarray, set[tuple[int, ...]]]:
@@ -124,14 +125,14 @@ def keeps_within(world: World, batch: Compiled, tables: int) -> bool:
 
 @pytest.mark.parametrize(("name", "most"), list(itertools.product(BATCHES, (1, 2, 3))))
 @pytest.mark.few("joined-2", "rows in groups-2", "one a day, rows-2")
-def test_a_unit_adds_a_union_of_what_so_many_rows_add(world: World, tmp_path: Path, name: str, most: int) -> None:
-    assert keeps_within(world, compiled(world, tmp_path, name, most), 4)
+def test_a_unit_adds_a_union_of_what_so_many_rows_add(world: World, name: str, most: int) -> None:
+    assert keeps_within(world, compiled(world, name, most), 4)
 
 
 @pytest.mark.parametrize("name", ["crossed", "nested", "filtered", "rows alike", "rows in groups"])
 @pytest.mark.few("nested", "rows alike")
-def test_every_union_is_added_by_some_unit(world: World, tmp_path: Path, name: str) -> None:
-    batch = compiled(world, tmp_path, name, 2)
+def test_every_union_is_added_by_some_unit(world: World, name: str) -> None:
+    batch = compiled(world, name, 2)
     rows = list(itertools.product(*VALUES["visits"]))
     pairs = [*((row,) for row in rows), *itertools.combinations_with_replacement(rows, 2)]
     found = set(added(world, batch, {i: {"visits": list(pair)} for i, pair in enumerate(pairs)}))
@@ -142,8 +143,8 @@ def test_every_union_is_added_by_some_unit(world: World, tmp_path: Path, name: s
     assert found <= held
 
 
-def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> None:
-    batch = compiled(world, tmp_path, "rows alike", 2)
+def test_rows_of_nobody_count_and_are_no_unit(world: World) -> None:
+    batch = compiled(world, "rows alike", 2)
     world.fill({None: {"visits": [("a", 1, 0)] * 3 + [("b", 2, 1)] * 4}})
     (both,) = batch.units.patterns[0]
     x = world.whole(batch)
@@ -162,9 +163,9 @@ def run(batch: Compiled, duck: duckdb.DuckDBPyConnection, sources: Mapping[str, 
 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.few("rows alike", "one a day, rows")
-def test_a_run_changes_by_what_one_unit_may_add(world: World, tmp_path: Path, name: str) -> None:
+def test_a_run_changes_by_what_one_unit_may_add(world: World, name: str) -> None:
     """Over tables that break their bounds; each neighbour is scanned by itself."""
-    batch = compiled(world, tmp_path, name, 2)
+    batch = compiled(world, name, 2)
     used, held = of_counts(batch)
     for seed in range(3):
         persons = broken(random.Random(seed), 7)
@@ -190,10 +191,9 @@ def exact(batch: Compiled, x: np.ndarray) -> list[int]:
     return (scale * (batch.rows.toarray().astype(int).astype(object) @ x)).tolist()  # type: ignore[no-any-return]
 
 
-def test_units_with_few_rows_count_whole(world: World, tmp_path: Path) -> None:
+def test_units_with_few_rows_count_whole(world: World) -> None:
     """As DuckDB answers."""
-    found = world.plan(Ask("; ".join(ORDERLY), {**MOST, "visits": 3}), "laplace", tmp_path).compiled
-    assert isinstance(found, Compiled)
+    found = world.compiled(Ask("; ".join(ORDERLY), {**MOST, "visits": 3}))
     draw = random.Random(7)
     rows = list(itertools.product("ab", (1, 2, 3), (0,)))
     persons = {n: {"visits": [draw.choice(rows) for _ in range(draw.randrange(4))]} for n in range(40)}
@@ -204,7 +204,7 @@ def test_units_with_few_rows_count_whole(world: World, tmp_path: Path) -> None:
     assert sorted(value for value in counted if value) == sorted(wanted)
 
 
-def test_units_of_text_are_told_apart_whatever_the_collation(tmp_path: Path) -> None:
+def test_units_of_text_are_told_apart_whatever_the_collation() -> None:
     """What the engine keeps has the connection's collation, in which 'A' and 'a' were one unit."""
     policy = """dataset = "t"
 [budget]
@@ -220,11 +220,8 @@ g = { values = [1, 2, 3], nulls = false }
     duck.execute("SET default_collation = 'NOCASE'")
     duck.execute("CREATE TABLE t (who VARCHAR, g INTEGER)")
     duck.execute("INSERT INTO t SELECT who, g FROM (VALUES ('a'), ('A')) a(who), range(1, 4) r(g)")
-    path = tmp_path / "p.toml"
-    path.write_text(policy)
-    with dpsql.connect(duck, policy=str(path), ledger=str(tmp_path / "l")) as con:
-        batch = con.plan(sql, epsilon=1.0).compiled
-    assert isinstance(batch, Compiled)
+    declared = Policy.parse(policy)
+    batch = compiled_of(sql, declared, tables_of(declared, engine_of(duck)))
     found = exact(batch, run(batch, duck, {"t": TableSource("t")}))
     assert (sum(found[:3]), sum(found[3:6]), found[6]) == (4, 4, 2)
 
@@ -316,8 +313,8 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_what_is_left_out_is_seen(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+def test_what_is_left_out_is_seen(world: World, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     change, name = MUTANTS[mutant]
-    batch = compiled(world, tmp_path, name, 2)
+    batch = compiled(world, name, 2)
     change(monkeypatch)
     assert not keeps_within(world, batch, 12)

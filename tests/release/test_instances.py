@@ -11,6 +11,7 @@ import pytest
 
 from dpsql.release import instances
 from dpsql.release.instances import CATALOG, attached
+from dpsql.release.reading import isolated
 from dpsql.spare import SpareInstances
 
 
@@ -25,7 +26,7 @@ def test_what_was_written_is_in_the_file_and_the_instance_forgets_it(tmp_path: P
             "CREATE TABLE main.t AS SELECT 1 AS n; CREATE SCHEMA dp; CREATE VIEW dp.v AS SELECT * FROM main.t"
         )
     assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
-    assert instances._spare == {None: first}
+    assert instances._spare == {(None, False): first}
     databases = first.execute("SELECT database_name FROM duckdb_databases() WHERE NOT internal").fetchall()
     assert databases == [("memory",)]
     with attached(tmp_path / "a.duckdb") as second:
@@ -58,6 +59,25 @@ def test_a_file_is_read_while_another_is_written(tmp_path: Path) -> None:
     assert len(instances._spare) == 2
 
 
+def test_a_question_leaves_nothing_to_the_next_and_the_file_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with attached(path, writing=True) as made:
+        made.execute("CREATE SCHEMA dp; CREATE TABLE dp.t AS SELECT 1 AS n")
+    with isolated(path) as first:
+        first.execute("CREATE TEMP VIEW q1 AS FROM dp.t")
+        assert first.execute("FROM q1").fetchall() == first.execute("FROM t").fetchall() == [(1,)]
+        with pytest.raises(duckdb.Error, match="locked"):
+            first.execute("SET memory_limit = '3GB'")
+    with duckdb.connect(str(path)) as plain:
+        plain.execute("UPDATE dp.t SET n = 2")
+    held = instances._spare[path, True]
+    with isolated(path) as second:
+        assert second.execute("FROM t").fetchall() == [(2,)]
+        with pytest.raises(duckdb.CatalogException, match="q1"):
+            second.execute("FROM q1")
+    assert instances._spare[path, True] is held
+
+
 def test_one_that_reads_reaches_its_file_alone(tmp_path: Path) -> None:
     """A view that somebody planted in the file shows no other file."""
     (tmp_path / "secret.csv").write_text("x\nhidden\n")
@@ -73,13 +93,13 @@ def test_a_forked_child_ends_as_it_should(tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from pathlib import Path
-from dpsql.engines import schemas
+from dpsql.engines.duckdb import instance
 from dpsql.release.instances import attached
 from dpsql.sql.outer.sandbox import Sandbox
 path = Path({str(tmp_path / "a.duckdb")!r})
 with attached(path, writing=True) as made:
     made.execute("CREATE TABLE main.t AS SELECT 1 AS n")
-with attached(path) as read, schemas.described(path), Sandbox() as sandbox:
+with attached(path) as read, instance(path), Sandbox() as sandbox:
     read.execute("FROM main.t")
     sandbox.create("t", [("n", "INTEGER")])
 child = os.fork()

@@ -17,10 +17,11 @@ import duckdb
 import pytest
 
 from dpsql.errors import IntegrityError, OperationalError, SQLError
-from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable
+from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable, instances
 from dpsql.release import lock as lock_module
 from dpsql.release import reading as reading_module
 from dpsql.release import store as store_module
+from dpsql.spare import SpareInstances
 
 
 def table(name: str, *values: float, named: bool = True) -> ReleaseTable:
@@ -496,7 +497,8 @@ def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPa
     assert len(store.sql("FROM range(1000)")) == 1000
     with pytest.raises(OperationalError, match=r"more than 1,000 rows; add a LIMIT"):
         store.sql("FROM range(1001)")
-    monkeypatch.setitem(reading_module._READING, "memory_limit", "30MB")
+    monkeypatch.setitem(instances.ASKED, "memory_limit", "30MB")
+    monkeypatch.setattr(instances, "_spare", SpareInstances(1))
     with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
         store.sql("SELECT list(repeat(i::VARCHAR, 100)) FROM range(2_000_000) r(i)")
     assert store.sql("SELECT count(*) FROM a").fetchall() == [(1,)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
+from helpers import filled
 
 import dpsql
 
@@ -34,7 +34,7 @@ def connect(folder: Path, policy: str = POLICY) -> dpsql.Connection:
     """A connection to the table, which is made where it is not there yet."""
     data = folder / "d.duckdb"
     if not data.exists():
-        with duckdb.connect(str(data)) as duck:
+        with filled(data) as duck:
             duck.execute(
                 "CREATE TABLE t AS SELECT ['a', 'b', 'c', 'd'][1 + CAST(floor(sqrt(i % 16)) AS INTEGER)] AS g, "
                 "(i % 5)::INTEGER AS k, (i % 11)::DOUBLE AS v FROM range(400) r(i)"

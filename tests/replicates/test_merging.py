@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import duckdb
 import numpy as np
 import pytest
+from helpers import scratch
 from replicate_world import connect
 from sqlglot import parse_one
 
@@ -37,9 +37,10 @@ LEFT = [
 
 @pytest.mark.parametrize("sql", MERGED + LEFT)
 def test_answers_stay(sql: str) -> None:
-    con = duckdb.connect()
+    con = scratch()
     con.execute(
-        "CREATE TABLE t AS SELECT 'g' || i AS g, (i * 7 % 5 + 1)::DOUBLE AS n, (i + 2)::DOUBLE AS s FROM range(5) r(i)"
+        "CREATE TEMP TABLE t AS "
+        "SELECT 'g' || i AS g, (i * 7 % 5 + 1)::DOUBLE AS n, (i + 2)::DOUBLE AS s FROM range(5) r(i)"
     )
     tree = parse_one(sql, dialect="duckdb")
     found = merged(tree)

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.policy import ColumnPolicy
@@ -65,7 +66,7 @@ PAIRS = "SELECT sex, city, age, COUNT(*) AS n FROM person GROUP BY dp_marginals(
 
 @pytest.fixture
 def con(tmp_path: Path) -> dpsql.Connection:
-    with duckdb.connect(str(tmp_path / "t.duckdb")) as made:
+    with filled(tmp_path / "t.duckdb") as made:
         made.execute(ROWS)
     return dpsql.connect(tmp_path / "t.duckdb", policy=dpsql.Policy.parse(POLICY), ledger=tmp_path / "t.ledger")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
+from helpers import filled
 
 import dpsql
 from dpsql.server.accounts import Accounts, Wish
@@ -41,7 +41,7 @@ def accounts(name: str) -> Verifier | None:
 def database(folder: Path, rule: str = "") -> Path:
     """The private tables, and the policy beside them; ``rule``: a line more of its budget."""
     path = folder / "visits.duckdb"
-    with duckdb.connect(str(path)) as con:
+    with filled(path) as con:
         con.execute("CREATE TABLE visits (id INTEGER, age INTEGER, state VARCHAR, cost DECIMAL(9,2), day DATE)")
         con.execute(
             "INSERT INTO visits SELECT i, i % 90, ['BE', 'FR', 'ZH'][1 + i % 3], i % 400, "

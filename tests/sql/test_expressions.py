@@ -16,15 +16,17 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_of
 from dpsql.sql.values.admitted import check_admitted
+from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.expressions import lowered, value_of
 from dpsql.sql.values.literals import fold
 from dpsql.sql.values.operands import operand_of
 from dpsql.sql.values.predicates import known, truth
 from dpsql.sql.values.typed import Typed
+from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.scan import Table
 from dpsql.workload.expr.total import BASE, read_once
-from dpsql.workload.expr.value_sql import relation_text, render
-from dpsql.workload.expr.values import Name
+from dpsql.workload.expr.value_sql import literal, relation_text, render
+from dpsql.workload.expr.values import Name, Stored
 
 TABLE = table_with()
 
@@ -375,3 +377,26 @@ def test_equal_values_are_one_column_and_names_are_unique() -> None:
     first = operand_of(parsed("i8 * i8"), other).column
     second = operand_of(parsed("(i8) * (i8)"), other).column
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [
+        ("TINYINT", (-128, 0, 127)),
+        ("BIGINT", (-(2**63), 2**63 - 1)),
+        ("BOOLEAN", (0, 1)),
+        ("DECIMAL(9,2)", (-999_999_999, 1, 50)),
+        ("DOUBLE", (-0.0, 0.1, 5e-324, -1e300, math.inf, math.nan)),
+        ("FLOAT", (0.1, 16_777_217.0)),
+        ("VARCHAR", ("", "it's", "-infinity", "é")),
+        ("DATE", (-(2**31) + 2, -719_529, 0, 20_000, 2**31 - 1)),
+        ("TIMESTAMP", (-(2**63) + 2, -1, 0, 2**63 - 1)),
+    ],
+)
+def test_places_are_the_constants_of_a_scan(kind: str, places: tuple[Any, ...]) -> None:
+    line = line_of(kind)
+    column = Stored("a", kind)
+    found = evaluate(Name("a", BASE), line.kind, column, line, (None, *places))
+    shown = {"date": "CAST({0} - DATE '1970-01-01' AS BIGINT)", "timestamp": "epoch_us({0})"}.get(line.kind, "{0}")
+    listed = ", ".join(shown.format(f"CAST({literal(line, place)} AS {kind})") for place in places)
+    assert list(map(repr, found)) == list(map(repr, (None, *rows()[0].execute(f"SELECT {listed}").fetchone())))

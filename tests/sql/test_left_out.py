@@ -9,6 +9,8 @@ import pytest
 
 import dpsql
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 POLICY = """
 dataset = "left-out-1"
 [budget]

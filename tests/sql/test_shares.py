@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import duckdb
 import pytest
 from helpers import compiled_of, engine_of, policy_of, tables_of, understood
 
 from dpsql.workload.expr.batch import Derived
+from dpsql.workload.expr.batch import Table as Known
 from dpsql.workload.expr.formulas import Product, Quotient
 
 POLICY = policy_of("""
@@ -19,13 +22,17 @@ smoker = {}
 """)
 
 
-def bounds_of(expression: str) -> tuple[float, float] | None:
+@functools.cache
+def tables() -> dict[str, Known]:
     con = duckdb.connect()
     con.execute("CREATE TABLE t (cost INTEGER, debt INTEGER, smoker BOOLEAN)")
+    return tables_of(POLICY, engine_of(con))
+
+
+def bounds_of(expression: str) -> tuple[float, float] | None:
     sql = f"SELECT {expression} FROM t"
-    tables = tables_of(POLICY, engine_of(con))
-    assert compiled_of(sql, POLICY, tables).spans
-    (column,) = understood(sql, POLICY, tables).answers[0].cores[0].columns
+    assert compiled_of(sql, POLICY, tables()).spans
+    (column,) = understood(sql, POLICY, tables()).answers[0].cores[0].columns
     assert isinstance(column, Derived)
     formula = column.formula
     if isinstance(formula, Product):

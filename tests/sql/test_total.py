@@ -300,6 +300,7 @@ PEOPLE = policy_of(
 )
 
 
+@functools.cache
 def _people(*, eve: bool) -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
     con.execute("CREATE TABLE p (id INTEGER, name VARCHAR, big BIGINT, day DATE, i INTEGER, v DOUBLE)")

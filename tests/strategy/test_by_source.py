@@ -74,6 +74,7 @@ def test_two_tables_of_one_unit() -> None:
     assert error(counts((1, 1, 1), (1, 1, 1)), "laplace") == pytest.approx(4.0, rel=1e-2)
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_source_that_weighs_more_as_a_whole_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     W, often = counts((12, 1, 12), (40, 1, 30)), list[int]()
     plan = by_source._Planner._laplace
@@ -313,6 +314,7 @@ def groups_of_rows(groups: int, rows: int) -> Workload:
 
 
 @pytest.mark.parametrize("noise", ["laplace", "pure"])
+@pytest.mark.few("pure")
 def test_rows_and_units_of_groups_have_the_closed_form(noise: str) -> None:
     """Measured are units and further rows of each of 12 groups: see ``dpsql.strategy.pure.tied_groups``."""
     W = groups_of_rows(12, 12)

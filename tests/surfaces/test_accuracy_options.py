@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pytest
+from helpers import filled
 
 from dpsql.surfaces.cli import main
 
@@ -29,7 +29,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def dpsql(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    with duckdb.connect(str(tmp_path / "t.duckdb")) as duck:
+    with filled(tmp_path / "t.duckdb") as duck:
         duck.execute("CREATE TABLE t AS SELECT CASE WHEN i % 2 = 0 THEN 'a' ELSE 'b' END AS g FROM range(1000) r(i)")
     (tmp_path / "t.toml").write_text(POLICY, encoding="utf-8")
 

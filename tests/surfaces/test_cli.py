@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import filled
 
 from dpsql.policy import Policy
 from dpsql.surfaces import output
@@ -59,7 +60,7 @@ COMMANDS = (
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with people.duckdb, people.toml and batch.sql; it is the current one."""
-    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+    with filled(tmp_path / "people.duckdb") as connection:
         connection.execute("CREATE TYPE side AS ENUM ('left', 'it''s right')")
         connection.execute(
             "CREATE TABLE people (town VARCHAR, age INTEGER CHECK (age BETWEEN 0 AND 120), note VARCHAR, hand side)"

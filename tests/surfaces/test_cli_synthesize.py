@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import filled
 
 from dpsql.surfaces.cli import main
 
@@ -27,7 +28,7 @@ city = { values = ["Rom", "Oslo"], other = true }
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
+    with filled(tmp_path / "people.duckdb") as connection:
         connection.execute("CREATE TABLE people AS SELECT i AS id, i % 4 AS age, 'Rom' AS city FROM range(200) t(i)")
     (tmp_path / "people.toml").write_text(POLICY, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+from helpers import filled
 
 import dpsql
 from dpsql.earlier.same_question import most_precise, question_keys
@@ -46,7 +47,7 @@ BY_G = "CREATE OR REPLACE VIEW by_g AS SELECT g, count(*) AS n FROM t GROUP BY g
 
 def database(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    with duckdb.connect(str(folder / "d.duckdb")) as duck:
+    with filled(folder / "d.duckdb") as duck:
         duck.execute("CREATE TABLE codes (g VARCHAR, name VARCHAR); CREATE TYPE secret AS ENUM ('x', 'HIV+')")
         duck.execute(
             "CREATE TABLE t AS SELECT CASE i % 4 WHEN 0 THEN 'b' ELSE 'a' END AS g, (i % 10)::INTEGER AS k, "

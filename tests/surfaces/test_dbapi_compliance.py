@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import dbapi20
 import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 
@@ -101,7 +102,7 @@ class Compliance(dbapi20.DatabaseAPI20Test):  # type: ignore[misc]
 
     def stock(self, table: str, view: str, *rows: tuple[object, ...]) -> None:
         """The custodian's part: put rows into a private table and release its view anew."""
-        with duckdb.connect(str(self.database)) as duck:
+        with filled(self.database) as duck:
             for row in rows:
                 duck.execute(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in row)})", row)
         with self._connect() as con:

@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import scratch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ UTC = dt.timezone(dt.timedelta(hours=2))
     ids=repr,
 )
 def test_a_literal_is_what_duckdb_reads_it_as(value: object, kind: str, held: object) -> None:
-    with duckdb.connect() as duck:
+    with scratch() as duck:
         text = literal(value, "number 1")
         duck.execute("SET TimeZone = 'UTC'")
         row = duck.execute(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
+from helpers import filled
 
 import dpsql
 
@@ -23,7 +23,7 @@ BY_G = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
 
 @pytest.fixture
 def con(tmp_path: Path) -> Iterator[dpsql.Connection]:
-    with duckdb.connect(str(tmp_path / "d.duckdb")) as duck:
+    with filled(tmp_path / "d.duckdb") as duck:
         duck.execute("CREATE TABLE t AS SELECT ['a', 'b'][i % 2 + 1] AS g FROM range(100) r(i)")
     (tmp_path / "p.toml").write_text(POLICY)
     with dpsql.connect(tmp_path / "d.duckdb", policy=tmp_path / "p.toml") as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cache
 from time import monotonic
 
 import numpy as np
@@ -28,6 +29,7 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
 }
 
 
+@cache
 def patterns(
     by: Sequence[str], rows: str | None, wide: tuple[int, int], most: int, least: tuple[int, int], once: str = ""
 ) -> Patterns:
@@ -53,23 +55,25 @@ def patterns(
     return Patterns(units, most, tuple(range(len(held))), start, counted, classes)
 
 
+@cache
 def all_of(given: Patterns) -> np.ndarray:
     """Every vector that at most ``most`` rows of one unit add, and those of no unit (N x columns of ``given``)."""
-    J, found, T = given.numbered.shape[1], set(), len(given.cells)
-    N = given.numbered[T].min() if given.rows is not None else given.columns.shape[1]
+    numbered, width = given.numbered, given.columns.shape[1]
+    J, found, T = numbered.shape[1], set(), len(given.cells)
+    N = numbered[T].min() if given.rows is not None else width
     for size in range(1, given.most + 1):
         for chosen in itertools.combinations_with_replacement(range(J), size):
             classes = [] if given.classes is None else given.classes[list(chosen)].tolist()
             if len(set(classes)) < len(classes):
                 continue
-            units, counts = np.zeros((2, given.columns.shape[1]), dtype=int)
+            units, counts = np.zeros((2, width), dtype=int)
             for one in chosen:
-                column = given.numbered[:, one]
+                column = numbered[:, one]
                 units[column[column >= 0]] = 1
                 if given.rows is not None:
                     counts[column[T]] += 1
             if given.classes is not None:
-                units[given.numbered[-1].min() :] = 0  # classes count nothing
+                units[numbered[-1].min() :] = 0  # classes count nothing
             if given.rows is None:
                 found.add(tuple(units))
             else:
@@ -155,7 +159,7 @@ def shortfall(case: tuple, seed: int, times: int, alike: bool) -> tuple[int, int
     below = reached = 0
     for _ in range(times):
         K = products(kinds, draw, alike)
-        bound, true = int(kinds.longest(K)), int(np.einsum("ci,ij,cj->c", C, K, C).max())
+        bound, true = int(kinds.longest(K)), int((C @ K * C).sum(axis=1).max())
         assert abs(float(kinds.longest(K.astype(np.float64))) - bound) <= 1e-9 * max(1, abs(bound))
         below += bound < true
         reached += bound == true
@@ -231,7 +235,7 @@ def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tupl
     assert found is not None
     cells, solved, far = found
     X, C = solved.metric[cells.orbit] / far, all_of(given)
-    assert np.einsum("ci,ij,cj->c", C, X, C).max() <= 1 + 1e-9
+    assert (C @ X * C).sum(axis=1).max() <= 1 + 1e-9
     assert np.trace(np.linalg.inv(X)) == pytest.approx(solved.error * far, rel=1e-6)
     assert solved.lower <= least_over(C) * (1 + 1e-4)
     assert solved.error * far <= least_over(C) * 1.06
@@ -251,7 +255,7 @@ def test_units_and_rows_apart_have_the_lower_bound_of_both_together(case: tuple)
     cells, solved, far = two
     X = solved.metric[cells.orbit] / far
     assert np.abs(X[np.ix_(rows, ~rows)]).max() <= 1e-9 * X.max()
-    assert np.einsum("ci,ij,cj->c", C, X, C).max() <= 1 + 1e-9
+    assert (C @ X * C).sum(axis=1).max() <= 1 + 1e-9
     assert np.trace(np.linalg.inv(X)) == pytest.approx(solved.error * far, rel=1e-6)
     assert whole[1].lower * (1 - 1e-9) <= solved.lower <= least_over(C) * (1 + 1e-4)
     assert whole[1].error <= solved.error * (1 + 1e-3)
@@ -263,7 +267,7 @@ def least_over(C: np.ndarray) -> float:
     for _ in range(20_000):
         s, V = np.linalg.eigh((C.T * lam) @ C)
         root = np.sqrt(np.maximum(s, 1e-15 * s.max()))
-        q = np.einsum("ci,ij,cj->c", C, (V / root) @ V.T, C)
+        q = (C @ (V / root) @ V.T * C).sum(axis=1)
         if q.max() <= root.sum() * (1 + 1e-5):
             break
         lam *= (q / root.sum()) ** 2

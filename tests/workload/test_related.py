@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -226,11 +227,16 @@ BATCHES = {
 }
 
 
-def plan_of(folder: Path, sql: str, policy: str = POLICY) -> dpsql.Plan:
-    (folder / "p.toml").write_text(policy)
+@functools.cache
+def no_rows() -> duckdb.DuckDBPyConnection:
     duck = duckdb.connect()
     duck.execute(f"CREATE TABLE t (p INTEGER, {', '.join(f'{name} {kind}' for name, kind in TYPES.items())})")
-    with dpsql.connect(duck, policy=str(folder / "p.toml"), ledger=str(folder / "l")) as con:
+    return duck
+
+
+def plan_of(folder: Path, sql: str, policy: str = POLICY) -> dpsql.Plan:
+    (folder / "p.toml").write_text(policy)
+    with dpsql.connect(no_rows(), policy=str(folder / "p.toml"), ledger=str(folder / "l")) as con:
         return con.plan(sql, epsilon=1.0)
 
 

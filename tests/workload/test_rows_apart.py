@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -41,12 +42,17 @@ SUMS = "SELECT month, ward, day, SUM(cost) AS n FROM visits GROUP BY CUBE (month
 PER = ("month", "month % 2", "month % 3", "ward", "day")
 
 
+@functools.cache
+def no_visits() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE visits ({COLUMNS})")
+    return con
+
+
 def compiled(sql: str, most: int, caps: str) -> Structured:
-    with duckdb.connect() as con:
-        con.execute(f"CREATE TABLE visits ({COLUMNS})")
-        policy = policy_of(TABLES.format(most=most, caps=caps))
-        found = understood(sql, policy, tables_of(policy, engine_of(con)))
-        return compile_structured(found.queries, found.tables)
+    policy = policy_of(TABLES.format(most=most, caps=caps))
+    found = understood(sql, policy, tables_of(policy, engine_of(no_visits())))
+    return compile_structured(found.queries, found.tables)
 
 
 def drawn(batch: Structured, rng: np.random.Generator, *, centred: bool) -> KroneckerIntegers:

@@ -18,9 +18,7 @@ from dpsql import bounds
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.planning.prepare import Prepared
-from dpsql.strategy import selection
 from dpsql.strategy.choose import by_source, over_same_rows
-from dpsql.strategy.pure import norm_blocks
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import caps, units, unlisted
 from dpsql.workload.compile.compiled import Compiled
@@ -31,6 +29,7 @@ from dpsql.workload.expr.scan import Select
 from dpsql.workload.expr.values import Compared, Window, bare, whole
 from dpsql.workload.families import contributions, patterns, reach
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 NOISES = ("gaussian", "laplace")
 NOTHING = "no number of the batch depends on the data"
 
@@ -86,14 +85,6 @@ def _over(reached: int, claimed: int) -> float:
     return reached / claimed if reached < claimed else max(1.01, reached / max(claimed, 1))
 
 
-@pytest.fixture
-def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pure strategies after few steps: what persons move of them is held here, not how good they are."""
-    monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
-    monkeypatch.setattr(norm_blocks, "_FEWEST", 3)
-    monkeypatch.setattr(norm_blocks, "_JOINED", 10)
-
-
 def sweep(world: World, folder: Path, count: int, seed: int, most: int, searched: int = 10**6) -> tuple[int, int]:
     """No batch's sensitivity is below what persons do, and exact ones are equal; how many were, and how many were
     reached all in all. Pure plans of more cells than ``searched``, which take long, are left out.
@@ -127,7 +118,6 @@ def test_no_person_moves_more_than_claimed_and_exact_claims_are_reached(world: W
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("short_searches")
 def test_of_five_hundred_batches(world: World, tmp_path: Path) -> None:
     exact, reached = sweep(world, tmp_path, 500, 17, 800)
     assert exact >= 300

@@ -204,27 +204,36 @@ _PRINTERS: Mapping[type, Callable[..., str]] = {
 
 def literal(line: Line, value: object) -> str:
     """A constant of a line, of exactly the column's type, so that the column itself is never cast."""
+    if line.kind == "boolean":
+        return "TRUE" if value else "FALSE"
+    text, kind = spelled(line, value)
+    if line.kind == "text":
+        return string(text)
+    return f"CAST({text if line.kind == 'integer' else string(text)} AS {kind})"
+
+
+def spelled(line: Line, value: object) -> tuple[str, str]:
+    """The text that is the constant of a line where it is cast to the type beside it."""
     kind = line.kind
     if kind == "integer":
-        return f"CAST({value} AS {line.type})"
+        return str(value), line.type
     if kind == "boolean":
-        return "TRUE" if value else "FALSE"
+        return "true" if value else "false", "BOOLEAN"
     if kind == "decimal":
-        return f"CAST('{digits(int(value), line.scale)}' AS {line.type})"  # type: ignore[call-overload]
+        return digits(int(value), line.scale), line.type  # type: ignore[call-overload]
     if kind == "real":
-        return f"CAST('{float(value)!r}' AS DOUBLE)"  # type: ignore[arg-type]
+        return repr(float(value)), "DOUBLE"  # type: ignore[arg-type]
     if kind == "text":
-        return string(str(value))
+        return str(value), "VARCHAR"
     if kind == "date":
-        return f"CAST('{_day(int(value))}' AS DATE)"  # type: ignore[call-overload]
+        return _day(int(value)), "DATE"  # type: ignore[call-overload]
     moment = held_moment(int(value))  # type: ignore[call-overload]
     zone = "TIMESTAMPTZ" if kind == "timestamptz" else "TIMESTAMP"
     if abs(moment) == INFINITE_MOMENT:
-        return f"CAST('{'-' if moment < 0 else ''}infinity' AS {zone})"
+        return f"{'-' if moment < 0 else ''}infinity", zone
     days, micros = divmod(moment, _DAY)
     clock = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=micros)
-    shown = f"{_day(days)} {clock:%H:%M:%S.%f}"
-    return f"CAST('{shown}{'+00' if kind == 'timestamptz' else ''}' AS {zone})"
+    return f"{_day(days)} {clock:%H:%M:%S.%f}{'+00' if kind == 'timestamptz' else ''}", zone
 
 
 def _day(days: int) -> str:
