@@ -308,13 +308,8 @@ class BesideCells:
 
     def answers(self, coords: Matrix) -> Floats:
         """C M^-1 A^T (q x v + p) for C = ``coords`` (q x v)."""
-<<<<<<< HEAD
         X = dense(coords) / self.diagonal
-        beside = linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
-=======
-        X = coords / self.diagonal
         beside = scipy.linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
->>>>>>> h-start3
         return np.concatenate([X - beside @ self.scaled, beside], axis=1)
 
 
