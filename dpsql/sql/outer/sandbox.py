@@ -61,34 +61,36 @@ if hasattr(os, "register_at_fork"):
 class Sandbox:
     """One DuckDB in memory, taken when it is first needed; tables are added as they come, and go at its end.
 
-    ``once``: for an instance that others may interrupt, late perhaps, and that nobody uses again.
+    What runs in it has a connection of its own, so that whoever interrupts it late interrupts nobody else.
     """
 
-    def __init__(self, *, once: bool = False) -> None:
+    def __init__(self) -> None:
         self._taken: duckdb.DuckDBPyConnection | None = None
-        self._once = once
+        self._own: duckdb.DuckDBPyConnection | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB itself. Many statements never need it."""
-        if self._taken is None:
+        """The connection to it. Many statements never need it."""
+        if self._own is None:
             try:
                 self._taken = _spare.pop()
             except IndexError:
                 self._taken = duckdb.connect(":memory:", config=_CONFIG)
-            self._taken.execute("ATTACH ':memory:' AS held; USE held")
-        return self._taken
+            self._own = self._taken.cursor()
+            self._own.execute("ATTACH ':memory:' AS held; USE held")
+        return self._own
 
     def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        taken, self._taken = self._taken, None
-        if taken is None:
+        taken, own, self._taken, self._own = self._taken, self._own, None, None
+        if taken is None or own is None:
             return
+        own.close()
         with contextlib.suppress(duckdb.Error):
-            if not self._once and len(_spare) < _MOST_SPARE:
-                taken.execute("BEGIN; ROLLBACK; USE memory; DETACH held")  # fails within a transaction
+            taken.execute("DETACH held")
+            if len(_spare) < _MOST_SPARE:
                 _spare.append(taken)
                 return
         taken.close()
@@ -130,7 +132,6 @@ class Sandbox:
             return True
         finally:
             timer.cancel()
-            self._once = self._once or late.is_set()
         return late.is_set()  # an interrupt that DuckDB saw too late to stop for
 
     def describe(self, sql: str) -> tuple[list[tuple[str, str]], str]:
