@@ -50,17 +50,17 @@ class House:
         return found
 
 
-def house_of(checkout: Path) -> House:
-    """The package under ``checkout``."""
+def house_of(checkout: Path, parsed: Callable[[Path], ast.Module] | None = None) -> House:
+    """The package under ``checkout``; ``parsed``: the tree of a file, where somebody has it."""
     files = sorted((checkout / PACKAGE).rglob("*.py"))
-    texts, packages = {}, set()
+    texts, trees, packages = {}, {}, set()
     for file in files:
         parts = file.relative_to(checkout).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         texts[name] = file.read_text(encoding="utf-8")
+        trees[name] = ast.parse(texts[name]) if parsed is None else parsed(file)
         if parts[-1] == "__init__":
             packages.add(name)
-    trees = {name: ast.parse(text) for name, text in texts.items()}
     imports = {
         name: frozenset(found for found in _imported(name, tree, texts, packages) if found != name)
         for name, tree in trees.items()

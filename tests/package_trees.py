@@ -16,10 +16,11 @@ PACKAGE = Path(dpsql.__file__).parent
 def modules() -> tuple[tuple[Path, ast.Module], ...]:
     """(path, tree) of every module; the link to the example batches is not followed."""
     paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "examples"]
-    return tuple((path, _parsed(path)) for path in paths)
+    return tuple((path, parsed(path)) for path in paths)
 
 
-def _parsed(path: Path) -> ast.Module:
+@cache
+def parsed(path: Path) -> ast.Module:
     """Nothing of a tree is garbage: the collector would only look through it again and again."""
     gc.disable()
     try:

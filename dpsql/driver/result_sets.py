@@ -114,7 +114,7 @@ def read(
 def _constant(text: str, question: Question) -> ResultSet:
     """The result of a statement without tables, in a DuckDB of its own."""
     failure = ""
-    with Sandbox(once=True) as sandbox:
+    with Sandbox() as sandbox:
         try:
             question.on(sandbox.connection)
             cursor = sandbox.connection.execute(text)

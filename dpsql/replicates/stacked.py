@@ -254,7 +254,7 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
         columns = [*stacked([part.columns for part in parts]), *bits]
         tables[name] = Table(columns, [*flags.items(), *((bit, False) for bit, _ in union.bits)])
     tables |= {name: part.table for name, part in left.items()}
-    with Sandbox(once=True) as sandbox:
+    with Sandbox() as sandbox:
         query = Query(parsed(relation.sql(True)), tables)
         query.stack(sandbox)
         said = None
@@ -302,7 +302,7 @@ def places_read(
     low, high = (next((n for n, _, (what, _) in table.shown if what == part), None) for part in ("from", "to"))
     if low is None or high is None:
         return None
-    with Sandbox(once=True) as sandbox:
+    with Sandbox() as sandbox:
         line = replace(table, name="dpsql_line")
         write_ranges(sandbox.connection, line, "main")
         places = [_places(sandbox, line, (low, high), *each, most) for each in found]

@@ -372,7 +372,7 @@ class _Asked:
 def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
     """The answer with its errors, or alone, and why. ``end``: until when."""
     bare, alpha = asked.bare, asked.alpha
-    with Sandbox(once=True) as sandbox:
+    with Sandbox() as sandbox:
         query.stack(sandbox)
         ran = query.run(sandbox, "dpsql_all", end, places=True)
         if ran.failed > alpha / 2 * ran.times:

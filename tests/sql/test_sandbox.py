@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import duckdb
 import pytest
 
 from dpsql.sql.outer import sandbox as room
@@ -17,33 +18,38 @@ def no_spares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_instance_is_taken_again_without_what_it_held() -> None:
     with Sandbox() as first:
-        held = first.connection
         first.create("t", [("a", "INTEGER")])
         first.connection.execute("CREATE SCHEMA s; CREATE VIEW s.v AS SELECT 1 AS a; CREATE MACRO m() AS 1")
+        first.connection.execute("CREATE TEMP TABLE w AS SELECT 1 AS a")
+    (held,) = room._spare
     with Sandbox() as second, Sandbox() as third:
-        assert second.connection is held
-        assert third.connection is not held
-        for text in ("SELECT * FROM t", "SELECT * FROM s.v", "SELECT m()", "SELECT * FROM held.main.t"):
+        for text in ("SELECT * FROM t", "SELECT * FROM s.v", "SELECT m()", "SELECT * FROM held.main.t", "FROM temp.w"):
             assert second.describe(text)[1], text
+        assert room._spare == []
         second.create("t", [("b", "VARCHAR")])
         assert second.describe("SELECT * FROM t") == ([("b", "VARCHAR")], "")
+        assert third.describe("SELECT * FROM t")[1]
     assert len(room._spare) == 2
+    assert held in room._spare
 
 
-def test_one_that_was_interrupted_or_is_in_a_transaction_is_not() -> None:
+def test_one_that_was_interrupted_or_is_in_a_transaction_is_too() -> None:
     with Sandbox() as late:
         assert late.run("CREATE TABLE r AS SELECT sum(a.i * b.i) FROM range(1000000) a(i), range(1000000) b(i)", 0.05)
-    with Sandbox(once=True) as once:
-        once.create("t", [("a", "INTEGER")])
+        one = late.connection
     with Sandbox() as open_one:
         open_one.connection.execute("BEGIN")
         open_one.create("t", [("a", "INTEGER")])
-    assert room._spare == []
+    with Sandbox() as third:
+        with pytest.raises(duckdb.ConnectionException):
+            one.interrupt()  # too late: nobody else is
+        assert third.describe("SELECT * FROM t")[1]
+    assert len(room._spare) == 1
     with Sandbox() as unused:
         pass
-    assert room._spare == []
+    assert len(room._spare) == 1
     assert unused.describe("SELECT 1 AS a") == ([("a", "INTEGER")], "")
-    unused.connection.close()
+    unused.__exit__()
 
 
 def test_those_of_many_are_few() -> None:

@@ -109,39 +109,40 @@ class _Watch(threading.Thread):
 class Sandbox:
     """One DuckDB in memory, taken when it is first needed; tables are added as they come, and go at its end.
 
-    ``once``: for an instance that others may interrupt, late perhaps, and that nobody uses again.
+    What runs in it has a connection of its own, so that whoever interrupts it late interrupts nobody else.
     """
 
-    def __init__(self, *, once: bool = False) -> None:
+    def __init__(self) -> None:
         self._taken: duckdb.DuckDBPyConnection | None = None
-        self._once = once
+        self._own: duckdb.DuckDBPyConnection | None = None
         self._watch: _Watch | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB itself. Many statements never need it."""
-        if self._taken is None:
+        """The connection to it. Many statements never need it."""
+        if self._own is None:
             try:
                 self._taken = _spare.pop()
             except IndexError:
                 self._taken = duckdb.connect(":memory:", config=_CONFIG)
-            self._taken.execute("ATTACH ':memory:' AS held; USE held")
-        return self._taken
+            self._own = self._taken.cursor()
+            self._own.execute("ATTACH ':memory:' AS held; USE held")
+        return self._own
 
     def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        taken, self._taken = self._taken, None
+        taken, own, self._taken, self._own = self._taken, self._own, None, None
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.end()
-            self._once = self._once or watch.late
-        if taken is None:
+        if taken is None or own is None:
             return
+        own.close()
         with contextlib.suppress(duckdb.Error):
-            if not self._once and len(_spare) < _MOST_SPARE:
-                taken.execute("BEGIN; ROLLBACK; USE memory; DETACH held")  # fails within a transaction
+            taken.execute("DETACH held")
+            if len(_spare) < _MOST_SPARE:
                 _spare.append(taken)
                 return
         taken.close()
