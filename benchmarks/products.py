@@ -48,7 +48,7 @@ def evenly(batch: object) -> float:
     """The error with all centres even."""
     with (
         mock.patch("dpsql.strategy.kronecker.structured.centres_of", return_value={}),
-        mock.patch("dpsql.strategy.kronecker.structured.structured_bound", return_value=None),
+        mock.patch("dpsql.strategy.kronecker.structured_bound.structured_bound", return_value=None),
     ):
         return strategy.select(batch).expected  # type: ignore[call-overload, no-any-return]
 
