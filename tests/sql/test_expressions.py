@@ -387,7 +387,7 @@ def test_equal_values_are_one_column_and_names_are_unique() -> None:
         ("BOOLEAN", (0, 1)),
         ("DECIMAL(9,2)", (-999_999_999, 1, 50)),
         ("DOUBLE", (-0.0, 0.1, 5e-324, -1e300, math.inf, math.nan)),
-        ("FLOAT", (0.1, 16_777_217.0)),
+        ("FLOAT", (0.1, 1 + 2**-24)),
         ("VARCHAR", ("", "it's", "-infinity", "é")),
         ("DATE", (-(2**31) + 2, -719_529, 0, 20_000, 2**31 - 1)),
         ("TIMESTAMP", (-(2**63) + 2, -1, 0, 2**63 - 1)),
