@@ -188,6 +188,17 @@ def test_a_view_a_missing_table_and_a_text_format_are_refused(spark: Any) -> Non
             engine.schemas([TableSource(name)])
 
 
+def test_a_plan_says_of_a_table_what_describe_says(spark: Any, visits: object, tmp_path: Path) -> None:
+    spark.sql("CREATE OR REPLACE VIEW default.seen AS SELECT 1 AS k")
+    spark.sql("DROP TABLE IF EXISTS default.beside")
+    spark.sql(f"CREATE TABLE default.beside (k INT) USING orc LOCATION '{tmp_path}/a b%20c'")
+    for name in ("visits", "beside"):
+        table = spark.table(f"spark_catalog.default.{name}")
+        described = engine_module._description(spark, ("spark_catalog", "default", name))
+        assert engine_module._resolved(table) == {key: described[key] for key in ("type", "provider", "location")}
+    assert engine_module._resolved(spark.table("spark_catalog.default.seen")) == {}
+
+
 def test_two_names_of_one_table_are_refused(spark: Any, visits: object) -> None:
     sources = [
         TableSource(name, remote=("spark_catalog", "default", table))

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from helpers import compiled_of, engine_of, policy_of, sources_of, tables_of, understood
+from helpers import compiled_of, engine_of, exact_answers, policy_of, sources_of, tables_of, understood
 from spark_tables import carried_policy, carry, x_of
 
 import dpsql
@@ -81,6 +81,39 @@ def test_an_example_has_the_integers_of_duckdb(name: str, spark: Any, tmp_path: 
     wanted = x_of(batch, policy, engine_of(con), con)
     assert any(wanted)
     assert x_of(batch, policy, SparkEngine(spark), con) == wanted
+
+
+RELATED = """
+SELECT COUNT(*) AS n FROM ends WHERE x // 5 = -3; SELECT COUNT(*) AS n FROM ends WHERE x < -10 OR x > 20;
+SELECT COUNT(*) AS n FROM ends WHERE z > 2.5; SELECT COUNT(*) AS n FROM ends WHERE floor(z) < -1;
+SELECT COUNT(*) AS n FROM ends WHERE month(day) = 1; SELECT COUNT(*) AS n FROM ends WHERE day < DATE '2024-02-01'
+"""
+
+
+def test_no_row_is_in_a_cell_that_is_left_out(spark: Any, tmp_path: Path) -> None:
+    """Values at the ends of bounds and types, beyond them, NULL, NaN and infinite, by expressions of one column."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE ends AS SELECT unnest([NULL, -2147483648, -11, -10, 0, 20, 21, 2147483647]::INTEGER[]) AS x, "
+        "unnest([NULL, 'nan', 'inf', '-inf', '-0.0', '-1.5', '2.5', '2.5000000000000004']::DOUBLE[]) AS z, "
+        "unnest([NULL, '0001-01-01 (BC)', '2023-12-31', '2024-01-01', '2024-01-31', '2024-02-29', '2024-12-31', "
+        "'2025-01-01']::DATE[]) AS day"
+    )
+    carry(con, spark, "ends", tmp_path)
+    policy = policy_of("""
+[tables.ends]
+unit = "row"
+[tables.ends.columns]
+x = { lower = -10, upper = 20 }
+z = { lower = -1.5, upper = 2.5, step = 0.5 }
+day = { lower = 2024-01-01, upper = 2024-12-31 }
+""")
+    compiled = compiled_of(RELATED, policy, tables_of(policy, engine_of(con)))
+    assert any(layout.cells.cell_of_state.min() < 0 for layout in compiled.layouts)
+    wanted = exact_answers(compiled, policy, engine_of(con))
+    assert exact_answers(compiled, policy, SparkEngine(spark)) == wanted
+    con.execute("UPDATE ends SET z = NULL WHERE isnan(z)")  # as a scan reads it
+    assert wanted[1] == [con.execute(one).fetchall()[0][0] for one in RELATED.split(";")]
 
 
 def test_null_that_adds_what_0_adds_is_scanned_alike(spark: Any, tmp_path: Path) -> None:

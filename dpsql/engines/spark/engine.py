@@ -378,9 +378,12 @@ def _reference(parts: Sequence[str]) -> str:
 def _found(own: SparkSession, name: str, parts: Sequence[str]) -> _Found:
     """A table of a catalog. Raises PolicyError for what is no table that can be counted."""
     shown = ".".join(parts)
-    if not own.catalog.tableExists(_reference(parts)):
+    table = None
+    with contextlib.suppress(Exception):
+        table = own.table(_reference(parts))
+    if table is None and not own.catalog.tableExists(_reference(parts)):
         raise PolicyError(f"tables.{name}: Spark has no table {shown}; correct the source, or the name of the table")
-    said = _description(own, parts)
+    said = ({} if table is None else _resolved(table)) or _description(own, parts)
     if said.get("type", "") not in ("MANAGED", "EXTERNAL"):
         raise PolicyError(f"tables.{name}: {shown} is a view or the like; the policy must name a table")
     if said.get("provider", "").lower() not in FORMATS:
@@ -388,11 +391,21 @@ def _found(own: SparkSession, name: str, parts: Sequence[str]) -> _Found:
             f"tables.{name}: {shown} is stored in a format in which one row can make a scan fail; "
             f"store it as {', '.join(FORMATS)}"
         )
-    fields = own.table(_reference(parts)).schema.fields
+    fields = (own.table(_reference(parts)) if table is None else table).schema.fields
     columns = {str(field.name): _type(field) for field in fields}
     if len({column.lower() for column in columns}) < len(fields):
         raise PolicyError(f"tables.{name}: {shown} has two columns whose names differ in case alone; rename one")
     return _Found(Source(_reference(parts), columns), said.get("location", ""))
+
+
+def _resolved(table: DataFrame) -> Mapping[str, str]:
+    """``_description`` of files in Spark's own catalog, where it is known without a statement; else nothing."""
+    said: dict[str, str] = {}
+    with contextlib.suppress(Exception):  # of views and tables of other catalogs
+        relation = table._jdf.queryExecution().analyzed().child()
+        held = relation.catalogTable().get().toLinkedHashMap()
+        said = {name: str(held.apply(name.title())) for name in ("type", "provider", "location")}
+    return said
 
 
 def _description(own: SparkSession, parts: Sequence[str]) -> Mapping[str, str]:

@@ -117,7 +117,7 @@ def check_alive(session: SparkSession) -> None:
 def private_session(session: SparkSession) -> SparkSession:
     """A session for one scan beside ``session``; see the module."""
     made = session.newSession()
-    own, theirs = _settings(made), _settings(session)
+    own, theirs = _settings(made, session)
     for key in own:
         if key.startswith("spark.sql.") and not key.startswith(_KEPT) and made.conf.isModifiable(key):
             made.conf.unset(key)
@@ -129,11 +129,13 @@ def private_session(session: SparkSession) -> SparkSession:
     return made
 
 
-def _settings(session: SparkSession) -> dict[str, str]:
-    """All settings of a session, as one text: a call of Java for each of them takes longer than planning a scan."""
-    java = session._jvm
-    held = java.scala.jdk.javaapi.CollectionConverters.asJava(session._jsparkSession.conf().getAll())
-    return dict(json.loads(java.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(held)))
+def _settings(*sessions: SparkSession) -> list[dict[str, str]]:
+    """All settings of each session, as one text: a call of Java for each of them takes longer than planning a scan."""
+    java = sessions[0]._jvm
+    as_java = getattr(java, "scala.jdk.javaapi.CollectionConverters").asJava
+    held = [as_java(session._jsparkSession.conf().getAll()) for session in sessions]
+    text = getattr(java, "com.fasterxml.jackson.databind.ObjectMapper")().writeValueAsString(held)
+    return list(json.loads(text))
 
 
 def inside(
