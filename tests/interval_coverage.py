@@ -22,6 +22,7 @@ from helpers import engine_of, exact_answers
 import dpsql
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct import MatrixAnswers, evaluate, quantile
+from dpsql.reconstruct.spread import as_dense
 from dpsql.workload.expr.batch import Derived, Measured, Ranked
 from dpsql.workload.expr.formulas import Leaf, narrowed
 
@@ -138,7 +139,7 @@ def _released(
         column.formula if isinstance(column, Derived) else Leaf(column.output if isinstance(column, Measured) else 0)
     )
     small, used = (formula, column.prefixes) if isinstance(column, Ranked) else narrowed(formula)
-    rows = plan.answers.rows([slices[at] for at in used], noise).toarray()
+    rows = as_dense(plan.answers.rows([slices[at] for at in used], noise))
     rows = rows[:, np.abs(rows).sum(axis=0) > 0]
     z = np.random.default_rng(seed).normal(0.0, float(noise.parameter) ** 0.5, (releases, rows.shape[1]))
     at = [slices[number].start for number in used]
