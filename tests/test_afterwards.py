@@ -162,6 +162,20 @@ def test_what_takes_too_long_leaves_those_after_it_alone(monkeypatch: pytest.Mon
         assert running._sandbox.connection is not before
 
 
+def test_an_instance_that_an_error_left_unusable_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(box: Sandbox, statement: str, seconds: float) -> bool:
+        box.connection.execute("ROLLBACK")  # so that there is nothing left to roll back
+        raise duckdb.FatalException("the database has been invalidated")
+
+    with afterwards.OuterSQL() as running:
+        before = running._sandbox.connection
+        with monkeypatch.context() as patched:
+            patched.setattr(Sandbox, "run", broken)
+            assert running.run("SELECT 1 AS a", {}, 9) == (None, "", 0)
+        assert running.run("SELECT 2 AS a", {}, 9)[0] == [("a", "INTEGER", (2,))]
+        assert running._sandbox.connection is not before
+
+
 def test_unions_are_gathered_wherever_they_stand() -> None:
     tables = tuple(Named(f"q#1.{at}", (ColumnInfo("k0"), ColumnInfo(f"c{at}"))) for at in (1, 2))
     union, single = United("q#1", tables, (("g0", (0, 1)),)), United("q#2", tables[:1])

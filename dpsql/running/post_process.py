@@ -131,21 +131,24 @@ class OuterSQL:
         return self._known[key]
 
     def _run(self, sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]:
-        held = self._sandbox.connection
+        held, late = self._sandbox.connection, False
         held.execute("BEGIN TRANSACTION")
         try:
             for name, columns in tables.items():
                 write_table(held, name, columns)
             try:
-                if self._sandbox.run(f"CREATE TABLE dpsql_result AS {sql}", OUTER_SECONDS):
-                    self._sandbox.__exit__()  # another one serves those after it
-                    return None, f"takes longer than {OUTER_SECONDS:.0f} s", 0
-                return _result(held, room)
+                late = self._sandbox.run(f"CREATE TABLE dpsql_result AS {sql}", OUTER_SECONDS)
+                return (None, f"takes longer than {OUTER_SECONDS:.0f} s", 0) if late else _result(held, room)
             except duckdb.Error:
                 return None, "", 0
         finally:
-            if self._sandbox.connection is held:
-                held.execute("ROLLBACK")
+            try:
+                if not late:
+                    held.execute("ROLLBACK")
+            except duckdb.Error:  # as of an instance that an error left unusable
+                late = True
+            if late:
+                self._sandbox.__exit__()  # another one serves those after it
 
 
 def _question(sql: str, tables: Tables) -> object:
