@@ -25,6 +25,7 @@ from dpsql.workload.expr.condition_text import Lines, condition_text, output_tex
 from dpsql.workload.expr.conditions import TRUE, And, Condition, conjunction
 from dpsql.workload.expr.formulas import (
     Comparison,
+    Default,
     Fit,
     Formula,
     Gini,
@@ -228,6 +229,8 @@ def _formula(formula: Formula, nested: bool = False) -> str:
             return f"{float(value):.10g}"
         case Negative(of):
             return f"-{_formula(of, True)}"
+        case Default(of):
+            return f"coalesce({_formula(of)}, 0)"
         case Root(of):
             return f"sqrt({_formula(of)})"
         case Variance(count, total, squares, _, sample):
@@ -270,6 +273,8 @@ def _interval(formula: Formula) -> str:
             return "its law includes the noise, so that it has no interval"
         case Fit() | Gini():
             return "Fieller's interval of the ratio that it is, linearised"
+        case Default(of):
+            return _interval(of)
         case Root():
             return "the roots of the ends of an interval"
     return "the intervals of its parts, combined"

@@ -32,6 +32,7 @@ from dpsql.errors import DataError, InterfaceError
 from dpsql.workload.expr.formulas import (
     Bounds,
     Comparison,
+    Default,
     Fit,
     Formula,
     Gini,
@@ -51,6 +52,7 @@ from .fits import fitted
 from .hypotheses import compared, concentrated, independence
 from .linear_errors import LinearErrors
 from .spread import NoiseModel
+from .undefined import undefined
 
 _FITS: dict[str, Bounds] = {"r2": (0.0, 1.0), "corr": (-1.0, 1.0)}
 
@@ -61,7 +63,7 @@ class Derived:
 
     NaN stands for NULL, in any of them: an end that is not finite has no number, an interval without an end on one
     side has no standard error, and where there is neither an error nor an end there is no value either. Within finite
-    bounds nothing is ever NULL.
+    bounds NULL is only what is NULL by the statement and the policy alone (``undefined``), in all four.
     """
 
     value: Floats
@@ -90,6 +92,7 @@ def evaluate(
     *,
     bounds: Bounds | None = None,
     divisor: int = 1,
+    certain: NDArray[np.bool_] | None = None,
 ) -> Derived:
     """The formula in every group.
 
@@ -97,7 +100,8 @@ def evaluate(
     sparse, output by output: row j g + i is the reconstruction row of output j of group i, zeros where it does
     not depend on the data. The measurement was scaled by ``divisor`` (L), so the error of an estimate is row @ z / L, z
     independent integers of law ``noise``. ``bounds``: what the true number is known to lie within; the value is
-    clipped to them and an interval without end becomes them. Quotients may have bounds of their own.
+    clipped to them and an interval without end becomes them. Quotients may have bounds of their own. ``certain``
+    (g x k): the outputs that do not depend on the data; those whose rows are zeros, where it is not given.
 
     Coverage at level 1 - alpha: exact for linear forms, quotients of linear forms (for noise well above its
     lattice) and roots of either; elsewhere approximate, for the reasons that the module states. Clipping never
@@ -115,7 +119,7 @@ def evaluate(
         raise InterfaceError("estimates must be a matrix of groups by outputs, with at least one of each")
     if not np.isfinite(values).all():
         raise DataError("an estimate is not finite; the scale of the measures is out of range")
-    errors = LinearErrors.of(rows, values.shape[0], noise, alpha, divisor)
+    errors = LinearErrors.of(rows, values.shape[0], noise, alpha, divisor, certain)
     if errors.outputs != values.shape[1]:
         raise InterfaceError(f"{values.shape[1]} outputs are estimated, and the rows hold {errors.outputs}")
     part = _bounded(_part(formula, values, errors), bounds)
@@ -125,7 +129,10 @@ def evaluate(
     if bounds is not None:
         stderr = np.minimum(stderr, (bounds[1] - bounds[0]) / 2)
     known = np.isfinite(part.value) & (np.isfinite(stderr) | np.isfinite(part.low) | np.isfinite(part.high))
-    return Derived(np.where(known, part.value, np.nan), _ends(stderr), _ends(part.low), _ends(part.high))
+    null = undefined(formula, values, errors.certain)
+    return Derived(*(np.where(null, np.nan, shown) for shown in (
+        np.where(known, part.value, np.nan), _ends(stderr), _ends(part.low), _ends(part.high)
+    )))  # fmt: skip
 
 
 def _ends(ends: Floats) -> Floats:
@@ -149,6 +156,8 @@ def _part(formula: Formula, values: Floats, errors: LinearErrors) -> _Part:
         case Quotient(numerator, denominator, bounds):
             top, bottom = _part(numerator, values, errors), _part(denominator, values, errors)
             return _bounded(_filled(_quotient(top, bottom, errors), bounds or (-np.inf, np.inf)), bounds)
+        case Default(of):
+            return _zero_where(undefined(of, values, errors.certain), _part(of, values, errors))
         case Root(of):
             return _root(_part(of, values, errors), errors)
         case Variance():
@@ -166,6 +175,11 @@ def _part(formula: Formula, values: Floats, errors: LinearErrors) -> _Part:
         case Independence():
             return _bare(independence(formula, values, errors), values)
     raise InterfaceError(f"{type(formula).__name__} is no part of a formula; use those of reconstruct.formulas")
+
+
+def _zero_where(null: NDArray[np.bool_], part: _Part) -> _Part:
+    value, low, high = (np.where(null, 0.0, numbers) for numbers in (part.value, part.low, part.high))
+    return _Part(value, np.where(null[:, None], 0.0, part.gradient), low, high, part.wide & ~null)
 
 
 def _known(found: Ratios) -> _Part:

@@ -12,6 +12,7 @@ from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
@@ -24,18 +25,31 @@ _SMALL = 2**16  # entries of rows that are written out, as each product of spars
 
 @dataclass(frozen=True, eq=False)
 class LinearErrors:
-    """Errors of k outputs in g groups: ``parts[j]`` (g x p) has the rows of output j, divided by ``divisor``."""
+    """Errors of k outputs in g groups: ``parts[j]`` (g x p) has the rows of output j, divided by ``divisor``.
+
+    ``certain`` (g x k): the outputs that do not depend on the data; their rows are zeros.
+    """
 
     parts: tuple[Matrix, ...] = field(repr=False)
     noise: NoiseModel
     alpha: float
+    certain: NDArray[np.bool_] = field(repr=False)
     divisor: float = 1.0
 
     @classmethod
-    def of(cls, rows: object, groups: int, noise: NoiseModel, alpha: float, divisor: int = 1) -> LinearErrors:
+    def of(
+        cls,
+        rows: object,
+        groups: int,
+        noise: NoiseModel,
+        alpha: float,
+        divisor: int = 1,
+        certain: NDArray[np.bool_] | None = None,
+    ) -> LinearErrors:
         """From stacked rows (k g x p), output by output: row j g + i is output j of group i.
 
-        ``divisor``: the positive integer L by which the measurement was scaled. Raises InterfaceError where
+        ``divisor``: the positive integer L by which the measurement was scaled. ``certain`` (g x k): the outputs that
+        do not depend on the data; those whose rows are zeros, where it is not given. Raises InterfaceError where
         the rows are no multiple of the groups or the divisor is not positive, DataError where not finite.
         """
         matrix = as_rows(rows)
@@ -47,7 +61,9 @@ class LinearErrors:
             raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
         starts = range(0, matrix.shape[0], groups)
         parts = tuple(matrix[start : start + groups] for start in starts)
-        return cls(parts, noise, alpha, float(divisor))
+        if certain is None:
+            certain = np.stack([standard_errors(part, noise) == 0 for part in parts], axis=1)
+        return cls(parts, noise, alpha, certain, float(divisor))
 
     @property
     def outputs(self) -> int:

@@ -204,8 +204,9 @@ def _moved(
     elif isinstance(column, Derived):
         parts = [estimates[:, part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)]
         stack = np.stack(parts, axis=2).reshape(-1, len(parts))
-        exact = sp.csr_array((stack.size, 1))  # known without error, whatever the noise: values are wanted alone
-        found = evaluate(column.formula, stack, exact, _UNIT, bounds=column.bounds).value
+        exact = sp.csr_array((stack.size, 1))  # without error, whatever the noise, as values alone are needed
+        certain = np.tile(np.stack([planned.errors[part] == 0 for part in slices], axis=1), (times, 1))
+        found = evaluate(column.formula, stack, exact, _UNIT, bounds=column.bounds, certain=certain).value
     else:
         prefixes = [slices[output] for output in column.prefixes]
         found = replicated(
@@ -220,12 +221,14 @@ def _moved(
         )
         if column.type == "DATE":
             dates = [_EPOCH + dt.timedelta(days=int(day)) for day in found.ravel()]
-            shown = np.ones(len(dates), dtype=np.bool_) if small is None else np.tile(~small, times)
+            shown = np.tile([date is not None for date in first.values()], times)
             return coded(date if seen else None for date, seen in zip(dates, shown.tolist(), strict=True))
     found = found.reshape(times, -1)
     if small is not None:
         found[:, small] = np.nan
     assert isinstance(first, Numbers)  # noqa: S101 - as every number that is no date
+    if isinstance(column, Ranked) and first.null is not None:
+        found[:, first.null] = np.nan
     found[0] = np.where(first.null, np.nan, first.data) if first.null is not None else first.data
     null = np.isnan(found).ravel()
     return Numbers(np.where(null, 0.0, found.ravel()), null if null.any() else None)

@@ -231,7 +231,5 @@ def holding(value: Any, low: Any, high: Any) -> tuple[Any, Any]:
     """The interval [low, high] widened to hold ``value``; arrays of numbers, or lists (of dates)."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return np.fmin(low, value), np.fmax(high, value)
-    pairs = list(zip(value, low, high, strict=True))
-    if any(part is None for pair in pairs for part in pair):
-        return low, high
-    return [min(a, v) for v, a, _ in pairs], [max(b, v) for v, _, b in pairs]
+    ends = [(a, b) if None in (v, a, b) else (min(a, v), max(b, v)) for v, a, b in zip(value, low, high, strict=True)]
+    return [a for a, _ in ends], [b for _, b in ends]

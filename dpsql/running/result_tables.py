@@ -283,10 +283,13 @@ class Estimates:
             starts=column.starts,
             discrete=column.discrete,
         )
+        empty = (plan.errors[parts[-1]] == 0) & (prefixes[:, -1] == 0)  # by the statement and the policy alone
+        shown: Sequence[_Values] = (ranks.value, ranks.stderr, ranks.low, ranks.high)
         if column.type == "DATE":
             dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
-            return dates[0], ranks.stderr, dates[1], dates[2], "DATE"
-        return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
+            shown = dates[0], ranks.stderr, dates[1], dates[2]
+        value, error, low, high = (_without(numbers, empty) for numbers in shown)
+        return value, error, low, high, "DATE" if column.type == "DATE" else "DOUBLE"
 
     def _evaluated(
         self, formula: Formula, bounds: Bounds | None, parts: Sequence[slice], estimates: Floats
@@ -296,7 +299,10 @@ class Estimates:
 
         def found() -> Evaluated:
             rows, common = plan.answers.rows(parts, plan.noise), plan.compiled.common_steps
-            return evaluate(formula, estimates, rows, plan.noise, plan.alpha, bounds=bounds, divisor=common)
+            certain = np.stack([plan.errors[part] == 0 for part in parts], axis=1)
+            return evaluate(
+                formula, estimates, rows, plan.noise, plan.alpha, bounds=bounds, divisor=common, certain=certain
+            )
 
         if not isinstance(plan.compiled, Compiled) or not plan.compiled.once.repeats:
             return found()

@@ -247,17 +247,13 @@ def _by_place(rng: random.Random) -> tuple[str, str]:
 
 
 def _quantiles(rng: random.Random, tables: list[str], name: str, _: list[Statement]) -> Statement | None:
-    """A list of quantiles, a column for each; of nothing, the value at that share of the declared ones."""
+    """A list of quantiles, a column for each."""
     table, column = rng.choice(tables), rng.choice(["age", "kids"])
     if table in JOINS:
         return None
     shares = rng.choice([(0.25, 0.75), (0.1, 0.5, 0.9)])
     kind = rng.choice(["cont", "disc"])
     user = f"SELECT quantile_{kind}({column}, [{', '.join(map(str, shares))}]) AS n0, count(*) AS n1 FROM {table}"
-    high = BOUNDS[column][1]
-    each = (
-        f"coalesce(quantile_{kind}({column}__c, {share}), {round(share * high)})::DOUBLE AS n0_{at}"
-        for at, share in enumerate(shares, 1)
-    )
+    each = (f"quantile_{kind}({column}__c, {share})::DOUBLE AS n0_{at}" for at, share in enumerate(shares, 1))
     columns = (*(f"n0_{at}" for at, _ in enumerate(shares, 1)), "n1")
     return Statement(name, user, f"SELECT {', '.join(each)}, count(*) AS n1 FROM p_{table}", False, columns)

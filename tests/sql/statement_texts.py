@@ -206,8 +206,7 @@ _DESCENDING = "percentile_{}({}) WITHIN GROUP (ORDER BY {{0}} DESC)"
 
 
 def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
-    """AVG, a variance, a ratio or a quantile; over nothing each is the middle of what it can be, or NULL."""
-    low, high = BOUNDS[name]
+    """AVG, a variance, a ratio or a quantile; over nothing each is NULL."""
     kind, column, clamped = rng.random(), scope.raw(name), scope.hidden(name, "c")
     if "pid" in scope.columns and rng.random() < 0.3:
         unit = scope.raw("pid")
@@ -222,14 +221,12 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
         return Number(user, f"{oracle}::DOUBLE", False)
     if kind < 0.35:
         user, oracle = _filtered(scope, rng, f"avg({column})", f"avg({clamped})")
-        return Number(user, f"coalesce({oracle}, {(low + high) / 2})", False)
+        return Number(user, oracle, False)
     if kind < 0.5:
-        wide = (high - low) ** 2 / 4
-        function, middle = rng.choice([("var_pop", wide / 2), ("stddev_pop", (wide / 2) ** 0.5)])
+        function = rng.choice(["var_pop", "stddev_pop"])
         user, oracle = _filtered(scope, rng, f"{function}({column})", f"{function}({clamped})")
-        return Number(user, f"coalesce({oracle}, {middle!r})", False)
+        return Number(user, oracle, False)
     if kind < 0.65:
-        # A share of nothing is 0 where no row can be in it, and else the middle of 0 and 1.
         part = condition(scope, rng, 1)
         form = rng.choice(["{0} / {1}", "100.0 * {0} / {1}", "{0} / nullif({1}, 0)", "1 - {0} / {1}"])
         real = " FILTER (WHERE pad IS NULL)"
@@ -239,19 +236,15 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     if kind < 0.8:
         user = f"sum({column}) / count({column})"
         oracle = f"sum({clamped}) FILTER (WHERE pad IS NULL) / nullif(count({clamped}) FILTER (WHERE pad IS NULL), 0)"
-        return Number(user, f"({oracle})::DOUBLE" if low < 0 else f"coalesce({oracle}, 0)::DOUBLE", False)
+        return Number(user, f"({oracle})::DOUBLE", False)
     name = next((n for n in ("age", "kids", "big") if n in scope.columns and n != "big"), "")
     if not name:
         return linear(scope, rng)
-    low, high = BOUNDS[name]
     column, clamped = scope.raw(name), scope.hidden(name, "c")
-    function, share, place = rng.choice([("median({0})", 0.5, "median({0})"), ("min({0})", 0, "min({0})"),
-                                         ("max({0})", 1, "max({0})"),
-                                         (_DESCENDING.format("cont", 0.25), 0.75, _DESCENDING.format("cont", 0.25)),
-                                         (_DESCENDING.format("disc", 0.4), 0.6, _DESCENDING.format("disc", 0.4)),
-                                         ("quantile_cont({0}, 0.25)", 0.25, "quantile_cont({0}, 0.25)")])  # fmt: skip
-    user, oracle = _filtered(scope, rng, function.format(column), place.format(clamped))
-    return Number(user, f"coalesce({oracle}, {low + round(share * (high - low))})::DOUBLE", False)
+    function = rng.choice(["median({0})", "min({0})", "max({0})", _DESCENDING.format("cont", 0.25),
+                           _DESCENDING.format("disc", 0.4), "quantile_cont({0}, 0.25)"])  # fmt: skip
+    user, oracle = _filtered(scope, rng, function.format(column), function.format(clamped))
+    return Number(user, f"({oracle})::DOUBLE", False)
 
 
 # -- SELECT over rows --------------------------------------------------------------------------

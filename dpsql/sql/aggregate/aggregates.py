@@ -26,7 +26,18 @@ from dpsql.sql.values.predicates import known, not_null, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import Output, Ranked, Term
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, gather, negate
-from dpsql.workload.expr.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
+from dpsql.workload.expr.formulas import (
+    Default,
+    Formula,
+    Leaf,
+    Negative,
+    Number,
+    Product,
+    Quotient,
+    Root,
+    Sum,
+    Variance,
+)
 from dpsql.workload.expr.rows import Each
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
@@ -83,8 +94,8 @@ def _product_kind(node: exp.Mul | exp.Div) -> int:
 def _plain(node: exp.Expression) -> exp.Expression:
     """Without parentheses, casts to DOUBLE, and guards against nothing that noisy numbers do not need.
 
-    COUNT and SUM over nothing are 0, so COALESCE(SUM(x), 0) is SUM(x); a ratio over nothing has an interval of its
-    own, so NULLIF(COUNT(*), 0) is COUNT(*).
+    COUNT and SUM over nothing are 0, so COALESCE(SUM(x), 0) is SUM(x); a ratio to a number that is surely 0 is NULL by
+    itself, so x / NULLIF(COUNT(*), 0) is x / COUNT(*).
     """
     while True:
         if (
@@ -101,6 +112,16 @@ def _plain(node: exp.Expression) -> exp.Expression:
             node = node.this
         else:
             return node
+
+
+def _is_coalesced(node: exp.Expression) -> bool:
+    """Whether COALESCE(..., 0) is among what ``_plain`` takes away."""
+    inside = _plain(node)
+    while node is not inside:
+        if isinstance(node, exp.Coalesce):
+            return True
+        node = node.this
+    return False
 
 
 def rank_of(node: exp.Expression) -> exp.Expression:
@@ -137,7 +158,10 @@ class Collector:
 
     def formula(self, node: exp.Expression) -> Formula:
         """The formula that a LINEAR or FORMULA expression, or a constant, is."""
-        node = _plain(node)
+        inside = _plain(node)
+        if kind(inside) == FORMULA and _is_coalesced(node):
+            return Default(self.formula(inside))
+        node = inside
         if is_constant(node):
             return Number(_factor(node))
         if kind(node) == LINEAR:
@@ -149,10 +173,10 @@ class Collector:
             stack = [(node.expression, isinstance(node, exp.Sub)), (node.this, False)]
             while stack:
                 part, minus = stack.pop()
-                part = _plain(part)
-                if isinstance(part, exp.Add | exp.Sub):
-                    stack.append((part.expression, minus != isinstance(part, exp.Sub)))
-                    stack.append((part.this, minus))
+                inside = _plain(part)
+                if isinstance(inside, exp.Add | exp.Sub) and not _is_coalesced(part):
+                    stack.append((inside.expression, minus != isinstance(inside, exp.Sub)))
+                    stack.append((inside.this, minus))
                 else:
                     found = self.formula(part)
                     parts.append(Negative(found) if minus else found)

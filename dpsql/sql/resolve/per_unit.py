@@ -31,7 +31,7 @@ from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
 from dpsql.workload.expr.batch import Column, Table
-from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
+from dpsql.workload.expr.conditions import TRUE, And, Condition, gather, negate
 from dpsql.workload.expr.lines import Line, line_of
 from dpsql.workload.expr.rows import Along, OfUnit, RowSource, Units
 from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
@@ -226,7 +226,10 @@ class _Draft:
                 where = gather(And, where, truth(known, self.scope).true)
             return self._count(whole_node, where)
         if isinstance(node, exp.CountIf):
-            return self._count(whole_node, gather(And, where, truth(node.this, self.scope).true))
+            pair = truth(node.this, self.scope)
+            if where != TRUE or pair.false != negate(pair.true):
+                return self._sum(whole_node, node.this, where)  # NULL where the condition is NULL in every row
+            return self._count(whole_node, pair.true)
         if isinstance(node, exp.ApproxDistinct):
             return self._distinct(whole_node, node.this, where)
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 1:

@@ -18,7 +18,7 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 Formula: TypeAlias = Union[
-    "Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Root", "Variance", "Statistic"
+    "Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Default", "Root", "Variance", "Statistic"
 ]  # fmt: skip
 Statistic: TypeAlias = Union["Fit", "Comparison", "Independence", "Gini"]
 Bounds: TypeAlias = tuple[float, float]
@@ -89,6 +89,13 @@ class Quotient:
 
     def __post_init__(self) -> None:
         check_bounds(self.bounds)
+
+
+@dataclass(frozen=True)
+class Default:
+    """``of``, and 0 where that is NULL by the statement and the policy alone: COALESCE(of, 0)."""
+
+    of: Formula
 
 
 @dataclass(frozen=True)
