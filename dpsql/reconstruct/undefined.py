@@ -42,7 +42,7 @@ def undefined(formula: Formula, values: Floats, certain: Mask) -> Mask:
             case Negative(of) | Root(of):
                 return null(of)
             case Sum(parts) | Product(parts):
-                return np.any([null(one) for one in parts], axis=0)
+                return np.asarray(np.any([null(one) for one in parts], axis=0), dtype=np.bool_)
             case Quotient(numerator, denominator):
                 return null(numerator) | null(denominator) | zero(denominator)
             case Variance(count=count):

@@ -284,12 +284,12 @@ class Estimates:
             discrete=column.discrete,
         )
         empty = (plan.errors[parts[-1]] == 0) & (prefixes[:, -1] == 0)  # by the statement and the policy alone
-        shown: Sequence[_Values] = (ranks.value, ranks.stderr, ranks.low, ranks.high)
+        error = np.where(empty, np.nan, ranks.stderr)
+        ends: list[_Values] = [ranks.value, ranks.low, ranks.high]
         if column.type == "DATE":
-            dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
-            shown = dates[0], ranks.stderr, dates[1], dates[2]
-        value, error, low, high = (_without(numbers, empty) for numbers in shown)
-        return value, error, low, high, "DATE" if column.type == "DATE" else "DOUBLE"
+            ends = [[_EPOCH + dt.timedelta(days=int(d)) for d in days] for days in (ranks.value, ranks.low, ranks.high)]
+        shown, low, high = (_without(numbers, empty) for numbers in ends)
+        return shown, error, low, high, "DATE" if column.type == "DATE" else "DOUBLE"
 
     def _evaluated(
         self, formula: Formula, bounds: Bounds | None, parts: Sequence[slice], estimates: Floats
