@@ -20,6 +20,7 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.sql.aggregate.queries import Read, read_select
+from dpsql.sql.clamped import clamped_notes
 from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
@@ -77,6 +78,7 @@ def understand(
         answers = [_renamed(answer, joined) for answer in answers]
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
     notes |= dict.fromkeys(left_out_notes(answers, tables))
+    notes |= dict.fromkeys(clamped_notes(answers, tables))
     return Understood(tuple(answers), tables, tuple(notes))
 
 

@@ -83,3 +83,24 @@ def test_groups_that_leave_out_no_row_add_up_to_the_total(con: dpsql.Connection)
 
 def test_every_note_is_in_the_plan(con: dpsql.Connection, tmp_path: Path) -> None:
     assert "totals may differ" in str(con.plan(f"{BY.format('ward')}; {TOTAL}", epsilon=0.1))
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("ward < 1", "ward <= 0"),
+        ("ward BETWEEN -3 AND 2", "ward BETWEEN -3 AND 0"),
+        ("ward > 7 AND sex = 'f'", "ward >= 8"),
+        ("ward > 2", None),
+        ("ward <> -99", None),
+        ("ward = 1", None),
+        ("ward < 1 OR sex = 'f'", None),
+    ],
+)
+def test_a_condition_that_contradicts_the_bounds_of_a_sum_is_noted(
+    con: dpsql.Connection, where: str, rows: str | None
+) -> None:
+    for aggregate in ("AVG(ward)", "2 * SUM(ward)"):
+        notes = con.plan(f"SELECT {aggregate} AS a FROM t WHERE {where}", epsilon=1).notes
+        noted = [note.partition(" enter ")[0] for note in notes if "the nearest of its bounds, 1 and 5" in note]
+        assert noted == ([] if rows is None else [f"rows with {rows}"])
