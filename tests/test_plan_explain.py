@@ -169,3 +169,10 @@ def test_the_command_line_explains_and_points(
     assert main([*at, "--json", "--sql", "SELECT COUNT(*) FROM visits WHERE agee > 3"]) == 1
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["line"], error["column"], error["end"]) == (1, 35, [1, 38])
+
+
+def test_gain_is_the_error_one_by_one_over_the_error_here(con: dpsql.Connection) -> None:
+    plan = con.plan("CREATE VIEW a AS SELECT COUNT(*) AS n FROM visits; SELECT COUNT(*) AS m FROM visits", epsilon=1)
+    rows = {(row["result"], row["column"]): row for row in plan.rows()}
+    assert {name: set(columns) for name, columns in plan.gain.items()} == {"a": {"n"}, "q1": {"m"}}
+    assert plan.gain["a"]["n"] == rows["a", "n"]["naive_stderr"] / rows["a", "n"]["stderr"] > 1

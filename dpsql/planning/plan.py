@@ -60,6 +60,18 @@ class Plan(PlannedBatch):
         """One record a result column: its name, how many numbers, errors; what ``str`` and ``df`` show."""
         return plan_rows(self)
 
+    @property
+    def gain(self) -> dict[str, dict[str, float | None]]:
+        """Standard error one by one over that of this plan, by result and column: ``plan.gain["by_ward"]["n"]``.
+
+        None where the error depends on the answer and cannot be estimated, or is 0.
+        """
+        found: dict[str, dict[str, float | None]] = {}
+        for row in self.rows():
+            ratio = row["naive_stderr"] / row["stderr"] if row["stderr"] else None
+            found.setdefault(row["result"], {}).setdefault(row["column"], ratio)
+        return found
+
     def df(self) -> pandas.DataFrame:
         """``rows`` as a pandas frame. Raises InterfaceError where pandas is not installed."""
         from dpsql.release.result import Result
