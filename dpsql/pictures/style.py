@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import InterfaceError
+from dpsql.extras import install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,7 @@ def figure(width: float, height: float) -> Figure:
     except ImportError:
         missing = True
     if missing:
-        raise InterfaceError("a picture needs matplotlib; install it with: pip install 'dpsql[plot]'")
+        raise InterfaceError(f"a picture needs matplotlib; install it with: {install_command('plot')}")
     made: Figure = _picture_class(Base)(figsize=(width, height), layout="constrained")
     return made
 

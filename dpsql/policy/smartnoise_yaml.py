@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError, PolicyError
+from dpsql.extras import install_command
 from dpsql.policy.values import kind_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def read_yaml(text: str) -> Document:
     try:
         import yaml
     except ImportError:
-        raise InterfaceError("PyYAML, which reads YAML, is not installed; run: pip install 'dpsql[yaml]'") from None
+        raise InterfaceError(f"YAML needs PyYAML; install it with: {install_command('yaml')}") from None
     if len(text) > MAX_TEXT:
         raise PolicyError(f"SmartNoise metadata: the text has {len(text):,} characters, at most {MAX_TEXT:,} are read")
     reason, line = "", None

@@ -12,6 +12,7 @@ import numpy as np
 from dpsql.arguments import is_whole, taking, text, whole
 from dpsql.arrays import Row, Values
 from dpsql.errors import InterfaceError, quoted
+from dpsql.extras import install_command
 from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
@@ -176,7 +177,7 @@ class Result:
 
         Raises InterfaceError where pandas is not installed.
         """
-        pd = _optional("pandas", "a data frame needs pandas: pip install 'dpsql[pandas]'")
+        pd = _optional("pandas", "a data frame needs pandas")
         series = []
         for at, kind in enumerate(self.types):
             column = self.column_at(at)
@@ -195,7 +196,7 @@ class Result:
 
         Raises InterfaceError where pyarrow is not installed.
         """
-        pa = _optional("pyarrow", "an Arrow table needs pyarrow: pip install 'dpsql[arrow]'")
+        pa = _optional("pyarrow", "an Arrow table needs pyarrow", "arrow")
         return pa.table(self)
 
     def pl(self) -> polars.DataFrame:
@@ -208,7 +209,7 @@ class Result:
             raise InterfaceError(
                 f"polars has one column a name, and two are called {twice!r}; name one of them with AS"
             )
-        pl = _optional("polars", "a polars frame needs polars: pip install 'dpsql[polars]'")
+        pl = _optional("polars", "a polars frame needs polars")
         kinds = ["VARCHAR" if kind == "INTERVAL" else kind for kind in self.types]
         columns = [self.column_at(at) for at in range(len(kinds))]
         for at, kind in enumerate(self.types):
@@ -269,13 +270,13 @@ def _values(column: Values) -> Values:
     return column.values() if isinstance(column, Numbers | Coded) else column
 
 
-def _optional(module: str, advice: str) -> ModuleType:
-    """The module of an optional extra, or InterfaceError with the advice."""
+def _optional(module: str, need: str, extra: str = "") -> ModuleType:
+    """The module of an optional extra, by default of the module's name, or InterfaceError that says how to get it."""
     try:
         return import_module(module)
     except ImportError:
         pass  # raised below, outside, so that the message is the whole story
-    raise InterfaceError(advice)
+    raise InterfaceError(f"{need}; install it with: {install_command(extra or module)}")
 
 
 def _pandas_type(kind: str, has_null: bool) -> str:
@@ -323,7 +324,7 @@ def _arrow_stream(
         shown = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(names))
         return connection.sql(f"SELECT {shown} FROM held").__arrow_c_stream__(requested_schema)  # noqa: S608
     except ImportError:
-        failure = "this version of DuckDB needs pyarrow for it: pip install 'dpsql[arrow]'"
+        failure = f"this version of DuckDB needs pyarrow for it; install it with: {install_command('arrow')}"
     except duckdb.Error as error:
         failure = str(error).strip().splitlines()[0].rstrip(". ") + "; cast the column to VARCHAR"
     raise InterfaceError(f"the result has no Arrow form: {failure}")

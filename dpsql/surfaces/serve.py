@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.extras import install_command
 from dpsql.surfaces import inputs, output
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def serve(options: argparse.Namespace) -> None:
     """Answer analysts until SIGTERM or Ctrl-C; running statements may end first."""
     if importlib.util.find_spec("pygwire") is None:
-        raise InterfaceError("a server needs pygwire; install it with: pip install 'dpsql[serve]'")
+        raise InterfaceError(f"a server needs pygwire; install it with: {install_command('serve')}")
     if (options.tls_cert is None) != (options.tls_key is None):
         options.usage("TLS needs a certificate and its key; give --tls-cert FILE and --tls-key FILE, or neither")
     if options.mcp_port is not None:
@@ -108,7 +109,7 @@ def _flights(server: Server, accounts: Accounts, options: argparse.Namespace) ->
     if options.flight_port is None:
         return None
     if importlib.util.find_spec("pyarrow") is None:
-        raise InterfaceError("Arrow Flight SQL needs pyarrow; install it with: pip install 'dpsql[flight]'")
+        raise InterfaceError(f"Arrow Flight SQL needs pyarrow; install it with: {install_command('flight')}")
     from dpsql.server.flight import Flights
 
     return Flights(server, accounts.owner, options.flight_port, options.tls_cert, options.tls_key)
@@ -154,7 +155,7 @@ def mcp(options: argparse.Namespace) -> None:
 
 def _check_mcp() -> None:
     if any(importlib.util.find_spec(name) is None for name in ("mcp", "uvicorn", "pygwire")):
-        raise InterfaceError("agents need the package mcp; install it with: pip install 'dpsql[mcp]'")
+        raise InterfaceError(f"agents need the package mcp; install it with: {install_command('mcp')}")
 
 
 def _said(host: str, ports: dict[str, int], analysts: int, options: argparse.Namespace, *, secure: bool) -> None:

@@ -202,5 +202,5 @@ def test_a_notebook_shows_it_and_pyplot_does_not_know_it() -> None:
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InterfaceError, match=r"pip install 'dpsql\[plot\]'"):
+    with pytest.raises(InterfaceError, match="install 'matplotlib>="):
         TOWNS.plot()

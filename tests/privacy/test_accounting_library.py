@@ -17,9 +17,7 @@ from dpsql.privacy.accountant import Budget, Request, charge_for
 from dpsql.privacy.amounts import GRID
 from dpsql.privacy.calibrate import gaussian_delta, gaussian_epsilon
 
-dp_accounting: Any = pytest.importorskip(
-    "dp_accounting", reason="the extra is not installed: pip install dpsql[accounting]"
-)
+dp_accounting: Any = pytest.importorskip("dp_accounting", reason="the extra is not installed; run make extras")
 from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: E402
 
 # With the long tests: `make test-long` installs the extra.

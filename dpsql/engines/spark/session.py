@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.engines.limits import Outcome
 from dpsql.errors import Error, InterfaceError, OperationalError
+from dpsql.extras import install_command
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -61,7 +62,6 @@ _LOG4J = "org.apache.logging.log4j"
 _PYSPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _AGAIN = 0.2  # seconds between two cancellations: a job of the group may begin after the first
 _PATIENCE = 1.0
-_NO_PYSPARK = 'pyspark is not installed; run pip install "dpsql[spark]", which needs Java 17 as well'
 
 
 def is_session(found: object) -> bool:
@@ -78,7 +78,7 @@ def check_session(session: SparkSession) -> None:
     except ImportError:
         pyspark = None
     if pyspark is None:
-        raise InterfaceError(_NO_PYSPARK)
+        raise InterfaceError(f"Spark needs pyspark and Java 17; install pyspark with: {install_command('spark')}")
     if pyspark.__version__.split(".")[0] != "4":
         raise InterfaceError(f"PySpark {pyspark.__version__} is not supported; install one from 4 up to, not with, 5")
     if type(session).__module__.startswith("pyspark.sql.connect"):
