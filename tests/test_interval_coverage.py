@@ -34,8 +34,11 @@ def test_plans_are_not_too_small_where_limits_leave_rows_out(found: dict[str, Se
 
 @pytest.mark.long
 def test_standard_errors_are_those_seen(found: dict[str, Seen]) -> None:
-    """Of quantiles, whose law hangs on where ranks lie between two values, from 0.85 of them; infinite for none."""
-    assert {name: seen.stderr for name, seen in found.items() if seen.stderr < (0.85 if name in QUANTILES else 0.95)
+    """Of quantiles, whose law hangs on where ranks lie between two values, from 0.85 of them, and from 0.8 of five rows
+    near the end of their domain; infinite for none.
+    """
+    least = {name: 0.85 if name in QUANTILES else 0.95 for name in found} | {"0.9 quantile of few": 0.8}
+    assert {name: seen.stderr for name, seen in found.items() if seen.stderr < least[name]
             and name != "ratio of few"} == {}  # fmt: skip
 
 

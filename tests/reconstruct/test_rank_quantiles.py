@@ -116,11 +116,12 @@ def within(q: float, counts: np.ndarray, rows: np.ndarray, sd: float) -> tuple[n
     # The least squares fit of ascending numbers, by the max-min formula.
     fit = [max(min(np.mean(beyond[a : b + 1]) for b in range(i, D + 1)) for a in range(i + 1)) for i in range(D + 1)]
     chances = np.maximum.accumulate([normal(x / size) for x, size in zip(fit, sizes, strict=True)])
-    chances = (chances - chances[0]) / (chances[-1] - chances[0])
+    inside = chances[-1] - chances[0]
+    chances = (chances - chances[0]) / inside
     each, equal = np.diff(chances), [abs(b - a) < 1e-9 for a, b in pairwise(fit)]
     pooled = [any(equal[max(i - 1, 0) : i + 1]) for i in range(D + 1)]
     moved = sum(each[i] for i in range(D) if pooled[i] or pooled[i + 1])
-    return chances, 1 + moved * (1 - 1 / max(1 / float((each**2).sum()) - 1, 1))
+    return chances, 1 + inside * moved * (1 - 1 / max(1 / float((each**2).sum()) - 1, 1))
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
