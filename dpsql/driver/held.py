@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
@@ -33,12 +33,17 @@ T = TypeVar("T")
 class _once(cached_property[T]):  # noqa: N801  # a decorator
     """A value that one thread makes, at its first use; others wait for it."""
 
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Self | T:
         """The value, made behind the connection's lock."""
         if instance is None:
             return self
         with instance._state_lock:
-            return super().__get__(instance, owner)
+            made: T = super().__get__(instance, owner)
+        return made
 
 
 class Held(Exceptions):
