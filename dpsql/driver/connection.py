@@ -339,7 +339,7 @@ class Connection(Discovering, Keeping):
 
     def _mine(self, release: Release, label: str) -> Release:
         """The release, whose unnamed results are q1, q2, ... to this connection from now on."""
-        with self._lock:
+        with self._state_lock:
             for name in filter(is_unnamed, release.views):
                 self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
         return replace(release, replicates=self._replicates)
@@ -390,7 +390,7 @@ class Connection(Discovering, Keeping):
         """
         self._check_open()
         better = self._batches.refined()
-        with self._lock:
+        with self._state_lock:
             now = {was: release.id for was, release in better}
             for name, held in self._own.items():
                 self._own[name] = {label: now.get(was, was) for label, was in held.items()}
@@ -422,9 +422,9 @@ class Connection(Discovering, Keeping):
         self._check_open()
         check_population(population, errors=errors)
         self._books.catch_up()
+        own = dict(self._own)
         try:
-            found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
-            own = dict(self._own)
+            found = self._store.sql(query, parameters, seconds=self._query_timeout, own=own)
             if not errors:
                 return found.drawn_with(lambda: self.errors_beside(query, found, parameters, own=own)[0])
             text = _filled(query, parameters)

@@ -177,7 +177,8 @@ def guess_text(rows: Sequence[Json]) -> str:
     span = figure(sizes[0]) if len(sizes) == 1 else f"{figure(sizes[0])} to {figure(sizes[-1])}"
     return (
         f"'~': estimated, as the error of an average, ratio or quantile depends on the answer: for groups of {span} "
-        "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect."
+        "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect "
+        "within its limits."
     )
 
 

@@ -62,6 +62,7 @@ from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.requests import BatchRequest
 from dpsql.privacy.schedules import Schedule
 from dpsql.privacy.state import BudgetState
+from dpsql.thread_lock import ThreadLock
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
 
@@ -84,6 +85,7 @@ class Ledger:
         self.anchor = anchor
         self._file = LedgerFile(path, timeout)
         self._seen = anchors.Mark("", 0, "")
+        self._lock = ThreadLock()
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, dataset={self.dataset!r})"
@@ -564,8 +566,9 @@ class Ledger:
 
     def _remember(self, mark: anchors.Mark) -> None:
         """The newest link seen, in this process and in the anchor: neither ever goes back."""
-        if mark.link > self._seen.link:
-            self._seen = mark
+        with self._lock:
+            if mark.link > self._seen.link:
+                self._seen = mark
         if self.anchor is not None:
             anchors.advance(self.anchor, mark)
 

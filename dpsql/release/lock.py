@@ -20,6 +20,11 @@ if sys.platform == "win32":
             return False
         return True
 
+    def _unlock(descriptor: int) -> None:
+        with contextlib.suppress(OSError):
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
 else:
     import fcntl
 
@@ -29,6 +34,11 @@ else:
         except OSError:
             return False
         return True
+
+    def _unlock(descriptor: int) -> None:
+        """Unlock for all processes that share the open file: a child that was forked meanwhile would keep the lock."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
@@ -45,7 +55,7 @@ def exclusive(path: str, wait: float) -> Iterator[None]:
     if descriptor < 0:
         raise OperationalError(f"cannot create {name!r}; check the directory, then run 'dpsql releases rebuild'")
     try:
-        deadline = time.monotonic() + wait
+        deadline, holder = time.monotonic() + wait, os.getpid()
         while not _try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise OperationalError(
@@ -53,6 +63,10 @@ def exclusive(path: str, wait: float) -> Iterator[None]:
                     "run 'dpsql releases rebuild' when it has finished"
                 )
             time.sleep(0.01)
-        yield
+        try:
+            yield
+        finally:
+            if os.getpid() == holder:  # not in a child that was forked meanwhile
+                _unlock(descriptor)
     finally:
         os.close(descriptor)

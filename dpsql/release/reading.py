@@ -221,20 +221,22 @@ class Reader:
 
     def _instance(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
-            if not self._path.is_file():
+            state = state_of(self._path)
+            if state is None:
                 raise OperationalError(
                     f"there is no releases file {str(self._path)!r}; release something first or {REBUILD}"
                 )
-            state = state_of(self._path)
             if self._open is None or self._open[0] != state:
                 self._open = state, _opened(self._path)
             return self._open[1]
 
 
-def state_of(path: Path) -> Signature:
-    """What tells one state of a file from another."""
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def state_of(path: Path) -> Signature | None:
+    """What tells one state of a file from another, None where there is no file."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
 
 
 def _first_word(text: str) -> str:

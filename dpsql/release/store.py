@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -60,7 +59,6 @@ class ReleaseStore:
         self.path = Path(os.path.realpath(os.fspath(path)))
         self._listing: tuple[Signature, list[Row]] | None = None
         self._views: tuple[Signature, tuple[dict[str, tuple[int, str]], dict[str, str]]] | None = None
-        self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Signature] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"ReleaseStore({str(self.path)!r})"
@@ -134,9 +132,9 @@ class ReleaseStore:
 
     def _shown(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
         """``shown_by`` and ``series``, read together, and again once the file is another one."""
-        if not self.exists():
+        state = state_of(self.path)
+        if state is None:
             return {}, {}
-        state = self._signature()
         known = self._views
         if known is None or known[0] != state:
             query = (
@@ -206,61 +204,77 @@ class ReleaseStore:
             return ask(connection, text, parameters, question, own)
 
     def attach_to(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Attach the file as catalog ``dpsql_releases``, read-only, to the user's connection.
+        """Attach the file as catalog ``dpsql_releases``, read-only, to the DuckDB instance of the user's connection.
 
-        Call it again after a write: an attached file that has been replaced since is
-        attached anew, otherwise nothing happens. Nothing else of the instance changes.
-        Raises IntegrityError where another database has that name, OperationalError where
-        DuckDB cannot attach (no file, external access off, a transaction that still reads it).
+        Call it again after a write: where the file was replaced since, the new one takes the place of the old one in
+        one step, so that a query of another thread reads one of both, and an open transaction or result goes on with
+        what it began with. Whatever thread uses ``connection`` meanwhile: this works on a cursor of its own. Raises
+        IntegrityError where another database has that name, OperationalError where DuckDB cannot attach (no file,
+        external access off, a closed connection).
         """
-        signature = self._signature()
-        if self._is_attached(connection):
-            if self._attached.get(connection) == signature:
-                return
-            self._detach(connection)
         failure = ""
         try:
-            connection.execute(f"ATTACH {string(str(self.path))} AS {CATALOG} (READ_ONLY)")
+            with connection.cursor() as cursor:
+                if not self._shows(cursor, self._signature()):
+                    self._attach(cursor)
         except duckdb.Error as error:
             failure = first_line(error)
         if failure:
             raise OperationalError(f"cannot attach the releases as {CATALOG}: {failure}")
-        self._attached[connection] = signature
 
-    def _is_attached(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        rows = connection.execute(
+    def _shows(self, cursor: duckdb.DuckDBPyConnection, state: Signature) -> bool:
+        """Whether the file is attached as it is in that state; IntegrityError where something else is."""
+        rows = cursor.execute(
             "SELECT path, readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [CATALOG]
         ).fetchall()
-        # fetchall, for a result left open would stand in the way of the user's next query.
         if not rows:
             return False
-        row = rows[0]
-        if row[0] is None or os.path.realpath(row[0]) != str(self.path) or not row[1]:
+        place, read_only = rows[0]
+        at = Path(os.path.realpath(place or ""))
+        ours = at == self.path or (at.parent == self.path.parent and at.name.startswith(self._link_of("")))
+        if not place or not ours or not read_only:
             raise IntegrityError(f"the connection has another database called {CATALOG}; detach or rename it")
-        return True
+        return at.name.startswith(self._link_of(state))
 
-    def _detach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        failure = ""
-        try:
-            connection.execute(f"DETACH {CATALOG}")
-        except duckdb.Error as error:
-            failure = first_line(error)
-        if failure:
-            raise OperationalError(f"cannot detach {CATALOG}: {failure}; leave it with USE or end the transaction")
+    def _attach(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Attach the file as it is now, one thread or process after the other; nothing where another one just did.
+
+        DuckDB leaves a path that it has attached as it was, so the file is attached by a hard link whose name tells its
+        state, and which is not needed once the file is open. Where a folder may only be read, or has no links,
+        the file is detached before, and a query in between does not see it.
+        """
+        with contextlib.ExitStack() as until_attached:
+            how, place = f"DETACH DATABASE IF EXISTS {CATALOG}; ATTACH OR REPLACE", self.path
+            with contextlib.suppress(OSError, OperationalError):
+                until_attached.enter_context(exclusive(str(self.path), _WAIT))
+                state = self._signature()
+                if self._shows(cursor, state):
+                    return
+                link = self.path.with_name(f"{self._link_of(state)}{uuid.uuid4().hex}.tmp")
+                until_attached.callback(_remove, link)
+                os.link(self.path, link)
+                how, place = "ATTACH OR REPLACE", link
+            cursor.execute(f"{how} {string(str(place))} AS {CATALOG} (READ_ONLY)")
+
+    def _link_of(self, state: Signature | str) -> str:
+        """How the names of links to the file begin that were made of it in a state, or in any ("")."""
+        return f".{self.path.name}." + (state if isinstance(state, str) else "-".join(map(str, state)) + ".")
 
     def _signature(self) -> Signature:
-        if not self.exists():
+        state = state_of(self.path)
+        if state is None:
             raise OperationalError(f"there is no releases file {str(self.path)!r}; {REBUILD}")
-        return state_of(self.path)
+        return state
 
     def _listed(self) -> list[Row]:
         """(id, moment, names) of each release, read once for each state of the file that others wrote."""
-        if not self.exists():
+        state = state_of(self.path)
+        if state is None:
             return []
-        state = self._signature()
-        if self._listing is None or self._listing[0] != state:
-            self._listing = state, self._rows(_LISTING)
-        return self._listing[1]
+        listing = self._listing
+        if listing is None or listing[0] != state:
+            self._listing = listing = state, self._rows(_LISTING)
+        return listing[1]
 
     def _rows(self, query: str) -> list[Row]:
         if not self.exists():
@@ -310,24 +324,28 @@ class ReleaseStore:
                 os.fsync(whole.fileno())  # what has the name is whole, also after a loss of power
             state = state_of(draft)  # what it keeps under its new name, whoever replaces it next
             os.replace(draft, self.path)
-            self._listing = state, listing
+            self._listing = None if state is None else (state, listing)
         except (duckdb.Error, OSError) as error:
             failure = first_line(error)
         finally:
-            for path in (draft, leftover):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+            _remove(draft)
+            _remove(leftover)
         if failure:
             raise OperationalError(f"cannot write the releases to {str(self.path)!r}: {failure}; then {REBUILD}")
 
     def _sweep(self) -> None:
         """Remove the drafts of writers that died; a living one would hold the lock."""
         for path in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
+            _remove(path)
 
     def _copy_to(self, draft: Path) -> None:
         shutil.copy(self.path, draft)
         log = self.path.with_name(self.path.name + ".wal")
         if log.exists():
             shutil.copy(log, draft.with_name(draft.name + ".wal"))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is needed no longer, if it is there."""
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -83,8 +83,9 @@ class Earlier(PastReleases):
 
     def under(self, policy: Policy) -> None:
         """As of all releases."""
-        super().under(policy)
-        self._latest = None
+        with self._lock:
+            super().under(policy)
+            self._latest = None
 
     def answer(self, sql: str, alpha: float) -> Found | None:
         """What earlier releases say of a batch; None where they leave a number of it open, or there are none.
@@ -95,8 +96,8 @@ class Earlier(PastReleases):
         if not usable:
             return None
         schemas = self.schemas()
-        self._latest = prepare(sql, self.policy, schemas)
-        return self._found(self._latest, alpha, schemas, usable)
+        self._latest = prepared = prepare(sql, self.policy, schemas)  # which another thread may replace at once
+        return self._found(prepared, alpha, schemas, usable)
 
     def counted(self, sql: str, alpha: float) -> FoundCounts | None:
         """The answer of a batch that asks for no more than a discovery counted; else None. Raises as ``answer``."""
@@ -110,8 +111,9 @@ class Earlier(PastReleases):
 
     def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
         """What ``earlier.same_question`` needs to find a release of the same batch: its questions and results."""
-        if self._latest is not None and self._latest.sql == sql:  # ``answer`` was asked just before
-            answers = self._latest.understood.answers
+        latest = self._latest
+        if latest is not None and latest.sql == sql:  # ``answer`` was asked just before
+            answers = latest.understood.answers
         else:
             answers = understood_of(sql, self.policy, self.schemas()).answers
         return question_keys(self.policy.to_toml(), answers), None, [answer.name for answer in answers]

@@ -109,7 +109,7 @@ class Shelf:
 
     def _state(self) -> object:
         path = self.con.releases_path
-        return state_of(path) if path.exists() else None
+        return state_of(path)
 
 
 @dataclass

@@ -453,12 +453,29 @@ def test_attach_refusals(store: ReleaseStore, tmp_path: Path) -> None:
     shut = duckdb.connect(config={"enable_external_access": "false"})
     with pytest.raises(OperationalError, match="cannot attach"):
         store.attach_to(shut)
+    shut.close()
+    with pytest.raises(OperationalError, match="cannot attach"):
+        store.attach_to(shut)
+
+
+def test_a_new_file_takes_the_place_of_one_that_is_in_use(store: ReleaseStore) -> None:
+    store.write(record(1, table("a", 1.0)))
     user = duckdb.connect()
     store.attach_to(user)
-    user.execute("USE dpsql_releases")
+    ask = "SELECT n FROM dpsql_releases.dp.a"
+    user.execute("USE dpsql_releases.dp")
+    other = user.cursor()
+    other.execute("BEGIN TRANSACTION")
+    assert other.execute(ask).fetchall() == [(1.0,)]
+    open_result = user.execute(ask)
     store.write(record(2, table("a", 2.0)))
-    with pytest.raises(OperationalError, match="USE"):
-        store.attach_to(user)
+    store.attach_to(user)
+    assert open_result.fetchall() == [(1.0,)]  # it was not disturbed
+    assert user.execute("SELECT n FROM a").fetchall() == [(2.0,)]
+    assert other.execute(ask).fetchall() == [(1.0,)]  # a transaction sees what it began with
+    other.execute("COMMIT")
+    assert other.execute(ask).fetchall() == [(2.0,)]
+    assert [path.name for path in store.path.parent.iterdir() if path.suffix == ".tmp"] == []
 
 
 class Counted:
