@@ -21,6 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "quoting": set(),
     "spare": set(),
     "arguments": {"errors"},
+    "free_sql": {"errors", "quoting"},
     "engines": {"errors", "quoting", "spare", "workload"},
     "linalg": {"arrays", "errors"},
     "pictures": {"arrays", "errors"},
@@ -29,11 +30,11 @@ ROOMS: dict[str, set[str]] = {
     # The local release on a person's device, local/device/. It draws lies for the one who holds a record, so it may
     # reach no database: see its own test.
     "device": {"errors", "privacy", "policy"},
-    "release": {"arrays", "errors", "quoting", "spare", "arguments", "pictures", "privacy", "policy"},
+    "release": {"arrays", "errors", "quoting", "spare", "arguments", "free_sql", "pictures", "privacy", "policy"},
     "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy"},
     "reconstruct": {"arrays", "errors", "linalg", "workload"},
     "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "quoting", "spare", "policy", "workload"},
+    "sql": {"errors", "quoting", "spare", "free_sql", "policy", "workload"},
     "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
@@ -59,13 +60,13 @@ ROOMS: dict[str, set[str]] = {
         *("arrays", "errors", "quoting", "privacy", "reconstruct", "release", "workload", "sql", "earlier", "running"),
     },
     "driver": {
-        *("errors", "arguments", "privacy", "policy", "release", "measure", "sql", "planning", "earlier"),
-        *("running", "replicates"),
+        *("errors", "arguments", "free_sql", "privacy", "policy", "release", "measure", "sql", "planning"),
+        *("earlier", "running", "replicates"),
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
     "audit": {"arrays", "errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
     # The custodian's service over PostgreSQL's protocol: it asks a connection, as any caller does.
-    "server": {"errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver"},
+    "server": {"errors", "quoting", "free_sql", "privacy", "policy", "release", "sql", "planning", "driver"},
     "surfaces": {
         *("errors", "quoting", "pictures", "privacy", "policy", "release", "sql", "local", "planning", "running"),
         *("driver", "server", "__init__", "audit"),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.errors import IntegrityError
+from dpsql.errors import LedgerError
 from dpsql.privacy.noise import Noise
 
 from .columns import packed_bytes, packed_text
@@ -114,7 +114,7 @@ def moment_of(payload: bytes) -> dt.datetime:
 
 
 def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
-    """The release of ``pack``. Raises IntegrityError where the bytes are none."""
+    """The release of ``pack``. Raises LedgerError where the bytes are none."""
     body: Json = {}
     damaged = False
     try:
@@ -134,7 +134,5 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
     except (ValueError, KeyError, TypeError, AttributeError):
         damaged = True
     if damaged:
-        raise IntegrityError(
-            "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
-        )
-    raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
+        raise LedgerError("a release in the ledger is damaged and cannot be read; restore the ledger from a good copy")
+    raise LedgerError("a release in the ledger has a newer format; upgrade dpsql to read it")

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpsql.arrays import Json, Values
-from dpsql.errors import DataError, IntegrityError, InternalError
+from dpsql.errors import DataError, IntegrityError, InternalError, LedgerError
 
 from .columns import PACKED, Coded, Numbers, from_json, to_json
 from .names import check_result
@@ -162,11 +162,11 @@ class ReleaseRecord:
 
     @staticmethod
     def from_bytes(payload: bytes) -> ReleaseRecord:
-        """The record of ``to_bytes``. Raises IntegrityError where the bytes are no such record."""
+        """The record of ``to_bytes``. Raises LedgerError where the bytes are no such record."""
         try:
             body = json.loads(payload.decode("utf-8", "surrogatepass"))
             if body.pop("format") not in (FORMAT, PACKED_FORMAT, RANGES_FORMAT):
-                raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
+                raise LedgerError("a release in the ledger has a newer format; upgrade dpsql to read it")
             body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
             for name in _NUMBERS & body.keys():
                 body[name] = _decode(body[name])
@@ -182,7 +182,7 @@ class ReleaseRecord:
             )
             return ReleaseRecord(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise IntegrityError(
+            raise LedgerError(
                 "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
             ) from error
 
