@@ -174,8 +174,10 @@ class NotSupportedError(DatabaseError):
 
 def speaks_of_the_request(error: BaseException) -> bool:
     """Whether an error's message is about what was asked, and not about files, ledgers, the policy or the program."""
-    kinds = (ProgrammingError, NotSupportedError, DataError, InterfaceError, IntegrityError, BudgetError, RequestError)
-    return isinstance(error, kinds) and not isinstance(error, PolicyError)
+    kinds = (ProgrammingError, NotSupportedError, DataError, InterfaceError, IntegrityError, BudgetError)
+    return isinstance(error, RequestError) or (
+        isinstance(error, kinds) and not isinstance(error, LedgerError | PolicyError)
+    )
 
 
 def quoted(value: object) -> str:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from dpsql.errors import SQLError, printable
+from dpsql.errors import SQLError, nearest, printable
 from dpsql.quoting import identifier
 
 from .functions import (
@@ -540,7 +540,7 @@ class _Walk:
             return self._gathered(name, parts, frame)
         rule = self.scalars.get(name)
         if rule is None:
-            raise self._refused(f"the function {name[:60]} is not among those that run over releases", node)
+            raise self._unlisted(name, node)
         arguments = _children(node)
         parts = [Extent() if part["class"] == "LAMBDA" else self.extent(part, scope, known) for part in arguments]
         if name in LAMBDAS:
@@ -607,7 +607,7 @@ class _Walk:
         parts = [self.extent(part, scope, known) for part in _children(node)]
         name = str(node.get("function_name") or node["type"].removeprefix("WINDOW_")).lower()
         if name not in AGGREGATES and name not in GATHERING:
-            raise self._refused(f"the function {name[:60]} is not among those that run over releases", node)
+            raise self._unlisted(name, node)
         found = self._gathered(name, parts, scope[-1])
         return self._kept(found, parts, node, scope) if name in GATHERING else found
 
@@ -616,7 +616,9 @@ class _Walk:
         names = list(_type_names(node.get("type_expr") or node.get("cast_type") or {}))
         for name in names:
             if name not in TYPES:
-                raise self._refused(f"a cast to {name[:60].upper()} is not among those that run over releases", node)
+                raise self._refused(
+                    f"a cast to {name[:60].upper()} is not among those that run over what is released", node
+                )
         if len(names) > 1:
             return self._kept(Extent(16 * child.size, elements=child.size, each=16 * child.size), [child], node, scope)
         if names and names[0] in WORDS:
@@ -630,6 +632,12 @@ class _Walk:
             value = _number_in(child.constant)
             return Extent() if value is None else Extent(NUMBER, value, value)
         return whole(child)
+
+    def _unlisted(self, name: str, node: Node) -> SQLError:
+        offered = [one for one in (*self.scalars, *AGGREGATES, *GATHERING) if one.isidentifier()]
+        return self._refused(
+            f"the function {name[:60]} is not among those that run over releases; {nearest(name[:60], offered)}", node
+        )
 
     def _refused(self, message: str, node: Node, code: str = "not-answered") -> SQLError:
         at = node.get("query_location")

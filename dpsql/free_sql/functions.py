@@ -120,7 +120,7 @@ def _element(args: Sequence[Extent]) -> Extent:
 
 def _pack(args: Sequence[Extent]) -> Extent:
     return Extent(
-        _total(args) + 8 * len(args), elements=len(args), each=max((one.size for one in args), default=NUMBER)
+        _total(args) + NUMBER * len(args), elements=len(args), each=max((one.size for one in args), default=NUMBER)
     )
 
 
@@ -312,18 +312,20 @@ SCALARS: Mapping[str, Rule] = {
     **_rules(_first, "array_pop_front list_filter array_filter filter list_select array_select list_intersect"),
     **_rules(_first, "array_intersect regexp_extract split_part constant_or_null strip_accents reverse"),
     **_rules(_first, "map_keys map_values list_grade_up array_grade_up json_extract_string"),
-    **_rules(_first, "json_extract_path_text json_value ->> from_base64 from_hex unhex from_binary unbin url_decode"),
-    **_rules(_first, "parse_filename parse_dirname parse_dirpath decode"),
+    **_rules(_first, "json_extract_path_text json_value ->> url_decode"),
+    **_rules(_first, "parse_filename parse_dirname parse_dirpath"),
     **_rules(_first, "list_min list_max list_first list_last list_any_value list_mode list_aggr list_aggregate"),
     **_rules(_first, "array_aggr array_aggregate aggregate map_extract_value map_extract element_at"),
     **_rules(_element, "list_extract list_element array_extract unnest"),
     **_rules(_first, "struct_extract struct_extract_at map_contains"),
     **_rules(_flat, "flatten map_entries json_keys"),
     **_rules(_grown(1), "concat concat_ws || list_concat list_cat array_concat array_cat list_append list_prepend"),
-    **_rules(_grown(1), "array_append array_prepend array_push_back array_push_front overlay encode"),
+    **_rules(_grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
     **_rules(_grown(3), "upper lower ucase lcase array_to_string list_string_agg hex to_hex to_base64 base64"),
     **_rules(_grown(3), "json_extract json_extract_path -> url_encode regexp_escape nfc_normalize json_merge_patch"),
-    **_rules(_grown(4), "translate"),
+    **_rules(
+        _grown(4), "translate encode decode from_base64 from_hex unhex from_binary unbin"
+    ),  # bytes as text take four letters each
     **_rules(_grown(8), "to_json json json_object json_array json_quote row_to_json array_to_json bin to_binary"),
     **_rules(
         _pack, "list_value list_pack array_value struct_pack row map map_from_entries struct_insert struct_update"

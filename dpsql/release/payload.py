@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.errors import LedgerError
 from dpsql.privacy.noise import Noise
 
 from .columns import packed_bytes, packed_text
-from .record import ReleaseRecord
+from .record import ReleaseRecord, UnreadableReleaseError
 
 FORMAT = 1
 PACKED_FORMAT = 2  # of a packed y
@@ -114,7 +113,7 @@ def moment_of(payload: bytes) -> dt.datetime:
 
 
 def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
-    """The release of ``pack``. Raises LedgerError where the bytes are none."""
+    """The release of ``pack``. Raises IntegrityError where the bytes are none."""
     body: Json = {}
     damaged = False
     try:
@@ -134,5 +133,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
     except (ValueError, KeyError, TypeError, AttributeError):
         damaged = True
     if damaged:
-        raise LedgerError("a release in the ledger is damaged and cannot be read; restore the ledger from a good copy")
-    raise LedgerError("a release in the ledger has a newer format; upgrade dpsql to read it")
+        raise UnreadableReleaseError(
+            "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
+        )
+    raise UnreadableReleaseError("a release in the ledger has a newer format; upgrade dpsql to read it")

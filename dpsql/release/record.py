@@ -44,6 +44,10 @@ _PLAIN = _IN_JSON | {float, bytes, Decimal, dt.date, dt.time, dt.timedelta, uuid
 """Types of values that are stored as they are; one look at the types of a column spares one at each value."""
 
 
+class UnreadableReleaseError(LedgerError, IntegrityError):
+    """A release of the ledger is damaged, or of a newer format: what its custodian has to mend."""
+
+
 @dataclass(frozen=True)
 class ReleaseTable:
     """One result: its name and its columns as (name, DuckDB type, values).
@@ -162,11 +166,11 @@ class ReleaseRecord:
 
     @staticmethod
     def from_bytes(payload: bytes) -> ReleaseRecord:
-        """The record of ``to_bytes``. Raises LedgerError where the bytes are no such record."""
+        """The record of ``to_bytes``. Raises IntegrityError where the bytes are no such record."""
         try:
             body = json.loads(payload.decode("utf-8", "surrogatepass"))
             if body.pop("format") not in (FORMAT, PACKED_FORMAT, RANGES_FORMAT):
-                raise LedgerError("a release in the ledger has a newer format; upgrade dpsql to read it")
+                raise UnreadableReleaseError("a release in the ledger has a newer format; upgrade dpsql to read it")
             body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
             for name in _NUMBERS & body.keys():
                 body[name] = _decode(body[name])
@@ -182,7 +186,7 @@ class ReleaseRecord:
             )
             return ReleaseRecord(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LedgerError(
+            raise UnreadableReleaseError(
                 "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
             ) from error
 

@@ -246,7 +246,8 @@ class _Statement:
                 failure = error
             if failure is not None or found is None:
                 said = re.sub(r" \(line [0-9]+, column [0-9]+\)$", "", str(failure or "DuckDB cannot read it"))
-                code = "after-the-noise" if failure is None else failure.code
+                known = failure is not None and failure.code in ("too-large", "recursive")
+                code = failure.code if failure is not None and known else "after-the-noise"
                 raise refuse(f"{self.statement.name}, after the noise: {said}", self.statement.tree, code=code)
             batch.bounded[asked] = found
         return batch.bounded[asked]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import uuid
 
 from dpsql.errors import (
     BudgetError,
@@ -43,6 +43,7 @@ log = logging.getLogger("dpsql")
 
 # The first class that fits: every class stands above those that it is made of.
 _STATES: tuple[tuple[type[Error], str], ...] = (
+    (PolicyError, "42501"),  # insufficient_privilege
     (BudgetError, "53400"),  # configuration_limit_exceeded
     (LedgerError, "58030"),  # io_error
     (OperationalError, "57000"),  # operator_intervention
@@ -50,7 +51,6 @@ _STATES: tuple[tuple[type[Error], str], ...] = (
     (IntegrityError, "42710"),  # duplicate_object
     (InternalError, "XX000"),
     (NotSupportedError, "0A000"),
-    (PolicyError, "42501"),  # insufficient_privilege
     (SQLError, "42601"),  # syntax_error
     (ProgrammingError, "42000"),
     (InterfaceError, "42000"),
@@ -81,7 +81,7 @@ def told(error: BaseException) -> Error:
     """
     if isinstance(error, Error) and speaks_of_the_request(error):
         return error
-    reference = secrets.token_hex(4)
+    reference = uuid.uuid4().hex[:8]
     known = isinstance(error, Error)
     said = printable(str(error)) if known else "its message may hold anything and is not shown"
     log.error("reference %s: a request failed with %s: %s", reference, type(error).__name__, said)
