@@ -366,7 +366,7 @@ class _Walk:
             each = max((one.each for one in arguments), default=NUMBER)
             extent = Extent(each, elements=each, each=each)
         else:
-            made = SCALARS[name](arguments)
+            made = SCALARS[name](arguments) if arguments else Extent()
             count = made.elements if made.elements < inf else self._dates(_children(call))
             extent = Extent(NUMBER, made.least, made.most, plain=True)
         self._check_rows(count, call, name)

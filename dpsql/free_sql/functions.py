@@ -156,21 +156,23 @@ def _split(args: Sequence[Extent]) -> Extent:
     return Extent(17 * pieces, elements=pieces, each=args[0].size)
 
 
-def _range(args: Sequence[Extent]) -> Extent:
-    if not args:
-        return Extent(inf)
-    start, stop = (args[0], args[1]) if len(args) > 1 else (Extent(NUMBER, 0, 0), args[0])
-    step = args[2] if len(args) > 2 else Extent(NUMBER, 1, 1)
-    if step.least >= 1:
-        count = stop.most - start.least
-    elif step.most <= -1:
-        count = start.most - stop.least
-    else:
-        count = inf
-    steps = max(step.least, -step.most, 1)
-    count = inf if count != count else max(0.0, count) / steps + 1  # infinity less infinity
-    low, high = min(start.least, stop.least), max(start.most, stop.most)
-    return Extent(times(count, 16), low, high, count, 16)
+def _range(last: int) -> Rule:
+    """A series of numbers; ``last``: 1 where the end is one of them."""
+
+    def rule(args: Sequence[Extent]) -> Extent:
+        start, stop = (args[0], args[1]) if len(args) > 1 else (Extent(NUMBER, 0, 0), args[0])
+        step = args[2] if len(args) > 2 else Extent(NUMBER, 1, 1)
+        span = inf
+        if step.least >= 1 and stop.most < inf and start.least > -inf:
+            span = stop.most - start.least
+        elif step.most <= -1 and start.most < inf and stop.least > -inf:
+            span = start.most - stop.least
+        count = max(0.0, span + last) / max(step.least, -step.most, 1)
+        count = math.ceil(count) if count < inf else inf
+        low, high = min(start.least, stop.least), max(start.most, stop.most)
+        return Extent(times(count, 16), low, high, count, 16)
+
+    return rule
 
 
 def _resized(args: Sequence[Extent]) -> Extent:
@@ -338,7 +340,8 @@ SCALARS: Mapping[str, Rule] = {
     **_rules(_regexp_replaced, "regexp_replace"),
     **_rules(_split, "string_split str_split split string_to_array string_split_regex str_split_regex"),
     **_rules(_split, "regexp_split_to_array regexp_extract_all regexp_split_to_table"),
-    **_rules(_range, "range generate_series"),
+    **_rules(_range(0), "range"),
+    **_rules(_range(1), "generate_series"),
     **_rules(_resized, "list_resize array_resize"),
     **_rules(_mapped, "list_transform array_transform list_apply array_apply apply"),
     **_rules(_formatted("{"), "format"),
