@@ -616,9 +616,7 @@ class _Walk:
         names = list(_type_names(node.get("type_expr") or node.get("cast_type") or {}))
         for name in names:
             if name not in TYPES:
-                raise self._refused(
-                    f"a cast to {name[:60].upper()} is not among those that run over what is released", node
-                )
+                raise self._refused(f"a cast to {name[:60].upper()} is not among those that run over releases", node)
         if len(names) > 1:
             return self._kept(Extent(16 * child.size, elements=child.size, each=16 * child.size), [child], node, scope)
         if names and names[0] in WORDS:
