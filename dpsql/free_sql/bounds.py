@@ -128,10 +128,13 @@ def check(
     tables: Tables,
     more: Mapping[str, Rule] | None = None,
     parameters: Sequence[object] | Mapping[str, object] | None = None,
+    *,
+    runs: int = 1,
 ) -> Bounds | None:
     """The bounds of what a query gives; None for a text that DuckDB does not parse as a SELECT, which is not run.
 
-    ``connection``: any of DuckDB's, which parses and runs nothing. ``more``: rules of macros. Raises SQLError for a
+    ``connection``: any of DuckDB's, which parses and runs nothing. ``more``: rules of macros. ``runs``: how often it is
+    run, which divides the steps that it may take. Raises SQLError for a
     function, a table or a type that is not on the lists, and for what can grow beyond the limits.
     """
     nodes = parsed(sql, connection)
@@ -139,7 +142,9 @@ def check(
         return None
     failure = ""
     try:
-        return _Walk(sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters).query(nodes[0], (), {})
+        return _Walk(sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters, MOST_STEPS // runs).query(
+            nodes[0], (), {}
+        )
     except RecursionError:
         failure = "the query nests too deeply; flatten it"
     raise SQLError(failure, code="too-large")
@@ -170,9 +175,11 @@ class _Walk:
         tables: Tables,
         scalars: Mapping[str, Rule],
         parameters: Sequence[object] | Mapping[str, object] | None,
+        most_steps: int,
     ) -> None:
         self.sql = sql
         self.tables = tables
+        self.most_steps = most_steps
         self.scalars = scalars
         held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
         self.parameters = {str(name): value for name, value in held.items()}
@@ -287,10 +294,10 @@ class _Walk:
                 "too-large",
             )
         steps = times(frame.steps, frame.rows)
-        if steps > MOST_STEPS:
+        if steps > self.most_steps:
             raise self._refused(
                 f"its functions of text and lists can take {_shown(steps)} steps over all rows, at most "
-                f"{MOST_STEPS:,} are taken; give them shorter texts or fewer rows",
+                f"{self.most_steps:,} are taken; give them shorter texts or fewer rows",
                 node,
                 "too-large",
             )

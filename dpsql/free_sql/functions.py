@@ -358,13 +358,36 @@ def _both(args: Sequence[Extent]) -> float:
     return times(args[0].size, args[1].size) if len(args) > 1 else 0.0
 
 
+def _searched(args: Sequence[Extent]) -> float:
+    """Steps of a regular expression: those of its states at each letter, where they are too many for a table."""
+    if len(args) < 2:
+        return 0.0
+    pattern = args[1].constant
+    if pattern is None:
+        return times(args[0].size, args[1].size * _MOST_REPEATED)
+    repeated = math.prod(max(1, int(number)) for number in re.findall(r"\d+(?=\})", pattern)[:64])
+    states = len(pattern.encode()) * min(repeated, _MOST_REPEATED)
+    return args[0].size if states <= _FEW_STATES else times(args[0].size, states)
+
+
+def _liked(args: Sequence[Extent]) -> float:
+    """Steps of LIKE and GLOB: once over the text for each wildcard."""
+    pattern = args[1].constant if len(args) > 1 else ""
+    return _both(args) if pattern is None else times(args[0].size, 1 + len(re.findall(r"[%*]", pattern)))
+
+
+_FEW_STATES = 64
+_MOST_REPEATED = 1_000  # a sign of a regular expression, as RE2 takes it
+
 STEPS: Mapping[str, Callable[[Sequence[Extent]], float]] = {
-    **dict.fromkeys(("levenshtein", "editdist3", "jaro_similarity", "jaro_winkler_similarity"), _both),
+    **dict.fromkeys(("levenshtein", "editdist3", "jaro_similarity", "jaro_winkler_similarity", "translate"), _both),
     "damerau_levenshtein": lambda args: 8 * _both(args),
-    **dict.fromkeys(("regexp_matches", "regexp_full_match", "regexp_extract", "regexp_replace"), _both),
-    **dict.fromkeys(("regexp_extract_all", "string_split_regex", "str_split_regex", "regexp_split_to_array"), _both),
-    **dict.fromkeys(("regexp_split_to_table", "~~", "!~~", "~~*", "!~~*", "~~~", "translate"), _both),
-    **dict.fromkeys(("like_escape", "ilike_escape", "not_like_escape", "not_ilike_escape"), _both),
+    **dict.fromkeys(("regexp_matches", "regexp_full_match", "regexp_extract", "regexp_replace"), _searched),
+    **dict.fromkeys(("regexp_extract_all", "regexp_split_to_array", "string_split_regex"), _searched),
+    "str_split_regex": _searched,
+    "regexp_split_to_table": _searched,
+    **dict.fromkeys(("~~", "!~~", "~~*", "!~~*", "~~~", "like_escape", "not_like_escape"), _liked),
+    **dict.fromkeys(("ilike_escape", "not_ilike_escape"), _liked),
     **dict.fromkeys(("list_has_all", "list_has_any", "list_intersect", "array_intersect", "&&", "@>", "<@"), _both),
     **dict.fromkeys(("array_has_all", "array_has_any"), _both),
     **dict.fromkeys(("list_sort", "list_reverse_sort", "array_sort", "array_reverse_sort", "list_distinct",

@@ -45,6 +45,7 @@ from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.lines import Scalar
 
 MAX_CORES = 40_000
+_RUNS = 50  # of outer SQL: to plan it, to try it and to show its errors, over replicates, too
 
 
 Types = Sequence[tuple[str, str]]
@@ -241,7 +242,7 @@ class _Statement:
                     code="changing-function",
                 )
             try:
-                found = check(sql, batch.sandbox.connection, lambda path: tables.get(path[-1]))
+                found = check(sql, batch.sandbox.connection, lambda path: tables.get(path[-1]), runs=_RUNS)
             except SQLError as error:
                 failure = error
             if failure is not None or found is None:

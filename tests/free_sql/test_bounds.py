@@ -90,6 +90,8 @@ GROWS = [
     "SELECT sum(levenshtein(a.g, b.g)) FROM big a, t b",
     "SELECT max(levenshtein(repeat('a', 9999) || g, repeat('b', 9999) || g)) FROM t",
     "SELECT regexp_matches(repeat('a', 99999), repeat('a?', 9999))",
+    "SELECT regexp_matches(repeat('a', 99999), '((a?){0,500}){0,2}b')",
+    "SELECT g LIKE repeat('%a', 9999) FROM (SELECT repeat('a', 99999) AS g)",
     "SELECT count(*) FROM range(100000) a, range(100000) b",
     "SELECT count(*) FROM range(1000000000)",
     "SELECT count(*) FROM big a, big b",
