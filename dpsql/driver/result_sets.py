@@ -118,7 +118,9 @@ def _constant(text: str, question: Question) -> ResultSet:
     with Sandbox() as sandbox:
         try:
             question.on(sandbox.connection)
-            check(text, sandbox.connection, lambda path: None)
+            sandbox.connection.extract_statements(text)  # which says what is wrong with its syntax
+            if check(text, sandbox.connection, lambda path: None) is None:
+                raise SQLError("this statement does not run over the releases; write it as a SELECT")
             cursor = sandbox.connection.execute(text)
             columns = cursor.description or []
             rows = fetched(cursor, MOST_ROWS, question)

@@ -755,6 +755,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a surrogate": _after("SELECT '\ud800'"),
     "releases unreadable": _releases_broken,
     "releases no database": _releases_foreign,
+    "no SELECT": lambda s: s.execute("FROM (PIVOT (VALUES (1, 2)) t(a, b) ON a USING sum(b))"),
     "a function on no list": _after("SELECT getenv('HOME') FROM v"),
     "a cast on no list": _after("SELECT '1'::BIGNUM"),
     "a table function on no list": _after("FROM duckdb_settings()"),
