@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "spare": set(),
     "thread_lock": set(),
     "arguments": {"errors"},
+    "free_sql": {"errors", "quoting"},
     "engines": {"errors", "extras", "quoting", "spare", "workload"},
     "linalg": {"arrays", "errors"},
     "pictures": {"arrays", "errors", "extras"},
@@ -32,13 +33,13 @@ ROOMS: dict[str, set[str]] = {
     # reach no database: see its own test.
     "device": {"errors", "privacy", "policy"},
     "release": {
-        *("arrays", "errors", "extras", "quoting", "spare", "thread_lock", "arguments", "pictures", "privacy"),
-        "policy",
+        *("arrays", "errors", "extras", "quoting", "spare", "thread_lock", "arguments", "free_sql", "pictures"),
+        *("privacy", "policy"),
     },
     "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy"},
     "reconstruct": {"arrays", "errors", "linalg", "workload"},
     "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "quoting", "spare", "policy", "workload"},
+    "sql": {"errors", "quoting", "spare", "free_sql", "policy", "workload"},
     "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
@@ -65,13 +66,14 @@ ROOMS: dict[str, set[str]] = {
         *("earlier", "running"),
     },
     "driver": {
-        *("errors", "thread_lock", "arguments", "privacy", "policy", "release", "measure", "sql", "planning"),
+        *("errors", "thread_lock", "arguments", "free_sql", "privacy", "policy", "release", "measure", "sql"),
+        "planning",
         *("earlier", "running", "replicates"),
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
     "audit": {"arrays", "errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
     # The custodian's service over PostgreSQL's protocol: it asks a connection, as any caller does.
-    "server": {"errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver"},
+    "server": {"errors", "quoting", "free_sql", "privacy", "policy", "release", "sql", "planning", "driver"},
     "surfaces": {
         *("errors", "extras", "quoting", "pictures", "privacy", "policy", "release", "sql", "local", "planning"),
         *("running", "driver", "server", "__init__", "audit"),

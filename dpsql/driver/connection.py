@@ -31,6 +31,7 @@ from dpsql.errors import (
     OperationalError,
     ProgrammingError,
     SQLError,
+    speaks_of_the_request,
 )
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
@@ -468,7 +469,8 @@ class Connection(Discovering, Keeping):
             text = _filled(query, parameters)
             return self._replicates.with_errors(text, answer, mine, alpha, seconds, sample=sample)[0], ""
         except Error as error:
-            return answer, f"without errors: {error}"
+            said = error if speaks_of_the_request(error) else "they cannot be worked out now"
+            return answer, f"without errors: {said}"
 
     def commit(self) -> None:
         """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""

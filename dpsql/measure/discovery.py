@@ -41,7 +41,7 @@ import numpy as np
 from dpsql.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.duckdb import runs_over_nulls
-from dpsql.errors import InternalError, NotSupportedError, OperationalError
+from dpsql.errors import InternalError, NotSupportedError, OperationalError, RequestError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
 from dpsql.measure.unchanged import checked_tables
@@ -267,9 +267,9 @@ def _in_rounds(job: DiscoveryJob, law: TwoRounds, held: Opened) -> Found:
 
 
 def _check_few(values: Collection[str]) -> None:
-    """OperationalError where there are more values than statements can list: by what was shown alone."""
+    """RequestError where there are more values than statements can list: by what was shown alone."""
     if len(values) > MOST_IN_ROUNDS:
-        raise OperationalError(MANY_IN_ROUNDS)
+        raise RequestError(MANY_IN_ROUNDS)
 
 
 def among(hashes: Collection[int], *, within: bool) -> tree.Test:
@@ -313,7 +313,7 @@ def _round(job: DiscoveryJob, law: Threshold, counted: Scan, held: Opened) -> tu
     if not len(noisy):
         return [], np.empty(0, dtype=np.int64), set()
     if len(noisy) > MOST_SHOWN:
-        raise OperationalError(MANY)
+        raise RequestError(MANY)
     weighted = isinstance(law, WeightedThreshold)
     read: Json = held.scan(job.values_from(int(counts[which.min()]), counted, hashed=weighted))
     values, shown = _named(read, counts, sizes, (which, places, noisy), job.source.table)

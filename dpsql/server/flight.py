@@ -23,7 +23,7 @@ from dpsql.release import Result
 from dpsql.server.commands import Conversation
 from dpsql.server.listener import Server, check_reach, tls_context
 from dpsql.server.protocol.settings import OWN, Settings
-from dpsql.server.protocol.sqlstate import FAULTS, state_of
+from dpsql.server.protocol.sqlstate import FAULTS, state_of, told
 from dpsql.server.protocol.statements import parts_of
 
 T = TypeVar("T")
@@ -42,7 +42,6 @@ _ONE_RESULT = (
     "read the views afterwards"
 )
 _TOO_LARGE = "the statement is too large; split the batch"
-_FAILED = "something went wrong in the server, and nothing more is said of it; the custodian's log may say more"
 
 
 @dataclass
@@ -122,7 +121,6 @@ class Flights:
             if self._asking[name] >= self.server.limits.per_account:
                 raise flight.FlightUnavailableError(_TOO_MANY)
             self._asking[name] += 1
-        said = _FAILED
         try:
             found = self._done(self._answered(name, headers, peer, text)).arrow()
             rows = self._rows(name, found.to_batches())
@@ -130,8 +128,8 @@ class Flights:
             return flight.GeneratorStream(found.schema, rows)
         except Error as error:
             said = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        except (*FAULTS, lib.ArrowException):  # whose message may hold anything
-            pass
+        except (*FAULTS, lib.ArrowException) as error:
+            said = str(told(error))
         self._ended(name)
         raise flight.FlightServerError(said)
 

@@ -7,7 +7,6 @@ private tables, planned or measured, waits its turn with one worker, since a con
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, read
-from dpsql.errors import Error, ProgrammingError, listed
+from dpsql.errors import ProgrammingError, listed
 from dpsql.planning.plan import Plan
 from dpsql.policy.text import column_text
 from dpsql.privacy.accountant import BudgetState
@@ -35,7 +34,7 @@ from dpsql.server.catalogue.dialect import asks_catalogue
 from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
 from dpsql.server.protocol.limits import Limits
 from dpsql.server.protocol.settings import Settings
-from dpsql.server.protocol.sqlstate import SessionError, fault
+from dpsql.server.protocol.sqlstate import SessionError, told
 from dpsql.server.protocol.statements import Part, statements_of
 from dpsql.server.remembered import Remembered
 from dpsql.sql.outer.probes import over_empty_tables
@@ -47,10 +46,6 @@ _RELEASED = (
     "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = 'dpsql_releases' "
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
-_PLACES = re.compile(
-    r"duckdb_databases|pragma_database_list|duckdb_settings|current_setting|allowed_paths", re.IGNORECASE
-)
-_OF_THE_SERVER = "this tells of files of the server; information_schema.tables says what there is to ask"
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
 FIRST = "the custodian approves each batch before it is charged: run it to ask for that; SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
@@ -291,8 +286,6 @@ class Service:
         settings = asker.settings
 
         def ask(text: str) -> Result:
-            if _PLACES.search(text):
-                raise SessionError(_OF_THE_SERVER, "42501")
             found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha
@@ -359,7 +352,7 @@ class Service:
         return await self._worked(self._running, work)
 
     async def _worked(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """What ``work`` returns. Anything but a ``dpsql.Error`` that it raises becomes one with fixed text."""
+        """What ``work`` returns. What it raises is told in the words for an analyst (``told``)."""
         submitted = pool.submit(work)
         future = asyncio.wrap_future(submitted)
         try:
@@ -371,11 +364,9 @@ class Service:
         error = future.exception()
         if error is None:
             return future.result()
-        if isinstance(error, Error):
-            raise error
         if isinstance(error, duckdb.InterruptException):
             raise SessionError(CANCELLED, "57014")
-        raise fault(error)  # its message may hold anything
+        raise told(error)
 
 
 def _with_budget(work: Callable[[], T]) -> T:

@@ -273,7 +273,9 @@ def _audited(s: Scene) -> None:
 def _slow_query(s: Scene) -> None:
     con = s.again(query_timeout=0.2)
     con.run(COUNT, **BUDGET)
-    con.sql("SELECT COUNT(*) FROM range(10_000_000_000) a WHERE hash(a.range) = 7")
+    con.sql(
+        "SELECT max(m) FROM (SELECT median(hash(a)) OVER (PARTITION BY b) AS m FROM range(3000) s(a), range(3000) t(b))"
+    )
 
 
 def _column(s: Scene) -> None:
@@ -753,6 +755,17 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a surrogate": _after("SELECT '\ud800'"),
     "releases unreadable": _releases_broken,
     "releases no database": _releases_foreign,
+    "no SELECT": lambda s: s.execute("FROM (PIVOT (VALUES (1, 2)) t(a, b) ON a USING sum(b))"),
+    "a function on no list": _after("SELECT getenv('HOME') FROM v"),
+    "a cast on no list": _after("SELECT '1'::BIGNUM"),
+    "a table function on no list": _after("FROM duckdb_settings()"),
+    "a table on no list": _after("FROM duckdb_databases"),
+    "a large value": _after("SELECT repeat('a', 10000000)"),
+    "many large values": _after("SELECT repeat('a', 900000) FROM range(1000)"),
+    "many steps": _after("SELECT levenshtein(repeat('a', 40000), repeat('b', 40000))"),
+    "a large join": _after("FROM range(10000) a, range(10000) b"),
+    "a large series": _after("FROM range(100000000)"),
+    "many grouping sets": _after("SELECT count(*) FROM range(10000000) r(a) GROUP BY CUBE(a)"),
     "too many rows": _after("SELECT * FROM range(2_000_000)"),
     "errors of chance": _beside("SELECT n + random() AS r FROM v"),
     "errors of many rows": _beside("SELECT n, i.range AS i FROM v, range(20000) i"),

@@ -139,7 +139,7 @@ def test_a_fault_is_told_in_fixed_words(world: World, monkeypatch: pytest.Monkey
         raise ValueError("secret")
 
     monkeypatch.setattr("dpsql.server.flight.parts_of", fails)
-    with pytest.raises(flight.FlightServerError, match="nothing more is said") as caught:
+    with pytest.raises(flight.FlightServerError, match="says why under the reference") as caught:
         world.ask("SELECT 1")
     assert "secret" not in str(caught.value)
 

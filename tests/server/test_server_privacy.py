@@ -143,7 +143,7 @@ def test_a_scan_that_fails_says_nothing_of_rows(
         ann.ask("SET dpsql.epsilon = 0.5")
         said = ann.ask("SELECT COUNT(*) AS n FROM visits")
         assert (said.letters, said.errors[0]["C"]) == ("EZ", "57000")
-        assert "details may depend on private data" in said.errors[0]["M"]
+        assert "the custodian's log says why under the reference" in said.errors[0]["M"]
         assert running.server.service.con.budget.account("pure").spent == 0.5
     assert "HIV" not in (tmp_path / "log.jsonl").read_text() + caplog.text + repr(said)
 
