@@ -169,7 +169,8 @@ def line_axis(
     """Cut a column's line by ``atoms`` and group keys and merge what they do not tell apart.
 
     ``closed`` holds the points of a closed domain (rows elsewhere have no region), ``nulls``
-    is False where the policy rules NULL out, ``keys`` is given where the column is grouped.
+    is False where the policy rules NULL out, ``keys`` is given where the column is grouped. Every
+    interval is clipped to the line here, so that a cut of the axis is a value that the column's type holds.
     Cost O(a + p) for a atoms and p cuts, besides sorting.
     """
     unique = list(dict.fromkeys(atoms))
@@ -181,9 +182,11 @@ def line_axis(
             found.update(cut for cut in interval if cut is not None)
     for interval in (*points, *universe):
         found.update(cut for cut in interval if cut is not None)
-    cuts = sorted(found)
-    index = {cut: i + 1 for i, cut in enumerate(cuts)}
+    listed = sorted(found)
+    start, stop = line.inside(listed)
+    cuts = listed[start:stop]
     n_pieces = len(cuts) + 1
+    index = {cut: min(max(i - start + 1, 0), n_pieces) for i, cut in enumerate(listed)}
 
     def span(interval: Interval) -> tuple[int, int]:
         low, high = interval

@@ -16,9 +16,9 @@ from functools import lru_cache
 
 from dpsql.quoting import identifier, string
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.lines import Line, line_of
+from dpsql.workload.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Line, line_of
 from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
-from dpsql.workload.expr.total import INFINITE_DAY, INFINITE_MOMENT, decimal_sizes, digits, held_moment, lowered
+from dpsql.workload.expr.total import decimal_sizes, digits, held_moment, lowered
 
 # The Gregorian calendar repeats after 400 years.
 _CYCLE = 146_097
