@@ -35,8 +35,9 @@ import numpy as np
 
 from dpsql.engines.base import Engine, Opening, Scanning, TableSource
 from dpsql.engines.declared import Declared, read_declared
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine, passes_rehearsal
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Multiplied, Scanned

@@ -40,7 +40,7 @@ import numpy as np
 
 from dpsql.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
-from dpsql.engines.duckdb import passes_rehearsal
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Array, Json, Values
 from dpsql.engines.base import Engine, Scan, TableSource
-from dpsql.engines.duckdb import passes_rehearsal
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, OperationalError
 from dpsql.measure.from_sql import rows_of
 from dpsql.measure.region_sql import region

@@ -17,9 +17,9 @@ import pytest
 from helpers import HEADER, HeldEngine, exact, sources_of, understood
 
 import dpsql
-from dpsql.engines import duckdb as engine
+from dpsql.engines import rehearsal
 from dpsql.engines.base import Scan, TableSource
-from dpsql.engines.duckdb import passes_rehearsal
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.engines.spark.expressions import Scope, Writer
 from dpsql.errors import InternalError, NotSupportedError, PolicyError, SQLError
 from dpsql.measure.from_sql import values_of
@@ -385,7 +385,7 @@ def test_printers_refuse_a_constant_outside_its_type(eve: dpsql.Connection, monk
 def test_the_rehearsal_evaluates_every_constant(eve: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     unclipped(monkeypatch)
     monkeypatch.setattr(total, "_check_held", lambda _: None)
-    monkeypatch.setattr(engine, "_fill", lambda *_: None)  # no generated rows but NULL
+    monkeypatch.setattr(rehearsal, "_fill", lambda *_: None)  # no generated rows but NULL
     with pytest.raises(InternalError, match="generated rows"):
         eve.run(EVE, epsilon=1e-6)
     assert eve.budget.spent == 0
