@@ -338,7 +338,7 @@ def test_no_row_at_the_end_of_a_type_makes_a_scan_fail() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_nor_does_one_of_20_000_statements(seed: int) -> None:
-    check(1_000, 100 + seed, USES, rehearsed=1)
+    check(1_000, 100 + seed, USES, rehearsed=5)
 
 
 # -- each of three layers by itself ----------------------------------------------------------------
