@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.workload.expr.regions import Axis
 from dpsql.workload.expr.scan import Select
 
 IntArray = npt.NDArray[np.int64]
@@ -38,11 +39,17 @@ class TableSource:
 
 @dataclass(frozen=True)
 class Scan:
-    """A private scan: ``select`` over ``tables``, which it calls by their names; ``name`` is for messages."""
+    """A private scan: ``select`` over ``tables``, which it calls by their names; ``name`` is for messages.
+
+    ``axes``: the axes that the scan tells rows apart by, each with the names of the columns that it looks at, for
+    generated rows in its regions. They are those of ``total.VALUES`` where the scan has such rows, else of its first
+    table.
+    """
 
     name: str
     tables: tuple[TableSource, ...]
     select: Select
+    axes: tuple[tuple[tuple[str, ...], Axis], ...] = field(default=(), repr=False, compare=False)
 
 
 class Scanning(Protocol):

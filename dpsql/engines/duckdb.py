@@ -24,7 +24,6 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -50,10 +49,6 @@ _kept: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
     _MOST_KEPT, lambda connection: ended_soon(connection.close)
 )
 """By the files that each can reach, its limits and where it spills."""
-_over_nulls: SpareInstances[tuple[()]] = SpareInstances(1)
-"""What scans are tried in, over tables that are gone at once."""
-Schemas = Mapping[str, Mapping[str, str]]
-"""Column types by table and column name."""
 
 
 def check_version() -> None:
@@ -203,7 +198,7 @@ class ConnectionEngine:
         try:
             cursor = self.connection.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
-            # A scan as deep as ``runs_over_nulls`` let pass runs here, too, whatever the user set.
+            # A scan as deep as ``passes_rehearsal`` let pass runs here, too, whatever the user set.
             cursor.execute("SET max_expression_depth = 1000")
             row = cursor.execute("SELECT system.main.current_database()").fetchone()
             # Functions and operators are looked for there alone, so that no macro of the user is called.
@@ -271,12 +266,12 @@ def _isolated(spill: str, limits: Limits) -> duckdb.DuckDBPyConnection:
 
 def _closed_in(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     """The instance, which from now on reaches these files and no other, no network, and knows UTC only."""
-    _know_utc_only(connection)
+    know_utc_only(connection)
     close_in(connection, files)
     return connection
 
 
-def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
+def know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     """A time of a CSV that names no zone is in UTC, wherever the scan runs.
 
     Zones and calendars are settings of ICU, which DuckDB's wheels hold; without it DuckDB knows UTC only.
@@ -284,50 +279,6 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     for name, value in (("TimeZone", "UTC"), ("Calendar", "gregorian")):
         with contextlib.suppress(duckdb.CatalogException):  # what DuckDB says of a setting that it does not know
             connection.execute(f"SET {name} = {string(value)}")
-
-
-def runs_over_nulls(asked: Scan, schemas: Schemas) -> bool:
-    """Whether DuckDB runs a scan over tables of one row of NULLs: one that it never runs must not be charged for.
-
-    Depends on the scan and the schemas alone; no table of the user is opened.
-    """
-    names = {table.name: identifier(f"t{number}") for number, table in enumerate(asked.tables)}
-    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in asked.tables)
-    try:
-        _run_over_nulls(select_text(asked.select, names), columns)
-    except duckdb.Error:
-        return False
-    return True
-
-
-@lru_cache(256)  # what ran once runs again; an error is not remembered
-def _run_over_nulls(statement: str, tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> None:
-    """Raises duckdb.Error where the statement does not run over tables of these columns with one row of NULLs each."""
-    with _over_nulls.taken((), _empty) as connection:
-        known = [
-            (table, [(identifier(name), _known(connection, kind)) for name, kind in kinds]) for table, kinds in tables
-        ]
-        connection.execute("BEGIN TRANSACTION")
-        for table, columns in known:
-            connection.execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns))})")
-            connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
-        connection.execute(statement).fetchall()
-        connection.execute("ROLLBACK")
-
-
-def _empty() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": "1"})
-    _know_utc_only(connection)
-    return connection
-
-
-def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
-    """A type as it stands; text in place of one that only the user's database, or a file, knows."""
-    try:
-        connection.execute(f"SELECT CAST(NULL AS {kind})")
-    except duckdb.Error:
-        return "VARCHAR"
-    return kind
 
 
 def _located(asked: Scan) -> Scan:

@@ -35,8 +35,9 @@ import numpy as np
 
 from dpsql.engines.base import Engine, Opening, Scanning, TableSource
 from dpsql.engines.declared import Declared, read_declared
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Multiplied, Scanned
@@ -103,8 +104,8 @@ def measure(
     """Charge, measure and record one release; its number and the noisy y (Python ints).
 
     ``payload(release, y)`` serialises what the ledger keeps; it sees the noisy values only.
-    Raises IntegrityError where a schema is no longer the plan's, InternalError where DuckDB runs the scan on no table
-    (nothing is charged),
+    Raises IntegrityError where a schema is no longer the plan's, InternalError where DuckDB does not run the
+    scan on generated rows (nothing is charged),
     BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails
     (the charge stands).
     """
@@ -127,8 +128,11 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
         asked = scan.scan(job.sources)
         if tables is not None:
             tables.check(asked)
-        elif scan.layout.values and not runs_over_nulls(asked, job.schemas):
-            raise InternalError("DuckDB cannot run the scan of this batch on any table; report the SQL and the policy")
+        elif not passes_rehearsal(asked, job.schemas):
+            raise InternalError(
+                "DuckDB cannot run the scan of this batch on generated rows; report the SQL and the policy "
+                "(nothing was charged)"
+            )
 
 
 def _check_sensitivity(job: Job) -> None:

@@ -40,7 +40,7 @@ import numpy as np
 
 from dpsql.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
-from dpsql.engines.duckdb import runs_over_nulls
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, NotSupportedError, OperationalError, RequestError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
@@ -188,8 +188,8 @@ def discover(
     """Charge, find and record the values of a column: the release's number, the values and their noisy counts.
 
     ``payload(release, values, counts)`` serialises what the ledger keeps. Raises IntegrityError where a schema is no
-    longer the one of the job, InternalError where DuckDB runs the scan on no table (nothing is charged), BudgetError
-    and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
+    longer the one of the job, InternalError where DuckDB does not run the scan on generated rows (nothing is charged),
+    BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
     check_job(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
@@ -215,8 +215,11 @@ def check_job(job: DiscoveryJob, engine: Opening) -> None:
     for scan in asked:
         if tables is not None:
             tables.check(scan)
-        elif not runs_over_nulls(scan, job.schemas):
-            raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
+        elif not passes_rehearsal(scan, job.schemas):
+            raise InternalError(
+                "DuckDB cannot run this discovery on generated rows; report the policy and the column (nothing was "
+                "charged)"
+            )
 
 
 def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
