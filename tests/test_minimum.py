@@ -298,7 +298,7 @@ class Forms:
                 f"AVG(age) FILTER (WHERE g = '{value}')",
             ]
         )
-        return self.rng.choice([n, f"ROUND({n}, 4)", f"GREATEST(COUNT(*), 0) * ({n})", f"({n}) + COUNT_IF(g = 'a')"])
+        return self.rng.choice([n, f"ROUND({n}, 4)", f"GREATEST(COUNT(*), 0) * ({n})", f"-2 * ({n}) + 7"])
 
 
 @pytest.mark.parametrize("seed", range(24))

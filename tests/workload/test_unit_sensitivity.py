@@ -130,10 +130,10 @@ def test_in_words() -> None:
     beds = layout("beds", [[2]])
     assert relation_text([beds]) == "one row of beds"
     assert relation_text([visits, beds]) == (
-        "all rows of one patient_id in visits (at most 5 count), or one row of beds"
+        "all rows of one u in visits (at most 5 count), or one row of beds"
     )
     assert relation_text([visits, labs]) == (
-        "all rows of one patient_id in visits (at most 5 count) and labs (at most 9 count)"
+        "all rows of one u in visits (at most 5 count) and labs (at most 9 count)"
     )
 
 
