@@ -50,38 +50,28 @@ def judged_by(core: Core, used: Sequence[int], weights: Sequence[float] | None =
     """
     rows = [at for at in used if _of_rows(core, at)]
     units = [at for at in used if at not in rows]
-    if not rows:
-        return _of_units(core, units, weights)
-    found = _of_row_outputs(core, rows, None if units else weights)
-    if found is None or not units:
-        return found
-    among = _of_units(core, units, None)
-    both = {at: weight for at, weight in zip(used, weights or (), strict=False) if weight}
-    # Rows and units count different things; their linear combination is judged as a count by itself, too.
-    return found + among + ([_scaled(both)] if both else [])
+    found = _of_row_outputs(core, rows, None if units else weights) if rows else []
+    if found is None:
+        return None
+    found += _of_units(core, units)
+    if rows and units and weights is not None:
+        # Rows and units are different things; the rows beyond those of units are judged by their number, too.
+        factor = sum(weight for at, weight in zip(used, weights, strict=True) if at in rows)
+        if factor:
+            found.append({at: weight / factor for at, weight in zip(used, weights, strict=True)})
+    return found
 
 
 def _of_rows(core: Core, at: int) -> bool:
     return core.table is not None and core.queries[core.places[at][0]].table == core.table.name
 
 
-def _scaled(judge: Judge) -> Judge:
-    most = max(map(abs, judge.values()))
-    return {at: weight / most for at, weight in judge.items()}
-
-
-# -- counts of units ---------------------------------------------------------------------------------
-
-
-def _of_units(core: Core, used: Sequence[int], weights: Sequence[float] | None) -> list[Judge]:
+def _of_units(core: Core, used: Sequence[int]) -> list[Judge]:
     """Counts of units, each over the units with a row that satisfies a condition.
 
-    Units in one count and in none of those whose condition asks for more are the difference of two; a linear
-    combination is judged as a count by itself as well.
+    Where one condition holds wherever another does, the units of one count alone are the difference of two.
     """
     found = [{at: 1.0} for at in used]
-    if weights is not None and len(used) > 1:
-        found.append(_scaled(dict(zip(used, weights, strict=True))))
     if len(used) > MOST_TOGETHER:
         return found
     conditions = {at: core.outputs[at].terms[0].condition for at in used}
@@ -90,9 +80,6 @@ def _of_units(core: Core, used: Sequence[int], weights: Sequence[float] | None) 
             if more != fewer and gather(And, conditions[more], conditions[fewer]) == conditions[fewer]:
                 found.append({more: 1.0, fewer: -1.0})
     return found
-
-
-# -- numbers over rows -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
