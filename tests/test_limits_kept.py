@@ -92,8 +92,11 @@ def test_changed_limits_are_listed_shown_and_warned_of(
     assert [entry["limits_changed"] for entry in document["releases"]] == [[], [], [said]]
     assert document["releases"][0]["limits"]["visits"]["max_rows_per_unit"] == "3"
     assert document["limits_changed_since"] == []
+    with dpsql.connect(policy=policy) as con:
+        assert con.run("SELECT SUM(cost) + COUNT(*) AS n FROM visits WHERE ward = 'a'").cost == 0
+        assert con.releases()[-1].limits == con.releases()[-2].limits != {}
 
 
-def test_entries_of_older_versions_have_no_limits_and_are_listed(tmp_path: Path) -> None:
+def test_entries_of_older_versions_have_no_limits() -> None:
     """Where nothing was kept, nothing is said to have changed."""
     assert limits_by_release([(1, {}), (2, limits(POLICY)), (3, {})]) == {1: [], 2: [], 3: []}
