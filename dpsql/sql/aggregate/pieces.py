@@ -77,8 +77,8 @@ def _number(node: exp.Expr) -> Fraction | None:
         if left is None or right is None:
             return None
         return left * right if isinstance(node, exp.Mul) else left + right * (1 if isinstance(node, exp.Add) else -1)
-    value = fold(node) if is_constant(node) else None
-    return Fraction(value) if isinstance(value, int | float | Fraction) and isfinite(value) else None
+    found = fold(node) if is_constant(node) else None
+    return Fraction(found) if isinstance(found, int | float | Fraction) and isfinite(found) else None
 
 
 def _known(node: exp.Expr, scope: Scope) -> Condition:
