@@ -30,6 +30,7 @@ from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.planning.target_errors import goal_of, wanted_of
 from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
+from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
 from dpsql.release import ReleaseRecord
@@ -279,6 +280,7 @@ class Earlier(PastReleases):
             "alpha": combination.alpha,
             "names": [query.name for query in combination.queries],
             "tables": sorted(found.types),
+            "limits": limits_in(self.policy.tables, sorted(found.types)),
             "statements": len(combination.queries),
             "numbers": combination.compiled.numbers,
             "noise": "none",

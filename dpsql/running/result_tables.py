@@ -22,7 +22,7 @@ from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
 from dpsql.running.feasible import feasible, holding
-from dpsql.running.minimum import Mask, hidden
+from dpsql.running.minimum import Mask, Scaled, hidden
 from dpsql.running.post_process import OuterSQL, after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
@@ -113,13 +113,6 @@ class Possible(Protocol):
     @property
     def values(self) -> Floats: ...
     def interval(self, part: slice, constant: float, low: Floats, high: Floats, /) -> tuple[Floats, Floats]: ...
-
-
-class Scaled(Protocol):
-    """What says by how much estimates are scaled: L."""
-
-    @property
-    def common_steps(self) -> int: ...
 
 
 def tables_of(
@@ -234,7 +227,7 @@ class Estimates:
             value, error, low, high, kind = self._number(core, column, slices)
             mark: Columns = []
             if core.minimum is not None:
-                small = hidden(core, column, self.values, self.plan.widths, slices)
+                small = hidden(core, column, self.values, self.plan, slices)
                 value, error, low, high = (_without(numbers, small) for numbers in (value, error, low, high))
                 mark = [(beside["_hidden"], "BOOLEAN", coded(small.tolist()))]
             found.append((info.name, kind, _packed(value)))

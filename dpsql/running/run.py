@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -20,6 +21,8 @@ from dpsql.planning.adaptive import AdaptivePlan
 from dpsql.planning.plan import Plan
 from dpsql.planning.sparse import SparsePlan
 from dpsql.planning.text import releases_named
+from dpsql.policy import Policy
+from dpsql.policy.limits import changed_limits, limits_in
 from dpsql.policy.units import units_in
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
@@ -29,9 +32,12 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
+from dpsql.sql import Answer
 from dpsql.sql.parse.trees import uncollected
 from dpsql.strategy.sparse import MOST_SHOWN
 from dpsql.workload.compile.over_periods import Over
+
+log = logging.getLogger("dpsql")
 
 AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
 
@@ -233,6 +239,7 @@ class Batches:
             "names": [query.name for query in plan.queries],
             "tables": read,
             "units": units_in(self.holdings.policy.tables, read),
+            "limits": limits_in(self.holdings.policy.tables, read),
             "statements": len(plan.queries),
             "numbers": compiled.numbers,
             "cells": plan.cells,
@@ -252,6 +259,7 @@ class Batches:
         check_estimates(plan, estimates)
         if named:
             self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
+            _warn_of_limits(self.books, self.holdings.policy, plan.queries)
         # A name or value may have no stored form.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
 
@@ -301,6 +309,20 @@ class Batches:
             record = record_of(ledger.release(release).payload or b"")
             self.register(record, as_kept=True)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
+
+
+def _warn_of_limits(books: Books, policy: Policy, queries: Sequence[Answer]) -> None:
+    """Log each view that a batch is about to replace whose limits were others."""
+    replaced = {query.name.lower() for query in queries if query.named and query.replace}
+    if not replaced:
+        return
+    entries = [entry for entry in books.entries() if entry.released is not None]
+    for name in sorted(replaced):
+        shown = [entry for entry in entries if name in [view.lower() for view in entry.views]]
+        if shown:
+            before = shown[-1].limits
+            for line in changed_limits(before, limits_in(policy.tables, before), f" in release {shown[-1].id}"):
+                log.warning("the view %s is replaced under other limits: %s", name, line)
 
 
 def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:

@@ -81,6 +81,7 @@ def understand(
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
     notes |= dict.fromkeys(left_out_notes(answers, tables))
     notes |= dict.fromkeys(clamped_notes(answers, tables))
+    notes |= dict.fromkeys(policy.doubtful_units)
     return Understood(tuple(answers), tables, tuple(notes))
 
 
