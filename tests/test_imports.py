@@ -237,10 +237,13 @@ def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
 
 def test_lies_are_drawn_after_the_charge_and_before_the_rows_are_read() -> None:
     (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "local.py"]
-    (function,) = [node for node in tree.body if getattr(node, "name", "") == "release_locally"]
-    order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
-    steps = [name for name in order if name in ("checked_tables", "charge", "_count", "sample", "shielded", "record")]
-    assert steps == ["checked_tables", "charge", "_count", "sample", "shielded", "record"]
+    for name, steps in (
+        ("release_locally", ["checked_tables", "charge", "shielded", "record"]),
+        ("_randomised", ["opened", "_count", "sample", "_observe"]),
+    ):
+        (function,) = [node for node in tree.body if getattr(node, "name", "") == name]
+        order = sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))
+        assert [called for called, _ in order if called in steps] == steps
 
 
 def test_noise_is_drawn_once_and_before_the_scan() -> None:

@@ -17,7 +17,8 @@ A release of a horizon (``Job.over``) reads earlier periods as well, which have 
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is
-committed to the ledger in the transaction that marks it released. A crash at any step leaves the charge. Exact values
+committed to the ledger in the transaction that marks it released. x is that of one state of all tables, or nothing is
+released (``unchanged.opened``): D bounds what a unit moves within one. A crash at any step leaves the charge. Exact values
 live in the frames of ``_observe`` and what it calls alone.
 """
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
@@ -40,12 +41,12 @@ from dpsql.engines.limits import Limits
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Multiplied, Scanned
-from dpsql.measure.reading import Reading, kept_together, scans_of
+from dpsql.measure.reading import kept_together, scans_of
 from dpsql.measure.row_by_row import counted, pieces
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
 from dpsql.measure.together import ENTRY, Keep, Kept
-from dpsql.measure.unchanged import checked_tables
+from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
@@ -234,7 +235,7 @@ def _cells(job: Multiplied, engine: Engine) -> np.ndarray:
     """L x, by the scans of a release."""
     x = np.zeros(job.integers.shape[1], dtype=object)
     scans, known = scans_of(job.layouts, keeps=isinstance(engine, _KEEPING)), dict[int, Kept]()
-    with _opened(engine, job, scans) as (held, keep):
+    with _opened(engine, job) as (held, keep):
         for scan in scans:
             if scan.rows:
                 for layout, sums in counted(scan, pieces(held, keep(scan.scan(job.sources)))):
@@ -251,13 +252,13 @@ def _cells(job: Multiplied, engine: Engine) -> np.ndarray:
 
 
 @contextmanager
-def _opened(engine: Engine, job: Scanned, scans: Sequence[Reading]) -> Iterator[tuple[Scanning, Keep]]:
-    """The engine, for several scans opened once where it can be, and what it keeps for later ones meanwhile."""
-    if not isinstance(engine, _KEEPING) or (len(scans) == 1 and not scans[0].rows):
+def _opened(engine: Engine, job: Scanned) -> Iterator[tuple[Scanning, Keep]]:
+    """The engine, opened once for all scans where it can be, and what it keeps for later ones meanwhile."""
+    if not isinstance(engine, _KEEPING):
         yield engine, lambda asked: asked
         return
-    tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)
-    with engine.opened([job.sources[table] for table in tables]) as held, ExitStack() as stack:
+    names = (table for layout in job.layouts for table in layout.source.tables)
+    with opened(engine, names, job.sources, job.schemas) as held, ExitStack() as stack:
         yield held, lambda asked: stack.enter_context(held.kept(asked))
 
 

@@ -44,7 +44,7 @@ from dpsql.engines.duckdb import runs_over_nulls
 from dpsql.errors import InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
-from dpsql.measure.unchanged import checked_tables
+from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -226,7 +226,7 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
 
 def _observe(job: DiscoveryJob, engine: Opening) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
-    with engine.opened([job.sources[table] for table in job.source.tables]) as held:
+    with opened(engine, job.source.tables, job.sources, job.schemas) as held:
         if isinstance(job.law, TwoRounds):
             return _in_rounds(job, job.law, held)
         if isinstance(job.law, PureThreshold):

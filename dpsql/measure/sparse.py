@@ -86,7 +86,9 @@ def check_pays(job: SparseJob) -> None:
 
 def _observed(job: SparseJob, engine: Engine) -> list[int]:
     """What passes; exact counts die with this frame."""
-    return passed(job, engine.scan(scan_of(job.counts.layout, job.sources)))
+    with room._opened(engine, job) as (held, _):
+        found = held.scan(scan_of(job.counts.layout, job.sources))
+    return passed(job, found)
 
 
 def passed(job: SparseJob, found: Mapping[str, Integers]) -> list[int]:
