@@ -255,6 +255,25 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
     assert steps == ["_check_schemas", "charge", "sample", "shielded", "record"]
 
 
+def test_a_source_that_failed_is_refused_before_each_charge_and_noted_after_it() -> None:
+    charging = [
+        (path.name, function)
+        for room, path, tree in sources()
+        if room == "measure"
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and any(name == "shielded" for name, _ in calls(function))
+    ]
+    named = {(path, function.name) for path, function in charging}
+    assert {path for path, _ in named} == {
+        *("__init__.py", "adaptive.py", "discovery.py", "local.py", "sparse.py", "survey.py")
+    }
+    for path, function in charging:
+        order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].lineno, c[1].col_offset))]
+        steps = [name for name in order if name in ("refuse_failed", "charge", "noting_failure", "shielded")]
+        if function.name != "_counted":  # within the survey's own
+            assert steps == ["refuse_failed", "charge", "noting_failure", "shielded"], (path, function.name)
+
+
 def test_what_sees_rows_or_draws_noise_reaches_no_replicate() -> None:
     """Replicates are drawn from a public seed, which protects nobody."""
     for start in ("measure", "privacy", "engines", "device"):

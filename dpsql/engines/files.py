@@ -39,6 +39,11 @@ def state_of(files: Sequence[Path]) -> State | None:
     )
 
 
+def without_sizes(state: State | None) -> str:
+    """A state as text, for a mark that is kept: sizes depend on rows."""
+    return "" if state is None else "".join(f"{path}\n{(*held[:2], *held[3:])}\n" for path, *held in state)
+
+
 def located(source: TableSource) -> TableSource:
     """The source with the files that it stands for now, in a fixed order; a table of the database as it is.
 

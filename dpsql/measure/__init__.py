@@ -18,8 +18,8 @@ A release of a horizon (``Job.over``) reads earlier periods as well, which have 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is
 committed to the ledger in the transaction that marks it released. x is that of one state of all tables, or nothing is
-released (``unchanged.opened``): D bounds what a unit moves within one. A crash at any step leaves the charge. Exact values
-live in the frames of ``_observe`` and what it calls alone.
+released (``unchanged.opened``): D bounds what a unit moves within one. A crash at any step leaves the charge. Exact
+values live in the frames of ``_observe`` and what it calls alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.job import Job, Multiplied, Scanned
 from dpsql.measure.reading import kept_together, scans_of
 from dpsql.measure.row_by_row import counted, pieces
@@ -109,6 +110,7 @@ def measure(
     BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails
     (the charge stands).
     """
+    refuse_failed(engine, ledger, read_by(job))
     _check_schemas(job, engine)
     _check_sensitivity(job)
     check_periods(job, job.over)
@@ -116,9 +118,15 @@ def measure(
         _check_over(job, job.over, ledger)
     release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
-    y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
     ledger.record(release, payload(release, y))
     return release, y
+
+
+def read_by(job: Scanned) -> list[TableSource]:
+    """The sources of the tables that a job reads."""
+    return [job.sources[name] for name in dict.fromkeys(n for layout in job.layouts for n in layout.source.tables)]
 
 
 def _check_schemas(job: Scanned, engine: Engine) -> None:

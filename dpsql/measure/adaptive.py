@@ -179,11 +179,13 @@ def measure_adaptively(
     The transcript, step by step: the number of the candidate where it was selected, what the step says of itself, and
     the noisy answer. ``payload`` and errors as ``measure``.
     """
+    room.refuse_failed(engine, ledger, room.read_by(job))
     room._check_schemas(job, engine)
     check_reach(job)
     room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    transcript = shielded(partial(_observed, job, engine), room.FAILED)
+    with room.noting_failure(engine, ledger, release, job.sources):
+        transcript = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, transcript))
     return release, transcript
 

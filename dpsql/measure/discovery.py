@@ -42,6 +42,7 @@ from dpsql.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.duckdb import runs_over_nulls
 from dpsql.errors import InternalError, NotSupportedError, OperationalError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
 from dpsql.measure.unchanged import checked_tables, opened
@@ -191,9 +192,11 @@ def discover(
     longer the one of the job, InternalError where DuckDB runs the scan on no table (nothing is charged), BudgetError
     and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
+    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
     check_job(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    values, counts = shielded(partial(_observe, job, engine), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        values, counts = shielded(partial(_observe, job, engine), FAILED)
     ledger.record(release, payload(release, values, counts))
     return release, values, counts
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Array, Json, Values
 from dpsql.engines.base import Engine, Opening, Scan, Scanning, TableSource
 from dpsql.errors import InternalError, OperationalError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import rows_of
 from dpsql.measure.region_sql import region
 from dpsql.measure.shield import shielded
@@ -124,11 +125,13 @@ def release_locally(job: LocalJob, engine: Opening, ledger: Ledger, payload: Cal
     Raises IntegrityError where a schema is no longer the one of the job or a column was released before (nothing is
     charged), BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
+    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
     tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
     if tables is not None:
         tables.check(job.scans[0])
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    codes, ids = shielded(partial(_randomised, job, engine), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        codes, ids = shielded(partial(_randomised, job, engine), FAILED)
     ledger.record(release, payload(release, codes, ids))
     return release
 

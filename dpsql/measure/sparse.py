@@ -65,11 +65,13 @@ def measure_sparse(
 
     One after the other, groups ascending. ``payload`` and errors as ``measure``.
     """
+    room.refuse_failed(engine, ledger, room.read_by(job))
     room._check_schemas(job, engine)
     check_pays(job)
     room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    y = shielded(partial(_observed, job, engine), room.FAILED)
+    with room.noting_failure(engine, ledger, release, job.sources):
+        y = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, y))
     return release, y
 

@@ -887,6 +887,7 @@ ELSEWHERE = {
     "ledger … cannot be written": "assurance/test_read_only_files.py",
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",
+    "the scan of … failed for release": "test_failed_sources.py",
     "the files of … changed while they were read": "measure/test_one_state.py",
     "the columns of … changed just after the charge": "measure/test_one_state.py",
     "the noise of a count would not fit": "measure/test_sparse.py",
