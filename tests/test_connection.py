@@ -776,6 +776,7 @@ def test_a_failed_scan_says_nothing_of_the_data(tmp_path: Path, monkeypatch: pyt
         error = error.__context__
     assert [entry.released for entry in con.releases()] == [None]  # the charge stands
     monkeypatch.undo()
+    con.confirm_files()  # by now the source is known to be sound
     assert con.run(plan).id == 2
 
 

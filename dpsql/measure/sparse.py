@@ -19,6 +19,7 @@ from dpsql import measure as room
 from dpsql.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.reading import scan_of
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
@@ -65,12 +66,12 @@ def measure_sparse(
 
     One after the other, groups ascending. ``payload`` and errors as ``measure``.
     """
-    room.refuse_failed(engine, ledger, room.read_by(job))
+    refuse_failed(engine, ledger, room.read_by(job))
     room._check_schemas(job, engine)
     check_pays(job)
     room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    with room.noting_failure(engine, ledger, release, job.sources):
+    with noting_failure(engine, ledger, release, job.sources):
         y = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, y))
     return release, y
