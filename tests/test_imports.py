@@ -245,10 +245,13 @@ def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
 
 def test_lies_are_drawn_after_the_charge_and_before_the_rows_are_read() -> None:
     (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "local.py"]
-    (function,) = [node for node in tree.body if getattr(node, "name", "") == "release_locally"]
-    order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
-    steps = [name for name in order if name in ("checked_tables", "charge", "_count", "sample", "shielded", "record")]
-    assert steps == ["checked_tables", "charge", "_count", "sample", "shielded", "record"]
+    for name, steps in (
+        ("release_locally", ["checked_tables", "charge", "shielded", "record"]),
+        ("_randomised", ["opened", "_count", "sample", "_observe"]),
+    ):
+        (function,) = [node for node in tree.body if getattr(node, "name", "") == name]
+        order = sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))
+        assert [called for called, _ in order if called in steps] == steps
 
 
 def test_noise_is_drawn_once_and_before_the_scan() -> None:
@@ -258,6 +261,25 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
     order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
     steps = [name for name in order if name in ("_check_schemas", "charge", "sample", "shielded", "record")]
     assert steps == ["_check_schemas", "charge", "sample", "shielded", "record"]
+
+
+def test_a_source_that_failed_is_refused_before_each_charge_and_noted_after_it() -> None:
+    charging = [
+        (path.name, function)
+        for room, path, tree in sources()
+        if room == "measure"
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and any(name == "shielded" for name, _ in calls(function))
+    ]
+    named = {(path, function.name) for path, function in charging}
+    assert {path for path, _ in named} == {
+        *("__init__.py", "adaptive.py", "discovery.py", "local.py", "sparse.py", "survey.py")
+    }
+    for path, function in charging:
+        order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].lineno, c[1].col_offset))]
+        steps = [name for name in order if name in ("refuse_failed", "charge", "noting_failure", "shielded")]
+        if function.name != "_counted":  # within the survey's own
+            assert steps == ["refuse_failed", "charge", "noting_failure", "shielded"], (path, function.name)
 
 
 def test_what_sees_rows_or_draws_noise_reaches_no_replicate() -> None:

@@ -323,6 +323,8 @@ class Connection(Discovering, Keeping):
                     "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
+            plain = estimates == "unbiased" and not {"method", "rows_per_unit"} & set(options)
+            self._check_payable(batch, (epsilon, delta, rho), said, plain=plain, fresh=fresh)
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
             from dpsql.running.find_first import find_all

@@ -389,6 +389,8 @@ class Cursor:
         asked, named = self._budget(text, budget)
         alpha = _ALPHA if self._alpha is None else self._alpha
         if named:
+            if not dry:
+                con._check_payable(text, asked, self._label)
             plan = con.plan(text, *asked, alpha=alpha, progress=self._progress, earlier=False)
             most = [error * (1.0 + _TOLERANCE) for error in squared_errors(plan)]
             found = self._earlier(plan.queries, most)
@@ -412,6 +414,8 @@ class Cursor:
                 return self._shown(release.record.tables, self._understood(statements))
             if unpaid:
                 raise ProgrammingError(NO_BUDGET)
+            if not dry:
+                con._check_payable(text, asked, self._label)
             plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
         return plan
 

@@ -84,7 +84,7 @@ class Opening(Engine, Protocol):
     """An engine of a user's tables, which runs several scans of the same rows."""
 
     def opened(self, sources: Sequence[TableSource]) -> AbstractContextManager[Opened]:
-        """The engine for several scans of ``sources``."""
+        """The engine for several scans of ``sources``, in one state as far as it can tell: else OperationalError."""
         ...
 
 

@@ -13,7 +13,7 @@ from math import inf, nan
 import duckdb
 
 from dpsql.engines.base import Scan
-from dpsql.engines.duckdb import know_utc_only
+from dpsql.engines.duckdb import know_utc_only, rewrite_nothing
 from dpsql.quoting import identifier
 from dpsql.spare import SpareInstances
 from dpsql.workload.expr.lines import line_of
@@ -139,6 +139,7 @@ def _in_regions(axes: Sequence[tuple[tuple[str, ...], Axis]]) -> dict[str, list[
 def _empty() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={"threads": "1"})
     know_utc_only(connection)
+    rewrite_nothing(connection)
     return connection
 
 

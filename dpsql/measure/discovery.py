@@ -42,9 +42,10 @@ from dpsql.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, NotSupportedError, OperationalError, RequestError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
-from dpsql.measure.unchanged import checked_tables
+from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -191,9 +192,11 @@ def discover(
     longer the one of the job, InternalError where DuckDB does not run the scan on generated rows (nothing is charged),
     BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
+    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
     check_job(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    values, counts = shielded(partial(_observe, job, engine), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        values, counts = shielded(partial(_observe, job, engine), FAILED)
     ledger.record(release, payload(release, values, counts))
     return release, values, counts
 
@@ -229,7 +232,7 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
 
 def _observe(job: DiscoveryJob, engine: Opening) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
-    with engine.opened([job.sources[table] for table in job.source.tables]) as held:
+    with opened(engine, job.source.tables, job.sources, job.schemas) as held:
         if isinstance(job.law, TwoRounds):
             return _in_rounds(job, job.law, held)
         if isinstance(job.law, PureThreshold):

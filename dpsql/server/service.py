@@ -127,6 +127,12 @@ class Service:
         self._shelves: dict[str, Shelf] = {}
         self._lock = threading.Lock()
 
+    def check(self) -> None:
+        """Raise ``dpsql.Error`` where an account cannot be read, or a table's source failed (``/healthz``)."""
+        if self.accounts is not None:
+            self.accounts.check()
+        self.con._check_sources()
+
     def close(self) -> None:
         """Wait for what runs, and take nothing more."""
         self._reading.shutdown(cancel_futures=True)

@@ -66,7 +66,7 @@ async def _served(con: Connection, options: argparse.Namespace) -> bool:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    agents, status = _agents(server, accounts, tls, options), _status(server, accounts, options)
+    agents, status = _agents(server, accounts, tls, options), _status(server, options)
     flights = _flights(server, accounts, options)
     await server.start()
     ports = {"port": server.port}
@@ -115,7 +115,7 @@ def _flights(server: Server, accounts: Accounts, options: argparse.Namespace) ->
     return Flights(server, accounts.owner, options.flight_port, options.tls_cert, options.tls_key)
 
 
-def _status(server: Server, accounts: Accounts, options: argparse.Namespace) -> Status | None:
+def _status(server: Server, options: argparse.Namespace) -> Status | None:
     if options.status is None:
         return None
     from dpsql.server.status import Status
@@ -126,7 +126,7 @@ def _status(server: Server, accounts: Accounts, options: argparse.Namespace) -> 
 
     def well() -> None:
         server.well()
-        accounts.check()
+        server.service.check()
 
     return Status(server.journal, well, server.gauges, host.strip("[]") or "127.0.0.1", int(port))
 

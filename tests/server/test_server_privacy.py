@@ -21,7 +21,7 @@ from server_world import POLICY, accounts, connection, database, server
 from wire_client import Client, Running, Said, served
 
 import dpsql
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.server.accounts import Accounts, Wish
 from dpsql.server.journal import Journal
 from dpsql.server.listener import Server
@@ -139,7 +139,7 @@ def test_a_scan_that_fails_says_nothing_of_rows(
 
     database(tmp_path)
     with served(lambda: server_of(tmp_path)) as running, Client(running.port) as ann:
-        monkeypatch.setattr(FileEngine, "scan", failing)
+        monkeypatch.setattr(OpenEngine, "scan", failing)
         ann.ask("SET dpsql.epsilon = 0.5")
         said = ann.ask("SELECT COUNT(*) AS n FROM visits")
         assert (said.letters, said.errors[0]["C"]) == ("EZ", "57000")
