@@ -99,9 +99,12 @@ def _warnings(*, quiet: bool) -> Iterator[None]:
     handler = Lines(logging.WARNING)
     logger = logging.getLogger("dpsql")
     logger.addHandler(handler)
+    before = logger.level
+    logger.setLevel(logging.WARNING)  # of its own, since the package mcp lets the root logger pass errors alone
     try:
         yield
     finally:
+        logger.setLevel(before)
         logger.removeHandler(handler)
 
 

@@ -230,6 +230,11 @@ def _releases_broken(s: Scene) -> None:
     s.con.sql("SELECT 1")
 
 
+def _unreachable(s: Scene) -> None:
+    (s.folder / "loop.ledger").symlink_to("loop.ledger")
+    s.again(ledger=s.folder / "loop.ledger")
+
+
 def _releases_foreign(s: Scene) -> None:
     con = s.again(releases=s.folder / "foreign.duckdb")
     (s.folder / "foreign.duckdb").write_bytes(b"not a database" * 100)
@@ -675,6 +680,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
     "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
     "private text in sql()": lambda s: s.con.sql(COUNT),
+    "a loop of links": _unreachable,
     "releases like a schema": lambda s: dpsql.connect(
         s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
     ),
