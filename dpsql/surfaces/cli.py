@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from dpsql.errors import Error, PolicyError, SQLError, one_line
+from dpsql.errors import OUT_OF_MEMORY, Error, OperationalError, PolicyError, SQLError, one_line
 from dpsql.surfaces.grammar import ACTIONS, Action, parser
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        with _warnings(quiet=options.quiet):
+        with _warnings(quiet=options.quiet), _memory():
             return _action(options.action)(options) or 0
     except Error as error:
         from dpsql.surfaces import output
@@ -79,6 +79,15 @@ def _action(command: str) -> Action:
     finally:
         gc.enable()
     return action
+
+
+@contextlib.contextmanager
+def _memory() -> Iterator[None]:
+    """OperationalError where memory runs out, once what filled it is gone."""
+    with contextlib.suppress(MemoryError):
+        yield
+        return
+    raise OperationalError(OUT_OF_MEMORY)
 
 
 @contextlib.contextmanager

@@ -854,6 +854,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
 ELSEWHERE = {
+    "memory ran out": "server/test_out_of_memory.py",
     "alphabet has half of a character": "privacy/test_pure_threshold.py",
     "--population sample goes with --errors": "surfaces/test_cli.py",
     "dpsql.population is": "server/test_server_protocol.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from dpsql.errors import (
+    OUT_OF_MEMORY,
     BudgetError,
     DataError,
     Error,
@@ -35,8 +36,11 @@ FAULTS = (
 log = logging.getLogger("dpsql")
 
 
-def fault(error: BaseException) -> InternalError:
+def fault(error: BaseException) -> Error:
     """The error with fixed text that a client sees instead; the log has its kind, a name in a program."""
+    if isinstance(error, MemoryError):
+        log.error("memory ran out while a statement was answered; give the server more")
+        return SessionError(OUT_OF_MEMORY, "53200")
     log.error("a batch failed with %s, which is a fault of dpsql", type(error).__name__)
     return InternalError(FAULT)
 

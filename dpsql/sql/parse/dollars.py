@@ -42,7 +42,10 @@ def tokens_with_dollars(text: str) -> list[Token]:
 
 
 def _quoted(text: str) -> dict[int, tuple[int, str]]:
-    """Where each string in dollar quotes ends, and what is in it, by where it begins. Raises TokenError for one without an end."""
+    """Where each string in dollar quotes ends, and what is in it, by where it begins.
+
+    Raises TokenError where one has no end.
+    """
     found, at = dict[int, tuple[int, str]](), 0
     while (part := _NEXT.search(text, at)) is not None:
         start, at, quote = part.start(), part.end(), part["quote"]
