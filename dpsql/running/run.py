@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import secrets
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -293,7 +293,7 @@ class Batches:
             return pack(record, observed)
 
         # By its id the ledger says what became of the charge, wherever memory runs out.
-        job = replace(job, charge_id=job.charge_id or secrets.token_hex(16))
+        job = replace(job, charge_id=job.charge_id or uuid.uuid4().hex)
         measuring = (self.holdings.engine, ledger, payload)
         with contextlib.suppress(MemoryError):
             if isinstance(job, SparseJob):

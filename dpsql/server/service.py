@@ -17,10 +17,9 @@ from typing import TypeVar
 
 import duckdb
 
-from dpsql.arrays import Row
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
-from dpsql.driver.result_sets import ResultSet, read
+from dpsql.driver.result_sets import ResultSet, Row, read
 from dpsql.errors import Error, ProgrammingError, listed
 from dpsql.planning.plan import Plan
 from dpsql.policy.text import column_text

@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import heapq
 import ipaddress
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -123,7 +124,7 @@ class Waits:
         return max(0.0, count - (_now() - since) / _FALL)
 
     def _wait(self, count: float) -> float:
-        return min(LONGEST, self.first * 2.0 ** (count - 1.0))
+        return min(LONGEST, self.first * math.exp2(count - 1.0))
 
 
 def network_of(peer: str) -> str:
