@@ -63,6 +63,13 @@ class RequestError(OperationalError):
     """The request itself takes too much time, memory or rows, or waits for approval; the message names no file."""
 
 
+OUT_OF_MEMORY = (
+    "memory ran out; a batch that was charged by then is recorded, and asking the same again is free: give the process "
+    "more memory, or ask for fewer rows at a time"
+)
+"""What is said wherever memory runs out, but while a batch is measured, which says what became of its charge."""
+
+
 class IntegrityError(DatabaseError):
     """A name is already taken, or two files contradict each other."""
 

@@ -69,7 +69,7 @@ class Held(Exceptions):
         private = policy.budget.private_releases
         self.releases_path = place_of(releases, label) if private else releases
         self._label = label
-        self._store = ReleaseStore(self.releases_path)
+        self._store = ReleaseStore(self.releases_path, private=private and bool(label))
         self._budget_per_release = budget_per_release
         self._cursor_errors = cursor_errors
         self._query_timeout = check_seconds("query_timeout", query_timeout)

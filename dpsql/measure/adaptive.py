@@ -112,6 +112,7 @@ class AdaptiveJob:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    charge_id: str = ""
 
     @property
     def noise(self) -> Noise:
@@ -184,7 +185,7 @@ def measure_adaptively(
     room._check_schemas(job, engine)
     check_reach(job)
     room.check_periods(job)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     with noting_failure(engine, ledger, release, job.sources):
         transcript = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, transcript))

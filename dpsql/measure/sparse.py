@@ -46,6 +46,7 @@ class SparseJob:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    charge_id: str = ""
     common_steps: int = 1
 
     @property
@@ -70,7 +71,7 @@ def measure_sparse(
     room._check_schemas(job, engine)
     check_pays(job)
     room.check_periods(job)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     with noting_failure(engine, ledger, release, job.sources):
         y = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, y))

@@ -160,11 +160,9 @@ class Flights:
             if self._strangers < self.server.limits.connections:  # each holds a thread while it waits
                 self._strangers += 1
                 try:
-                    await self.server.slowed(peer)
+                    await self.server.waits.wait_after_wrong_token(peer)
                 finally:
                     self._strangers -= 1
-        else:
-            self.server.trusted(peer)
         return name
 
     async def _answered(self, name: str, headers: Mapping[str, str], peer: str, text: str) -> Result:

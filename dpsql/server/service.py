@@ -7,18 +7,19 @@ private tables, planned or measured, waits its turn with one worker, since a con
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import duckdb
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
-from dpsql.driver.result_sets import ResultSet, read
-from dpsql.errors import ProgrammingError, listed
+from dpsql.driver.result_sets import ResultSet, Row, read
+from dpsql.errors import Error, ProgrammingError, listed
 from dpsql.planning.plan import Plan
 from dpsql.policy.text import column_text
 from dpsql.privacy.accountant import BudgetState
@@ -32,6 +33,7 @@ from dpsql.server.accounts import Accounts
 from dpsql.server.catalogue.catalogue import Catalogue
 from dpsql.server.catalogue.dialect import asks_catalogue
 from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
+from dpsql.server.protocol.division import truncation_notice
 from dpsql.server.protocol.limits import Limits
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import SessionError, told
@@ -148,9 +150,12 @@ class Service:
         if asks_catalogue(part.text):
             return await self._stoppable(lambda question: self._listed(asker, part.text, question))
         going = await self._read(lambda: self._route(asker.name, part.text))
+        notice = await self._read(lambda: self._truncations(asker.name, going))
         if not going.private:
-            return await self._stoppable(lambda question: self._released(asker, going, question))
-        return await self._run(lambda: self._private(asker, part.text, going))
+            answer = await self._stoppable(lambda question: self._released(asker, going, question))
+        else:
+            answer = await self._run(lambda: self._private(asker, part.text, going))
+        return replace(answer, notices=(*answer.notices, notice)) if notice else answer
 
     async def columns(self, asker: Asker, part: Part) -> ResultSet | None:
         """The columns that a batch of one statement would have; None where it has no rows. Free, charges nothing."""
@@ -315,6 +320,22 @@ class Service:
             found = shelf.catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
             results.append((f"SELECT {len(found.rows)}", found))
         return Answer(results, kind="catalogue")
+
+    def _truncations(self, name: str, going: Route) -> str:
+        """What a client of PostgreSQL's protocol is told of quotients that PostgreSQL would truncate."""
+        held = [(one.query.tree, one.tables) for one in going.pieces if one.query is not None and "/" in one.text]
+        if not held:
+            return ""
+        shelf, columns = self._shelf(name), dict[str, dict[str, str]]()
+        rows: Sequence[Row] = []
+        with contextlib.suppress(Error):  # which the batch itself will meet, and say better
+            if going.private:
+                rows = [(t, c, kind) for t, types in self.con.schemas().items() for c, kind in types.items()]
+            elif not going.constant:
+                rows = shelf.reader.sql(_RELEASED).fetchall()
+        for table, column, kind in rows:
+            columns.setdefault(table.lower(), {})[column.lower()] = kind
+        return truncation_notice(held, columns)
 
     def _check_names(self, asker: Asker, going: Route) -> None:
         """SessionError where a batch would show a result under a name that another analyst's result has."""

@@ -230,6 +230,11 @@ def _releases_broken(s: Scene) -> None:
     s.con.sql("SELECT 1")
 
 
+def _unreachable(s: Scene) -> None:
+    (s.folder / "loop.ledger").symlink_to("loop.ledger")
+    s.again(ledger=s.folder / "loop.ledger")
+
+
 def _releases_foreign(s: Scene) -> None:
     con = s.again(releases=s.folder / "foreign.duckdb")
     (s.folder / "foreign.duckdb").write_bytes(b"not a database" * 100)
@@ -677,6 +682,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
     "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
     "private text in sql()": lambda s: s.con.sql(COUNT),
+    "a loop of links": _unreachable,
     "releases like a schema": lambda s: dpsql.connect(
         s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
     ),
@@ -861,6 +867,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
 ELSEWHERE = {
+    "memory ran out": "server/test_out_of_memory.py",
     "alphabet has half of a character": "privacy/test_pure_threshold.py",
     "--population sample goes with --errors": "surfaces/test_cli.py",
     "dpsql.population is": "server/test_server_protocol.py",

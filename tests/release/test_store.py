@@ -520,3 +520,41 @@ def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
         store.sql("SELECT list(repeat(i::VARCHAR, 50)) FROM range(2_000_000) r(i)")
     assert store.sql("SELECT count(*) FROM a").fetchall() == [(1,)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+def test_the_file_of_an_account_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "ann.duckdb", list[tuple[str, int]]()
+    writes = store_module.write_records
+
+    def look(*given: Any) -> None:
+        seen.extend((place.name, place.stat().st_mode & 0o777) for place in tmp_path.iterdir())
+        writes(*given)
+        seen.extend((place.name, place.stat().st_mode & 0o777) for place in tmp_path.iterdir())
+
+    monkeypatch.setattr(store_module, "write_records", look)
+    before = os.umask(0)
+    try:
+        store = ReleaseStore(path, private=True)
+        store.write(record(1, table("a", 1.0)))
+        store.write(record(2, table("b", 2.0)))
+        store.rebuild([record(1, table("a", 1.0))])
+        path.chmod(0o644)  # as a version before made it
+        ReleaseStore(path, private=True).point(record(1, table("a", 1.0)))
+        path.unlink()
+        store.rebuild([record(1, table("a", 1.0))])
+        opened = ReleaseStore(tmp_path / "everybody.duckdb")
+        opened.write(record(1, table("a", 1.0)))
+        assert opened.path.stat().st_mode & 0o777 == 0o666
+        opened.path.chmod(0o640)  # as a custodian may wish
+        opened.rebuild([record(1, table("a", 1.0))])
+        assert opened.path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+    assert {mode for name, mode in seen if "ann" in name and ".empty" not in name} == {0o600}
+    left = sorted(place.name for place in tmp_path.iterdir() if "ann" in place.name)
+    assert left == [
+        "ann.duckdb",
+        "ann.duckdb.lock",
+    ]
+    assert all(place.stat().st_mode & 0o777 == 0o600 for place in tmp_path.iterdir() if "ann" in place.name)

@@ -108,7 +108,7 @@ def test_a_token_is_needed_and_ends_with_its_account(world: World, monkeypatch: 
         bob.ask("SELECT 1")
     with monkeypatch.context() as crowded:  # each that waits holds a thread: one more than there is room for does not
         crowded.setattr(world.flights, "_strangers", world.running.server.limits.connections)
-        crowded.setattr(Server, "slowed", None)
+        crowded.setattr(world.running.server, "waits", None)
         with pytest.raises(flight.FlightUnauthenticatedError):
             bob.ask("SELECT 1")
     monkeypatch.setattr(world.running.server, "limits", Limits(per_account=1))

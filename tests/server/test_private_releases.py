@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,13 @@ def test_what_nobody_of_them_released_is_everybodys(running: Running, folder: Pa
             assert client.ask("SELECT n FROM of_all").tags == ["SELECT 1"]
             text = "SELECT COUNT(*) AS n FROM visits WHERE age < 50"
             assert client.ask(text).notices[0].startswith("free")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_no_other_user_of_the_machine_reads_the_files_of_accounts(running: Running, folder: Path) -> None:
+    mine = [path for path in folder.iterdir() if path.name.startswith("visits.releases.ann-")]
+    assert len(mine) == 2
+    assert {path.stat().st_mode & 0o777 for path in mine} == {0o600}
 
 
 def test_an_agent_sees_what_its_account_sees(running: Running) -> None:

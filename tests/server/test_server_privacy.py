@@ -76,7 +76,7 @@ CHARGED = (
 def server_of(folder: Path) -> Server:
     con = connection(folder) if not (folder / "visits.duckdb").exists() else None
     con = con or dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml")
-    return Server(Service(con), accounts, port=0, slow=0.01, journal=Journal(folder / "log.jsonl"))
+    return Server(Service(con), accounts, port=0, slow=1e-6, journal=Journal(folder / "log.jsonl"))
 
 
 @pytest.fixture(scope="module")

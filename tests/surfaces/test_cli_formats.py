@@ -149,6 +149,7 @@ def test_a_release_is_exported_in_every_format(place: Path, capsys: pytest.Captu
         (["-o", "one.duckdb"], "one.duckdb exists already"),
         (["--result", "nothing"], "release 1 has no result nothing; it has everybody"),
         (["--releases", "none.duckdb"], "there is no releases file"),
+        (["--releases", "a" * 300], "cannot be reached (File name too long); give this user access to its directory"),
     ):
         assert main([*export, *wrong]) == 1
         assert said in capsys.readouterr().err

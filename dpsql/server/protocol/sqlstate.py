@@ -6,6 +6,7 @@ import logging
 import uuid
 
 from dpsql.errors import (
+    OUT_OF_MEMORY,
     BudgetError,
     DataError,
     Error,
@@ -81,6 +82,9 @@ def told(error: BaseException) -> Error:
     """
     if isinstance(error, Error) and speaks_of_the_request(error):
         return error
+    if isinstance(error, MemoryError):
+        log.error("memory ran out while a statement was answered; give the server more")
+        return SessionError(OUT_OF_MEMORY, "53200")
     reference = uuid.uuid4().hex[:8]
     known = isinstance(error, Error)
     said = printable(str(error)) if known else "its message may hold anything and is not shown"
