@@ -23,7 +23,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.planned_batch import mean_square
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity
 from dpsql.planning.target_errors import hint_notes
-from dpsql.planning.text import releases_named
+from dpsql.planning.text import errors_said, plan_rows, releases_named
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import NoiseModel
@@ -31,7 +31,7 @@ from dpsql.release import Result
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled
 
-from .combined import joined, observed_of, workload_of
+from .combined import Combination, joined, observed_of, workload_of
 from .joint import Joint, Past, onto_joint
 
 _WORTH = 0.02
@@ -211,7 +211,10 @@ def combined_plan(plan: Plan, pasts: Sequence[Past], first: frozenset[int] = fro
     return made if narrower and made.error <= (1.0 - _WORTH) * plan.error else plan
 
 
-def noted(plan: Plan, releases: tuple[int, ...]) -> Plan:
-    """The plan with a note that earlier releases answer the batch as well."""
-    note = f"{releases_named(releases)} answer{'' if len(releases) > 1 else 's'} this with no more error: a run is free"
-    return replace(plan, notes=(*plan.notes, note))
+def noted(plan: Plan, found: Combination) -> Plan:
+    """The plan with a note that earlier releases answer the batch as well, and with which errors."""
+    said = {"compiled": found.compiled, "answers": found.answers, "noise": found.noise}
+    rows = plan_rows(replace(plan, errors=found.errors, widths=found.widths, **said))
+    answer = f"{releases_named(found.rests_on)} answer{'' if len(found.rests_on) > 1 else 's'} this with no more error"
+    notes = f"{answer}: a run is free", f"{errors_said(rows)}, as answered for free"
+    return replace(plan, notes=(*plan.notes, *notes))
