@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -124,7 +124,8 @@ class Flights:
             self._asking[name] += 1
         said = _FAILED
         try:
-            found = self._done(self._answered(name, headers, peer, text)).arrow()
+            result, notices = self._done(self._answered(name, headers, peer, text))
+            found = result.arrow().replace_schema_metadata({"dpsql-notice": "; ".join(notices)} if notices else None)
             rows = self._rows(name, found.to_batches())
             next(rows)  # from here on its end is noticed, though the client may never ask for a row
             return flight.GeneratorStream(found.schema, rows)
@@ -169,7 +170,10 @@ class Flights:
             self.server.trusted(peer)
         return name
 
-    async def _answered(self, name: str, headers: Mapping[str, str], peer: str, text: str) -> Result:
+    async def _answered(
+        self, name: str, headers: Mapping[str, str], peer: str, text: str
+    ) -> tuple[Result, Sequence[str]]:
+        """The rows, and what a session over PostgreSQL's protocol would be told beside them."""
         server = self.server
         server.allowances.of(name).take()
         if len(text) > server.limits.statement:
@@ -191,8 +195,8 @@ class Flights:
         server.journal.statement(name, peer, part.bare, "answered", answer)
         for _, found in answer.results:
             if found is not None:
-                return Result(found.names, found.kinds, found.rows)
-        return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results])
+                return Result(found.names, found.kinds, found.rows), answer.notices
+        return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results]), answer.notices
 
 
 def _door(flights: Flights, place: str, pair: list[tuple[bytes, bytes]] | None) -> Arrow:
