@@ -10,15 +10,15 @@ of the statement's numbers must then have at most the variance that the budget w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.reconstruct import LineAnswers, RangeErrors
 from dpsql.reconstruct.combined import CombinedAnswers
-from dpsql.reconstruct.spread import as_dense, in_deviations
+from dpsql.reconstruct.spread import NoiseModel, as_dense, as_rows, in_deviations
 from dpsql.running.result_tables import Estimates, Planned
 from dpsql.workload.expr.batch import Core, Derived, Ranked
 
@@ -66,7 +66,7 @@ def no_worse(free: Answered, plan: PlannedBatch, places: Sequence[int] | None = 
             return False
         for of, part in zip(slices, bought, strict=True):
             values[part] = free.values[of]
-        compared = _bars(Estimates(free, free.values), Estimates(plan, values), (core, slices, bought))
+        compared = _bars(Estimates(free, free.values), Estimates(cast("Planned", plan), values), (core, slices, bought))
         if compared is False:
             return False
         bare = bare or compared is None
@@ -95,7 +95,9 @@ def _bars(free: Estimates, plan: Estimates, pair: Pair) -> bool | None:
     found: bool | None = True
     for column in core.columns:
         if isinstance(column, Derived | Ranked):
-            mine, theirs = (of.unbiased(core, column, parts)[1] for of, parts in ((free, slices), (plan, bought)))
+            mine, theirs = (
+                np.asarray(of.unbiased(core, column, parts)[1]) for of, parts in ((free, slices), (plan, bought))
+            )
             known = np.isfinite(mine)
             if np.any(mine[known] > theirs[known] * (1.0 + _ROUNDING)):
                 return False
@@ -113,19 +115,19 @@ def _dominated(free: Planned, plan: PlannedBatch, pairs: Sequence[Pair]) -> bool
         return not pairs
     of = [part for _, slices, _ in pairs for part in slices]
     parts = [part for _, _, bought in pairs for part in bought]
-    X, Y = (
-        in_deviations(answers.rows(taken, noise), noise) / compiled.common_steps
-        for answers, taken, noise, compiled in (
-            (free.answers, of, free.noise, free.compiled),
-            (plan.answers, parts, plan.noise, plan.compiled),
-        )
-    )
-    if max(X.shape[0] * X.shape[1], Y.shape[0] * Y.shape[1]) > _MOST:
+    X = _root(free.answers.rows(of, free.noise), free.noise, free.compiled.common_steps)
+    Y = _root(plan.answers.rows(parts, plan.noise), plan.noise, plan.compiled.common_steps)
+    if X is None or Y is None:
         return False
-    X, Y = as_dense(X), as_dense(Y)
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     U, s = U[:, s > _RANK * s.max(initial=0.0)], s[s > _RANK * s.max(initial=0.0)]
     along = U.T @ X
     if np.linalg.norm(X - U @ along) > _ROUNDING * np.linalg.norm(X):
         return False
     return not s.size or float(np.linalg.norm(along / s[:, None], 2)) ** 2 <= 1.0 + _ROUNDING
+
+
+def _root(rows: Matrix, noise: NoiseModel, divisor: int) -> Floats | None:
+    """A reconstruction in deviations of its noise; None where it is too large."""
+    taken = as_rows(rows)
+    return None if taken.shape[0] * taken.shape[1] > _MOST else as_dense(in_deviations(taken, noise)) / divisor
