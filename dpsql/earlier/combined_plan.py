@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from scipy import sparse
@@ -33,6 +34,9 @@ from dpsql.workload.compile.compiled import Compiled
 
 from .combined import Combination, joined, observed_of, workload_of
 from .joint import Joint, Past, onto_joint
+
+if TYPE_CHECKING:
+    from dpsql.privacy.noise import Noise
 
 _WORTH = 0.02
 """Earlier releases must take this part off the squared error of a plan for it to rest on them."""
@@ -213,8 +217,9 @@ def combined_plan(plan: Plan, pasts: Sequence[Past], first: frozenset[int] = fro
 
 def noted(plan: Plan, found: Combination) -> Plan:
     """The plan with a note that earlier releases answer the batch as well, and with which errors."""
-    said = {"compiled": found.compiled, "answers": found.answers, "noise": found.noise}
-    rows = plan_rows(replace(plan, errors=found.errors, widths=found.widths, **said))
+    answers = AnswersWithEarlier(found.answers, found.answers.weights)
+    made = replace(plan, compiled=found.compiled, answers=answers, noise=cast("Noise", found.noise))
+    rows = plan_rows(replace(made, errors=found.errors, widths=found.widths))
     answer = f"{releases_named(found.rests_on)} answer{'' if len(found.rests_on) > 1 else 's'} this with no more error"
     notes = f"{answer}: a run is free", f"{errors_said(rows)}, as answered for free"
     return replace(plan, notes=(*plan.notes, *notes))

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from dpsql.release import ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
-from dpsql.running.no_worse import no_worse
+from dpsql.running.no_worse import Answered, no_worse
 from dpsql.running.past_releases import PastReleases
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import MatrixStrategy
@@ -153,7 +153,7 @@ class Earlier(PastReleases):
             return False  # even their mean errors are larger
         released = {one.id: one for one in self.books.entries() if one.released is not None}
         answered = self.behind(entry, released, plan.alpha, self.schemas())
-        return answered is not None and no_worse(answered, plan, places)
+        return answered is not None and no_worse(cast("Answered", answered), plan, places)
 
     def store(
         self, found: Found | FoundCounts, *, errors: bool, label: str, fresh: bool = False
