@@ -158,12 +158,44 @@ def test_quotients_are_sums_of_doubles_on_a_grid(con: duckdb.DuckDBPyConnection)
     [("big + 1", "add lower and upper to tables.t.columns.big"), ("txt || 'x'", "SUM needs a number"),
      ("q / age", "NULLIF"), ("big * q", "tables.t.columns.big"), ("q + txt", "needs numbers"), ("year(d) * big", "big"),
      (" * ".join(["q"] * 30), "128 bits"), ("length(txt)", "LEAST(GREATEST"),
-     ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST")],
+     ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST"), ("TRY_CAST(upper(txt) AS INTEGER)", "LEAST(GREATEST"),
+     ("year(TRY_CAST(txt AS DATE))", "LEAST(GREATEST"), ("TRY_CAST(CAST(big AS VARCHAR) AS INTEGER)", "columns.big")],
 )  # fmt: skip
 def test_sums_without_bounds_are_refused(expression: str, words: str, con: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(SQLError) as caught:
         exact(f"SELECT SUM({expression}) FROM t", POLICY, con)
     assert words in str(caught.value)
+
+
+OF_MOMENTS = [
+    "date_diff('day', {a}, {b})",
+    "epoch({b} - {a})",
+    "year(coalesce({b}, {a}))",
+    "CAST({b} AS DATE) - DATE '2024-01-01'",
+    "date_diff('hour', {a}, {b} AT TIME ZONE 'Europe/Berlin')",
+    "date_diff('minute', {b}, {b} AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin')",
+]
+
+
+@pytest.mark.parametrize("expression", OF_MOMENTS)
+@pytest.mark.parametrize(("kind", "zone"), [("TIMESTAMP", ""), ("TIMESTAMPTZ", "Z")])
+def test_sums_of_moments_need_bounds_and_keep_to_them(expression: str, kind: str, zone: str) -> None:
+    first, last = f"2024-01-01T00:00:00{zone}", f"2024-03-31T00:00:00{zone}"
+    moments = [f"2024-01-02T03:04:05.678{zone}", f"2024-03-30T01:30:00{zone}", first, last]
+    outside = [f"2023-12-01T00:00:00{zone}", "-infinity", f"2024-05-01T00:00:00{zone}", "infinity"]
+    pairs = zip(moments + outside, outside[::-1] + moments, strict=True)
+    clamped = zip([*moments, first, first, last, last], [last, last, first, first, *moments], strict=True)
+    held, kept = (", ".join(f"({kind} '{a}', {kind} '{b}')" for a, b in each) for each in (pairs, clamped))
+    bounds, declared = f"{{ lower = {first}, upper = {last} }}", '[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+    sql = f"SELECT SUM({expression.format(a='a', b='b')}) FROM"
+    with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = 'UTC'; CREATE TABLE t AS FROM (VALUES {held}, (NULL, NULL)) AS held(a, b)")
+        with pytest.raises(SQLError, match=r"add lower and upper to tables\.t\.columns\.b in the policy"):
+            exact(f"{sql} t", policy_of(f"{declared}a = {bounds}\nb = {{}}\n"), connection)
+        (ours,) = exact(f"{sql} t", policy_of(f"{declared}a = {bounds}\nb = {bounds}\n"), connection).answers
+        row = connection.execute(f"{sql} (VALUES {kept}) AS kept(a, b)").fetchone()
+    assert row is not None
+    assert float(ours) == row[0]
 
 
 # The declared domains as conditions; NULL is in those that may have it.
