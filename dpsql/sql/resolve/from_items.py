@@ -127,8 +127,8 @@ class FromItems:
         return () if table.policy.public else table.policy.unique
 
     def _public_key(self, rows: Rows) -> tuple[str, ...] | None:
-        """The declared key of rows that are those of one public table as it stands; None of others."""
-        if len(rows.bases) != 1 or rows.columns is not None or rows.where is not None:
+        """The declared key of the public table that rows are of, none left out of it or some; None of others."""
+        if len(rows.bases) != 1:
             return None
         policy = find_table(rows.bases[0].node, self.policy, self.tables).policy
         return policy.unique if policy.public else None

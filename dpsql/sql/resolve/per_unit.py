@@ -97,7 +97,17 @@ def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table])
         return None
     column = alone.find(key)
     unit = Stored(column.name, table.schema[column.name])
-    source = RowSource(table.name, unit=unit, limit=_MOST, protects=f"nothing: {table.name} is public")
+    of = None if table.source is None else table.source.of
+    again = of is not None and column.name == of.unit
+    source = RowSource(
+        table.name if of is None else of.of.table,
+        unit=unit,
+        limit=1 if again else _MOST,
+        protects=f"nothing: {table.policy.name} is public",
+        single=again,
+        of=of,
+        public=True,
+    )
     return RowScope.alone(replace(relation, table=replace(alone.table, source=source)), alone.where)
 
 
@@ -132,7 +142,7 @@ class _Draft:
         where = TRUE if self.rows.where is None else truth(self.rows.where, self.scope).true
         self.where: Condition = gather(And, self.rows.condition, where)
         self.unit = _unit(self.rows)
-        self.alias = f"{self.rows.table.name} by {self.unit.name}"
+        self.alias = f"{self.rows.table.policy.name} by {self.unit.name}"
         source = self.rows.table.source
         assert source is not None  # noqa: S101 - as above
         self.source: RowSource = source
@@ -486,7 +496,7 @@ class _Draft:
         found = replace(found, evaluate=base.evaluate)
         kept = None if having is None else self._test(having, found)
         units = Units(self.source, where, unit.name, made, kept, None if self.along is None else self.along[0])
-        name = f"{self.alias} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
+        name = f"{base.name} by {unit.name} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
         source = RowSource(
             self.source.table, unit=Stored(unit.name, kind), protects=self.source.protects, single=True, of=units
         )

@@ -24,8 +24,9 @@ from dpsql.errors import SQLError, listed
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve import ties
-from dpsql.sql.resolve.flatten import Rows, aggregates
+from dpsql.sql.resolve.flatten import Rows, aggregates, flattened
 from dpsql.sql.resolve.relations import conjuncts, whole
+from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.ties import IsDate, Sources
 from dpsql.sql.values.typed import shown
 
@@ -101,6 +102,12 @@ def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, known: Known) 
     sources = known.inside(query) if isinstance(query, exp.Select) else None
     if sources is None or not isinstance(query, exp.Select):
         return None
+    if isinstance(node, exp.In):
+        query = expanded(query, [(name, rows.names) for name, rows in sources])
+    if len(sources) == 1 and known.public_key(sources[0][1]) is not None:
+        # Over the public table itself, whose key is declared.
+        query = flattened(query, sources)
+        sources = [(base.alias, Rows((base,))) for base in sources[0][1].bases]
     if isinstance(node, exp.Subquery):
         return _value(query, sources, alias, known)
     pairs: Pairs = []
