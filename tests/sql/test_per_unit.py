@@ -210,6 +210,9 @@ ANSWERED = [
     # Days between rows, a subquery within another, and values of a unit's rows.
     """SELECT COUNT(*) AS c FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid
         AND w.day - v.day BETWEEN 1 AND 9)""",
+    """SELECT EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid AND w.day - v.day BETWEEN 1 AND 9) AS k,
+        COUNT_IF(EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid AND w.day - v.day BETWEEN 1 AND 9)) AS c
+        FROM visits v GROUP BY k""",
     """SELECT COUNT(*) AS c FROM visits v JOIN people ON pid = person WHERE EXISTS (SELECT 1 FROM visits w
         WHERE w.pid = v.pid AND date_diff('day', w.day, v.day) < 9 AND date_diff('day', w.day, v.day) > 3
         AND sex = 'f')""",

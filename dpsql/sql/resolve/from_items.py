@@ -326,7 +326,7 @@ def combined_units(tree: exp.SetOperation) -> tuple[exp.Select, list[exp.Select]
         asked = out.expressions[0].this if isinstance(out.expressions[0], exp.Alias) else out.expressions[0]
         among: exp.Expression = exp.In(this=asked.copy(), query=exp.Subquery(this=right.copy()))
         if isinstance(tree, exp.Except):
-            among = exp.Not(this=among)
+            among = exp.Not(this=exp.Coalesce(this=among, expressions=[exp.Boolean(this=False)]))
         given = [exp.Not(this=exp.Is(this=asked.copy(), expression=exp.Null())), among]
         out.set("where", exp.Where(this=whole([*(exp.Paren(this=c) for c in conditions[:1] if c is not None), *given])))
     out.set("distinct", exp.Distinct())

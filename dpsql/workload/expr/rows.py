@@ -51,6 +51,8 @@ from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis, line_axis
 from dpsql.workload.expr.values import Compared, Stored, Test, Value, Within, stored
 
+EVERY = "dpsql every row"
+"""The unit of a public table whose rows are one group, and what every row is joined to it by: TRUE, of no column."""
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
 KEPT = "dpsql kept"
@@ -92,7 +94,8 @@ class Join:
     def lefts(self) -> tuple[Stored, ...]:
         """The columns of the base and of earlier joins that decide which row is found."""
         near = () if self.nearest is None else stored(self.nearest.right)
-        return (*(left for left, _ in (*self.pairs, *((self.unit,) if self.unit else ()))), *near)
+        pairs = (*self.pairs, *((self.unit,) if self.unit else ()))
+        return (*(left for left, _ in pairs if left.name != EVERY), *near)
 
 
 @dataclass(frozen=True)
