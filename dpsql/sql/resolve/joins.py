@@ -76,8 +76,8 @@ class RowScope:
         key = place.column if not name else _column_name(name, place.column, relation.outer)
         found = self.table.columns.get(fold(key))
         if found is None and isinstance(node.parent, exp.Is) and OF_IN in node.parent.meta:
-            kind = relation.table.schema[place.column]
-            return Column(key, kind, line_of(kind), ColumnPolicy(key), Stored(place.column, kind, name))
+            value = Stored(place.column, relation.table.schema[place.column], name)
+            return Column(key, value.type, line_of(value.type), ColumnPolicy(key), value)
         if found is None:
             policy = relation.table.policy
             if policy.public:

@@ -42,11 +42,11 @@ class Lookup:
 
     def finds(self, kinds: Sequence[exp.Expression]) -> exp.Expression:
         """Whether a row is found, by columns of ``kinds``: the row outside is NULL where the row found is not."""
-        cases = []
+        cases: list[exp.Expr] = []
         for nulls, kind in zip(_subsets(self.without), kinds, strict=True):
             held = self.ordered[-1].holds(kind) if self.ordered else exp.GT(this=kind, expression=exp.Literal.number(0))
             others = [_is_null(theirs) for mine, theirs in self.without if (mine, theirs) not in nulls]
-            cases.append(whole([*others, held]))
+            cases.append(reduce(lambda left, right: exp.And(this=left, expression=right), [*others, held]))
         return _either(cases)
 
     @property
@@ -97,7 +97,7 @@ def _is_null(node: exp.Expression) -> exp.Expression:
     return out
 
 
-def _either(parts: Sequence[exp.Expression]) -> exp.Expression:
+def _either(parts: Sequence[exp.Expr]) -> exp.Expression:
     return exp.Paren(this=reduce(lambda left, right: exp.Or(this=left, expression=right), parts))
 
 

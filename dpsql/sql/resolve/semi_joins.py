@@ -64,9 +64,8 @@ def with_joins(select: exp.Select, known: Known) -> exp.Select:
             made = _joined(node, f"{LOOKED_UP}{len(joins)}", known)
             if made is not None:
                 joins.extend(made.joins)
-                (node.parent if isinstance(node.parent, exp.Coalesce) and counts_as_false(node) else node).replace(
-                    made.found
-                )
+                over = node.parent if isinstance(node, exp.In) and counts_as_false(node) else None
+                (over if isinstance(over, exp.Coalesce) else node).replace(made.found)
     if len(joins) == len(select.args.get("joins") or []):
         return select
     out.set("joins", joins)
@@ -191,7 +190,7 @@ def _matched(
     known: Known,
 ) -> _Made:
     """Whether a row of the subquery is equal in the columns that IN compares; never NULL."""
-    pairs = [*compared, *tied.pairs]
+    pairs: Pairs = [*compared, *tied.pairs]
     ordered: Sequence[ties.Ordered] = tied.ordered
     key = known.public_key(sources[0][1]) if len(sources) == 1 < len(pairs) else None
     if key is not None and not ordered and not query.args.get("group"):
