@@ -33,7 +33,6 @@ from dpsql.workload.expr.conditions import (
     LineAtom,
     Or,
     complement,
-    conjunction,
     gather,
     negate,
     union,
@@ -243,7 +242,7 @@ def _domain(key: KeyDomain) -> Groups:
 
 def _condition(node: exp.Expr, scope: Scope) -> Groups:
     pair = predicates.truth(node, scope)
-    neither = conjunction(negate(pair.true), negate(pair.false))
+    neither = gather(And, negate(pair.true), negate(pair.false))
     return Groups(((False, pair.false), (True, pair.true)), FALSE if predicates.is_never_null(node, scope) else neither)
 
 
