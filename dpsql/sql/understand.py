@@ -16,7 +16,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SQLError
-from dpsql.free_sql.bounds import Bounds, check, table
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.tables import Bounds, table
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier

@@ -13,9 +13,10 @@ from growing import grown
 
 import dpsql
 from dpsql.errors import SQLError
-from dpsql.free_sql import bounds
-from dpsql.free_sql.bounds import Bounds, check, table, table_in
+from dpsql.free_sql import expressions, limits
+from dpsql.free_sql.bounds import check
 from dpsql.free_sql.functions import AGGREGATES, GATHERING, SCALARS, STEPS
+from dpsql.free_sql.tables import Bounds, table, table_in
 from dpsql.sql.outer.sandbox import Sandbox
 
 COLUMNS = [("g", "VARCHAR"), ("n", "DOUBLE"), ("words", "VARCHAR[]")]
@@ -171,7 +172,7 @@ def test_what_people_write_is_answered(sql: str, parser: duckdb.DuckDBPyConnecti
 
 def test_the_list_of_functions_is_closed(parser: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every function of DuckDB that has no line in the table is refused by its name, and every line is a function."""
-    monkeypatch.setattr(bounds, "nearest", lambda *_: "")  # which takes longer than all else
+    monkeypatch.setattr(expressions, "nearest", lambda *_: "")  # which takes longer than all else
     held = "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type <> 'pragma' AND internal"
     names = {str(name) for (name,) in parser.execute(held).fetchall() if str(name).isidentifier()}
     answered = SCALARS.keys() | AGGREGATES | GATHERING
@@ -260,7 +261,7 @@ def test_questions_over_releases_are_refused_before_they_run(
 ) -> None:
     con.run("CREATE OR REPLACE VIEW all_of_them AS SELECT COUNT(*) AS n FROM visits", epsilon=0.1)
     spent = con.budget
-    monkeypatch.setattr(bounds, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 1_000)
     for sql in (
         "SELECT repeat('a', 2000) FROM all_of_them",
         "SELECT repeat(?, 2000) FROM all_of_them",

@@ -9,7 +9,8 @@ import duckdb
 
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import RequestError, SQLError
-from dpsql.free_sql.bounds import Bounds, check, table_in
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.tables import Bounds, table_in
 from dpsql.quoting import identifier
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.server.catalogue.dialect import in_duckdb

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from dpsql.free_sql.bounds import Bounds, table
-from dpsql.free_sql.functions import TEXT, Extent, either
+from dpsql.free_sql.extents import TEXT, Extent, either
+from dpsql.free_sql.tables import Bounds, table
 from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
 from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
 
