@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import duckdb
 
 from dpsql.errors import SQLError
 
 from . import limits
+from .constants import constant
 from .expressions import shown_number
 from .extents import Extent, Rule, either, times
-from .functions import SCALARS
-from .parse import Node, name_of, parsed, query_in, word
+from .functions import AGGREGATES, GATHERING, SCALARS
+from .joins import where
+from .parse import Node, descend, name_of, parsed, query_in, word
 from .scopes import Frame, Scope
 from .sources import Sources
-from .tables import Bounds, Tables, renamed
+from .tables import Bounds, Keys, Measure, Tables, renamed
 
 _VECTOR = 2_048
 """Rows that DuckDB computes at once."""
@@ -71,7 +74,9 @@ class _Query(Sources):
         if kind == "SET_OPERATION_NODE":
             sides = [side for side in (node.get("children") or [node.get("left"), node.get("right")]) if side]
             found = self._united([self.query(side, outer, known) for side in sides])
-            frame = Frame([("", found)], rows=found.rows)
+            if found.listed and not node.get("setop_all"):
+                found = replace(found, keys=tuple((name, inf) for name in found.columns))
+            frame = Frame([("", found)], rows=found.rows, complete=True)
             rows = self._modified(node, frame, (*outer, frame), known, found.rows)
             return replace(found, rows=rows)
         if kind == "CTE_NODE":  # of DuckDB 1, which keeps WITH in the tree
@@ -96,18 +101,15 @@ class _Query(Sources):
             columns if wide else {},
             sum(side.rows for side in sides),
             all(side.listed for side in sides),
-            any(side.made for side in sides),
         )
 
     def _select(self, node: Node, outer: Scope, known: Mapping[str, Bounds]) -> Bounds:
         frame = Frame()
         scope = (*outer, frame)
-        equal: list[tuple[int, int]] = []
-        self._from(node.get("from_table") or {"type": "EMPTY"}, frame, outer, known, equal)
-        conditions = [part for part in (node.get("where_clause"), node.get("qualify")) if part]
-        for part in conditions:
-            equal += self._equalities(part, frame, outer)
-        frame.rows = self.joined(frame, outer, equal, node)
+        cases = self._from(node.get("from_table") or {"type": "EMPTY"}, frame, outer, known)
+        if node.get("where_clause"):
+            cases = where(cases, self._equalities(node["where_clause"], frame, range(len(frame.tables)), outer))
+        rows = self.joined(frame, outer, cases, node)
         columns: dict[str, Extent] = {}
         listed = True
         for item in node["select_list"]:
@@ -126,16 +128,16 @@ class _Query(Sources):
             name = (item.get("alias") or name_of(item)).lower()
             columns[name if name and name not in columns else f"\0{len(columns)}"] = extent
             frame.items[name] = either([frame.items[name], extent]) if name in frame.items else extent
-        for part in (*conditions, node.get("having"), *(node.get("group_expressions") or ())):
-            if part:
-                self.extent(part, scope, known)
+        parts = [node.get(part) for part in ("where_clause", "qualify", "having", "group_expressions")]
+        self._expressions(parts, scope, known)
         grouped, sets = node.get("group_expressions") or (), len(node.get("group_sets") or ())
-        rows = frame.rows if grouped or not frame.aggregated else 1
+        rows = rows if grouped or not frame.aggregated else 1
         if sets > 1:
             rows = times(rows, sets)
             if rows > limits.MOST_ROWS:
                 raise self._refused(
-                    f"{sets:,} grouping sets can make {shown_number(rows)} rows, at most {limits.MOST_ROWS:,} are made; name fewer",
+                    f"{sets:,} grouping sets can make {shown_number(rows)} rows, at most {limits.MOST_ROWS:,} "
+                    "are made; name fewer",
                     node,
                     "too-large",
                 )
@@ -144,8 +146,32 @@ class _Query(Sources):
             self._check_rows(rows, node, "unnest")
         rows = self._modified(node, frame, scope, known, rows)
         self._check_work(frame, node)
-        made = frame.unnested > 1 or len(frame.tables) != 1 or any(source.made for _, source in frame.tables)
-        return Bounds(columns, rows, listed, made)
+        return Bounds(columns, rows, listed, *self._keys(node, frame, columns))
+
+    def _keys(self, node: Node, frame: Frame, columns: Mapping[str, Extent]) -> tuple[Keys, Measure | None]:
+        """The columns that determine a row of a SELECT, and what counts the rows that agree in columns."""
+        unknown = Bounds().keys, None
+        items, sets, groups = node["select_list"], node.get("group_sets") or (), node.get("group_expressions") or ()
+        star = any(item["class"] == "STAR" for item in items)
+        source = frame.tables[0][1] if len(frame.tables) == 1 else None
+        if star and (source is None or not source.listed or len(items) > 1):
+            return unknown
+        distinct = [one for one in node.get("modifiers") or () if one["type"] == "DISTINCT_MODIFIER"]
+        if any(not one.get("distinct_on_targets") for one in distinct):
+            return tuple((name, inf) for name in columns), None
+        of_column = {} if star else dict(zip(columns, items, strict=True))
+        if frame.unnested > 1 or len(sets) > 1:
+            return unknown
+        if groups:
+            return tuple((_item_of(group, of_column), inf) for group in groups), None
+        if node.get("aggregate_handling") == "FORCE_AGGREGATES":  # GROUP BY ALL
+            return tuple((name, inf) for name, item in of_column.items() if not _has_aggregate(item)), None
+        if source is None or frame.aggregated:
+            return unknown
+        copied = {name: name_of(item).lower() for name, item in of_column.items() if item["class"] == "COLUMN_REF"}
+        if star and not items[0].get("replace_list") and not items[0].get("rename_list"):
+            copied = {name: name for name in columns}
+        return source.selected({name: of for name, of in copied.items() if of in source.columns and columns[name].type})
 
     def _modified(self, node: Node, frame: Frame, scope: Scope, known: Mapping[str, Bounds], rows: float) -> float:
         """The rows once ORDER BY, LIMIT and DISTINCT are done."""
@@ -161,12 +187,15 @@ class _Query(Sources):
         built = times(frame.built, min(frame.rows, _VECTOR))
         if built > limits.MOST_AT_ONCE:
             raise self._refused(
-                f"its expressions can build {shown_number(built)} bytes for the rows that are computed at once, at most "
-                f"{limits.MOST_AT_ONCE:,} fit; join and repeat less text",
+                f"its expressions can build {shown_number(built)} bytes for the rows that are computed at once, "
+                f"at most {limits.MOST_AT_ONCE:,} fit; join and repeat less text",
                 node,
                 "too-large",
             )
         steps = times(frame.steps, frame.rows)
+        if steps > self.most_steps and frame.fewer is not None:
+            frame.rows = min(frame.rows, frame.fewer())
+            steps = times(frame.steps, frame.rows)
         if steps > self.most_steps:
             raise self._refused(
                 f"its functions of text and lists can take {shown_number(steps)} steps over all rows, at most "
@@ -174,3 +203,26 @@ class _Query(Sources):
                 node,
                 "too-large",
             )
+
+
+def _item_of(group: Node, items: Mapping[str, Node]) -> str:
+    """The column that shows a group key; a name that no column has if none does."""
+    if group["class"] == "CONSTANT":
+        place = constant(group).most
+        return list(items)[int(place) - 1] if 1 <= place <= len(items) else "\0"
+    written = _unplaced(group)
+    for name, item in items.items():
+        by_alias = group["class"] == "COLUMN_REF" and group["column_names"] == [item.get("alias")]
+        if by_alias or _unplaced(item) == written:
+            return name
+    return "\0"
+
+
+def _unplaced(node: Node) -> object:
+    """An expression without its alias and its places in the text."""
+    return {key: value for key, value in node.items() if key != "alias" and not key.startswith("query_location")}
+
+
+def _has_aggregate(item: Node) -> bool:
+    names = (str(call["function_name"]).lower() for call in descend(item, "FUNCTION"))
+    return any(name in AGGREGATES or name in GATHERING for name in names)

@@ -15,7 +15,7 @@ from .extents import NUMBER, TEXT, Extent, Rule, either, series, text, times, wh
 from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, STEPS, TYPES, WORDS
 from .parse import Node, children, descend, query_in, type_names, word
 from .scopes import Frame, Scope, column_extent, widest, widest_in
-from .tables import Bounds
+from .tables import Bounds, Tables
 
 _FREE = 4_096
 """Bytes of a value that count as no step."""
@@ -66,11 +66,11 @@ class Expressions(ABC):
             for one in node["case_checks"]:
                 self.extent(one["when_expr"], scope, known)
             results = [one["then_expr"] for one in node["case_checks"]] + [node["else_expr"]]
-            return replace(either([self.extent(one, scope, known) for one in results if one]), plain=False)
+            return replace(either([self.extent(one, scope, known) for one in results if one]), type="")
         if kind == "SUBQUERY":
             found = self.query(query_in(node["subquery"]), scope, known)
             self._expressions({"child": node.get("child")}, scope, known)
-            return replace(widest(found), plain=False) if node["subquery_type"] == "SCALAR" else _array(node, found)
+            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else _array(node, found)
         if kind == "PARAMETER":
             return parameter(self.parameters.get(str(node.get("identifier", ""))))
         if kind == "STAR":
@@ -86,9 +86,9 @@ class Expressions(ABC):
     def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
         kind = node["type"]
         if kind in ("OPERATOR_COALESCE", "OPERATOR_TRY", "OPERATOR_NULLIF", "COLLATE"):
-            return replace(either(parts), plain=False)
+            return replace(either(parts), type="")
         if kind in ("ARRAY_EXTRACT", "STRUCT_EXTRACT", "ARRAY_SLICE"):
-            return replace(self.scalars["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), plain=False)
+            return replace(self.scalars["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), type="")
         if kind == "ARRAY_CONSTRUCTOR":
             return self._kept(self.scalars["list_value"](parts), parts, node, scope)
         return Extent()
@@ -117,7 +117,7 @@ class Expressions(ABC):
         frame.steps += steps
         if name in ("unnest", "regexp_split_to_table"):
             frame.unnested *= max((one.elements for one in parts), default=1)
-        return self._kept(replace(found, plain=False), parts, node, scope)
+        return self._kept(replace(found, type=""), parts, node, scope)
 
     def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:
         """The extent of what is built, once it is found to fit."""
@@ -125,8 +125,9 @@ class Expressions(ABC):
         if found.size > limits.MOST_BYTES and found.size > longest:
             name = str(node.get("function_name") or node["type"]).lower()
             raise self._refused(
-                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are built; bound it "
-                f"with smaller constants, such as least(n, 100) (a text of a column counts as {TEXT:,} bytes)",
+                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are built; "
+                "bound it with smaller constants, such as least(n, 100) "
+                f"(a text of a column counts as {TEXT:,} bytes)",
                 node,
                 "too-large",
             )
@@ -145,7 +146,7 @@ class Expressions(ABC):
         listed, body = parts[0], arguments[1]
         each = Extent(max(listed.each, NUMBER), listed.least, listed.most, listed.each, listed.each)
         names = [str(one["column_names"][-1]).lower() for one in descend(body["lhs"], "COLUMN_REF")]
-        inner = Frame([("", Bounds(dict.fromkeys(names, each)))], rows=scope[-1].rows if scope else 1)
+        inner = Frame([("", Bounds(dict.fromkeys(names, each)))], complete=True, rows=scope[-1].rows if scope else 1)
         if names[1:]:
             inner.tables = [
                 ("", Bounds({names[0]: each, **dict.fromkeys(names[1:], Extent(NUMBER, 0, listed.elements))}))
@@ -163,7 +164,7 @@ class Expressions(ABC):
         size = sum(part.size for part in parts)
         if name in GATHERING:
             return series(max(frame.rows, 1), size + 8)
-        return replace(either(parts), least=-inf, most=inf, constant=None, plain=False) if parts else Extent()
+        return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
 
     def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
         parts = [self.extent(part, scope, known) for part in children(node)]

@@ -21,7 +21,7 @@ class Extent:
     """How large a value can be: its bytes and, of a number, its least and largest value.
 
     Of a list also how many ``elements`` it has and the bytes of ``each``. ``constant``: a text that is written out.
-    ``plain``: a column of a table, as a join looks for it.
+    ``type``: the DuckDB type of a value that is copied from a table's column, else nothing.
     """
 
     size: float = NUMBER
@@ -30,7 +30,7 @@ class Extent:
     elements: float = 1
     each: float = NUMBER
     constant: str | None = None
-    plain: bool = False
+    type: str = ""
 
 
 Rule: TypeAlias = Callable[[Sequence[Extent]], Extent]
@@ -57,7 +57,7 @@ def either(extents: Iterable[Extent]) -> Extent:
         max(one.elements for one in held),
         max(one.each for one in held),
         held[0].constant if len(held) == 1 else None,
-        all(one.plain for one in held),
+        held[0].type if len({one.type for one in held}) == 1 else "",
     )
 
 

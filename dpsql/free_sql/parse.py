@@ -53,6 +53,19 @@ def descend(node: Node, kind: str) -> Iterator[Node]:
         yield from descend(part, kind)
 
 
+def column_references(node: Node) -> Iterator[list[str]]:
+    """The parts of the name of each column below a node, in lower case; queries are entered."""
+    todo: list[object] = [node]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += one
+        elif isinstance(one, dict):
+            if one.get("class") == "COLUMN_REF":
+                yield [str(name).lower() for name in one["column_names"]]
+            todo += list(one.values())
+
+
 def query_in(node: Node) -> Node:
     """The query that a node holds."""
     while not str(node.get("type", "")).endswith("_NODE"):

@@ -37,11 +37,11 @@ def grown(factor: float) -> Rule:
 
 
 def one_argument(args: Sequence[Extent]) -> Extent:
-    return replace(either(args), plain=False)
+    return replace(either(args), type="")
 
 
 def first_argument(args: Sequence[Extent]) -> Extent:
-    return replace(args[0], constant=None, plain=False) if args else Extent()
+    return replace(args[0], constant=None, type="") if args else Extent()
 
 
 def flat(args: Sequence[Extent]) -> Extent:
@@ -50,7 +50,7 @@ def flat(args: Sequence[Extent]) -> Extent:
 
 
 def element(args: Sequence[Extent]) -> Extent:
-    return replace(text(max((args[0].each if args else NUMBER), NUMBER)), plain=False)
+    return replace(text(max((args[0].each if args else NUMBER), NUMBER)), type="")
 
 
 def packed(args: Sequence[Extent]) -> Extent:
@@ -142,7 +142,7 @@ def dated(args: Sequence[Extent]) -> Extent:
 
 def plus(args: Sequence[Extent]) -> Extent:
     if len(args) == 1:
-        return replace(args[0], plain=False)
+        return replace(args[0], type="")
     return Extent(_sized(args), args[0].least + args[1].least, args[0].most + args[1].most)
 
 

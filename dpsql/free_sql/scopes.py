@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TypeAlias
 
-from .extents import ELEMENTS, TEXT, Extent, either, series, text
-from .parse import Node
+from .extents import ELEMENTS, TEXT, Extent, either, series, text, times
+from .joins import AROUND
+from .parse import Node, column_references
 from .tables import Bounds
 
 
 @dataclass
 class Frame:
-    """What names mean within one SELECT: its tables by alias, and its own items."""
+    """What names mean within one SELECT: its tables by alias, and its own items; and the work that it takes.
+
+    ``complete``: whether all of FROM is read, so that ``rows`` counts. ``fewer``: counts a lower bound of rows.
+    """
 
     tables: list[tuple[str, Bounds]] = field(default_factory=list)
     items: dict[str, Extent] = field(default_factory=dict)
@@ -22,6 +27,8 @@ class Frame:
     steps: float = 0
     unnested: float = 1
     aggregated: bool = False
+    complete: bool = False
+    fewer: Callable[[], float] | None = None
 
 
 Scope: TypeAlias = "tuple[Frame, ...]"
@@ -46,7 +53,7 @@ def columns_named(names: Sequence[str], frame: Frame) -> list[Extent]:
         elif (not of or of == alias) and not source.listed:
             found.append(widest(source))
         elif names[0] in source.columns and len(names) > 1:  # a field
-            found.append(replace(source.columns[names[0]], plain=False))
+            found.append(replace(source.columns[names[0]], type=""))
         elif len(names) == 1 and last == alias:  # a row as a whole
             found.append(Extent(sum(one.size for one in source.columns.values())))
     if not of and last in frame.items:
@@ -56,45 +63,80 @@ def columns_named(names: Sequence[str], frame: Frame) -> list[Extent]:
 
 def widest(source: Bounds) -> Extent:
     held = list(source.columns.values())
-    return either(held if source.listed and held else [*held, replace(series(ELEMENTS, TEXT), plain=False)])
+    return either(held if source.listed and held else [*held, replace(series(ELEMENTS, TEXT), type="")])
 
 
 def widest_in(scope: Scope) -> Extent:
     held = [widest(source) for frame in scope for _, source in frame.tables]
     held += [extent for frame in scope for extent in frame.items.values()]
-    return replace(either([*held, text(TEXT)]), plain=False)
+    return replace(either([*held, text(TEXT)]), type="")
 
 
-def tables_with(names: Sequence[str], frame: Frame, outer: Scope) -> list[int]:
-    """The numbers of the tables that a plain column may be of; -1 for those around the query."""
-    names = [str(name).lower() for name in names]
+def columns_equated(names: Sequence[str], frame: Frame, among: range, outer: Scope) -> list[tuple[int, str, str]]:
+    """The columns that a name in a comparison may mean: the number of each table, the column's name and its type.
+
+    ``among``: the tables that the condition can name. No type is known of a table whose columns are not listed.
+    """
     last, of = names[-1], names[-2] if len(names) > 1 else ""
-    found = [
-        at
-        for at, (alias, source) in enumerate(frame.tables)
-        if (not of or of == alias) and (is_plain(source.columns.get(last)) or not source.listed)
-    ]
-    around = any(is_plain(extent) for inner in outer for extent in columns_named(names, inner))
-    return found or ([-1] if around else [])
+    tables = [(at, frame.tables[at][1]) for at in among if of in ("", frame.tables[at][0])]
+    found = [(at, last, source.columns[last].type) for at, source in tables if last in source.columns]
+    unlisted = [(at, last, _UNKNOWN) for at, source in tables if not source.listed]
+    if found or unlisted:
+        return found or (unlisted if len(unlisted) == 1 else [])
+    if of in (alias for alias, _ in frame.tables) and of:
+        return []
+    around = [extent for inner in outer for extent in columns_named(names, inner)]
+    return [(AROUND, ".".join(names), either(around).type)] if around else []
 
 
-def is_plain(extent: Extent | None) -> bool:
-    return extent is not None and extent.plain
+def keeps_values_apart(own: str, other: str) -> bool:
+    """Whether a comparison with a column of another type casts distinct values of the own type to distinct values."""
+    if own in (other, _UNKNOWN):
+        return own != ""
+    own, other = own.split("(")[0], other.split("(")[0]
+    return any(own in owns and other in others for owns, others in _CASTS)
 
 
-def mentions_outer(node: Node, outer: Scope, frame: Frame) -> bool:
-    """Whether a query names a column of what stands around it."""
+def is_flat(extent: Extent) -> bool:
+    """Whether a value is known to be of a type that is not nested."""
+    return extent.type.isidentifier() or extent.type.startswith("DECIMAL")
+
+
+_UNKNOWN = "unknown"  # of a table whose multiplicities are not known either
+_SHORT = frozenset(["TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER", "FLOAT"])
+_EXACT = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "DECIMAL"])
+_INTEGERS = _EXACT - {"DECIMAL"} | {"HUGEINT", "UBIGINT", "UHUGEINT"}
+_CASTS = (
+    (_INTEGERS, _INTEGERS),
+    (_EXACT, _EXACT),
+    (_SHORT, {"DOUBLE"}),
+    ({"DOUBLE"}, _INTEGERS | {"DECIMAL", "FLOAT"}),
+    ({"DATE", "TIMESTAMP"}, {"DATE", "TIMESTAMP"}),
+)
+"""Types of which every value is cast to a value of its own for a comparison, and the types that it is compared with."""
+
+
+def outer_columns(node: Node, outer: Scope, frame: Frame) -> dict[str, Frame]:
+    """The columns of what stands around a query that it names, each with the SELECT that it is of."""
     own = {alias for alias, _ in frame.tables}
-    todo: list[object] = [node]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo += one
-        elif isinstance(one, dict):
-            if one.get("class") == "COLUMN_REF":
-                names = [str(name).lower() for name in one["column_names"]]
-                mine = (len(names) > 1 and names[-2] in own) or bool(columns_named(names, frame))
-                if not mine and any(columns_named(names, inner) for inner in outer):
-                    return True
-            todo += list(one.values())
-    return False
+    found: dict[str, Frame] = {}
+    for names in column_references(node):
+        if (len(names) > 1 and names[-2] in own) or columns_named(names, frame):
+            continue
+        of = next((inner for inner in reversed(outer) if columns_named(names, inner)), None)
+        if of is not None:
+            found[".".join(names)] = of
+    return found
+
+
+def rows_around(columns: Mapping[str, Frame]) -> float:
+    """The most combinations of rows that a correlated query is computed for."""
+    complete = max((frame.rows for frame in columns.values() if frame.complete), default=1)
+    tables = {
+        id(source): source.rows
+        for name, frame in columns.items()
+        if not frame.complete
+        for alias, source in frame.tables
+        if columns_named(name.split("."), Frame([(alias, source)]))
+    }
+    return times(max(1, complete), prod(max(1, rows) for rows in tables.values()))
