@@ -131,7 +131,7 @@ class _Query(Sources):
         parts = [node.get(part) for part in ("where_clause", "qualify", "having", "group_expressions")]
         self._expressions(parts, scope, known)
         grouped, sets = node.get("group_expressions") or (), len(node.get("group_sets") or ())
-        rows = rows if grouped or not frame.aggregated else 1
+        rows = rows if grouped or node.get("aggregate_handling") == "FORCE_AGGREGATES" or not frame.aggregated else 1
         if sets > 1:
             rows = times(rows, sets)
             if rows > limits.MOST_ROWS:

@@ -10,10 +10,10 @@ from math import inf
 from dpsql.errors import SQLError, nearest, printable
 
 from . import limits
-from .constants import constant, number_in, parameter
+from .constants import MOMENTS, constant, interval, moment, number_in, parameter
 from .extents import NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
-from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, STEPS, TYPES, WORDS
-from .parse import Node, children, descend, query_in, type_names, word
+from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, STEPS, TYPES, WORDS
+from .parse import Node, array_elements, children, descend, query_in, type_names, word
 from .scopes import Frame, Scope, column_extent, widest, widest_in
 from .tables import Bounds, Tables
 
@@ -105,6 +105,8 @@ class Expressions(ABC):
             raise self._unlisted(name, node)
         arguments = children(node)
         parts = [Extent() if part["class"] == "LAMBDA" else self.extent(part, scope, known) for part in arguments]
+        if name in REDUCTIONS:
+            return self._reduced(node, arguments, parts, scope, known)
         if name in LAMBDAS:
             parts = self._with_lambda(node, arguments, parts, scope, known)
         elif any(part["class"] == "LAMBDA" for part in arguments):
@@ -125,8 +127,8 @@ class Expressions(ABC):
         if found.size > limits.MOST_BYTES and found.size > longest:
             name = str(node.get("function_name") or node["type"]).lower()
             raise self._refused(
-                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are built; "
-                "bound it with smaller constants, such as least(n, 100) "
+                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are "
+                "built; bound it with smaller constants, such as least(n, 100) "
                 f"(a text of a column counts as {TEXT:,} bytes)",
                 node,
                 "too-large",
@@ -146,16 +148,39 @@ class Expressions(ABC):
         listed, body = parts[0], arguments[1]
         each = Extent(max(listed.each, NUMBER), listed.least, listed.most, listed.each, listed.each)
         names = [str(one["column_names"][-1]).lower() for one in descend(body["lhs"], "COLUMN_REF")]
-        inner = Frame([("", Bounds(dict.fromkeys(names, each)))], complete=True, rows=scope[-1].rows if scope else 1)
-        if names[1:]:
-            inner.tables = [
-                ("", Bounds({names[0]: each, **dict.fromkeys(names[1:], Extent(NUMBER, 0, listed.elements))}))
-            ]
+        values = dict(zip(names, (each, Extent(NUMBER, 0, listed.elements)), strict=False))
+        return [listed, self._for_each(body, values, listed.elements, scope, known)]
+
+    def _for_each(
+        self, body: Node, values: Mapping[str, Extent], elements: float, scope: Scope, known: Mapping[str, Bounds]
+    ) -> Extent:
+        """The extent of what a lambda gives; ``values``: its parameters."""
+        inner = Frame([("", Bounds(values))], rows=scope[-1].rows if scope else 1, complete=True)
         result = self.extent(body["expr"], (*scope, inner), known)
         if scope:
-            scope[-1].built += times(inner.built, listed.elements)
-            scope[-1].steps += times(inner.steps, listed.elements)
-        return [listed, result]
+            scope[-1].built += times(inner.built, elements)
+            scope[-1].steps += times(inner.steps, elements)
+        return result
+
+    def _reduced(
+        self, node: Node, arguments: Sequence[Node], parts: Sequence[Extent], scope: Scope, known: Mapping[str, Bounds]
+    ) -> Extent:
+        """What list_reduce gives: no more than its longest element, as the lambda may not make its value longer."""
+        if len(arguments) not in (2, 3) or arguments[1]["class"] != "LAMBDA":
+            raise self._refused("list_reduce takes a list and a lambda, such as lambda x, y: x + y", node)
+        listed, body = parts[0], arguments[1]
+        value = text(max(NUMBER, listed.each, *(one.size for one in parts[2:])))
+        names = [str(one["column_names"][-1]).lower() for one in descend(body["lhs"], "COLUMN_REF")]
+        values = dict(zip(names, (value, value, Extent(NUMBER, 0, listed.elements)), strict=False))
+        result = self._for_each(body, values, listed.elements, scope, known)
+        if result.size > value.size or result.elements > value.elements or result.each > value.each:
+            raise self._refused(
+                "the value of list_reduce can become longer with each element; use list_sum, or array_to_string for "
+                "texts",
+                node,
+                "too-large",
+            )
+        return value
 
     def _gathered(self, name: str, parts: Sequence[Extent], frame: Frame) -> Extent:
         """What an aggregate gives."""
@@ -163,7 +188,7 @@ class Expressions(ABC):
             return Extent(NUMBER, 0, frame.rows)
         size = sum(part.size for part in parts)
         if name in GATHERING:
-            return series(max(frame.rows, 1), size + 8)
+            return replace(series(max(frame.rows, 1), size + 8), each=max(NUMBER, size))
         return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
 
     def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -176,12 +201,17 @@ class Expressions(ABC):
 
     def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
         child = self.extent(node["child"], scope, known)
-        names = list(type_names(node.get("type_expr") or node.get("cast_type") or {}))
+        target = node.get("type_expr") or node.get("cast_type") or {}
+        names = list(type_names(target))
         for name in names:
             if name not in TYPES:
                 raise self._refused(f"a cast to {name[:60].upper()} is not among those that run over releases", node)
         if len(names) > 1:
-            return self._kept(Extent(16 * child.size, elements=child.size, each=16 * child.size), [child], node, scope)
+            # An array of NULL has its elements, too, and so has each array within a list.
+            fixed = array_elements(target)
+            in_array = {*names[:-1]} == {"array"}
+            size = 16 * (child.size + fixed if in_array else child.size * fixed)
+            return self._kept(Extent(size, elements=max(child.size, fixed), each=size), [child], node, scope)
         if names and names[0] in WORDS:
             # A number is short; lists and bytes are written out longer than they are.
             return (
@@ -189,6 +219,10 @@ class Expressions(ABC):
                 if (child.elements <= child.size + 1 and child.each <= child.size)
                 else self._kept(text(16 * child.size), [child], node, scope)
             )
+        if names and names[0] in MOMENTS:
+            return whole(child) if child.constant is None else moment(child.constant)
+        if names and names[0] == "interval":
+            return child if child.constant is None else interval(child.constant)
         if child.constant is not None:
             value = number_in(child.constant)
             return Extent() if value is None else Extent(NUMBER, value, value)

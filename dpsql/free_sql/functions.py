@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from . import rules
+from .constants import DAYS
 from .extents import ELEMENTS, NUMBER, TEXT, Extent, Rule, series, text, times
 
 
@@ -52,13 +53,9 @@ SCALARS: Mapping[str, Rule] = {
     ),
     **_each(rules.any_number, "second timezone timezone_hour timezone_minute week weekday weekofyear year yearweek"),
     **_each(rules.any_number, "days_in_month strptime try_strptime to_timestamp nanosecond dayname monthname"),
-    **_each(
-        rules.any_number, "to_centuries to_decades to_hours to_microseconds to_millennia to_milliseconds to_minutes"
-    ),
-    **_each(rules.any_number, "to_seconds now today current_date get_current_time get_current_timestamp"),
-    **_each(
-        rules.any_number, "transaction_timestamp current_localtime current_localtimestamp ago md5 sha1 sha256 uuid"
-    ),
+    **_each(rules.any_number, "to_centuries to_decades to_millennia"),
+    **_each(rules.any_number, "get_current_time"),
+    **_each(rules.any_number, "current_localtime ago md5 sha1 sha256 uuid"),
     **_each(rules.any_number, "gen_random_uuid uuidv4 uuidv7 random typeof pg_typeof format_bytes formatreadablesize"),
     **_each(
         rules.any_number, "formatreadabledecimalsize list_contains list_has list_has_all list_has_any array_contains"
@@ -72,8 +69,14 @@ SCALARS: Mapping[str, Rule] = {
     **_each(
         rules.any_number, "damerau_levenshtein jaro_similarity jaro_winkler_similarity jaccard hamming mismatches error"
     ),
+    **_each(rules.any_number, "array_distance array_inner_product array_dot_product array_negative_inner_product"),
+    **_each(rules.any_number, "array_cosine_similarity array_cosine_distance array_negative_dot_product"),
+    **_each(rules.any_number, "list_distance list_inner_product list_dot_product list_negative_inner_product"),
+    **_each(rules.any_number, "list_cosine_similarity list_cosine_distance list_negative_dot_product"),
+    **_each(rules.first_argument, "list_reduce array_reduce reduce"),
     **_each(rules.any_number, "version grouping grouping_id alias"),
-    **_each(rules.first_argument, "to_days to_weeks to_months to_quarters to_years"),
+    **{name: rules.of_days(*days) for name, days in DAYS.items()},
+    **_each(rules.today, "now today current_date get_current_timestamp transaction_timestamp current_localtimestamp"),
     **_each(rules.within(-1, 1), "sign"),
     **_each(
         rules.length, "length len strlen char_length character_length length_grapheme octet_length bit_length instr"
@@ -136,8 +139,8 @@ SCALARS: Mapping[str, Rule] = {
     **_each(rules.regexp_replaced, "regexp_replace"),
     **_each(rules.pieces, "string_split str_split split string_to_array string_split_regex str_split_regex"),
     **_each(rules.pieces, "regexp_split_to_array regexp_extract_all regexp_split_to_table"),
-    **_each(rules.series_of_numbers(0), "range"),
-    **_each(rules.series_of_numbers(1), "generate_series"),
+    **_each(rules.series_between(0), "range"),
+    **_each(rules.series_between(1), "generate_series"),
     **_each(rules.resized, "list_resize array_resize"),
     **_each(rules.mapped, "list_transform array_transform list_apply array_apply apply"),
     **_each(rules.formatted("{"), "format"),
@@ -197,6 +200,9 @@ STEPS: Mapping[str, Callable[[Sequence[Extent]], float]] = {
 LAMBDAS = _words("list_transform array_transform list_apply array_apply apply list_filter array_filter filter")
 """Functions whose second argument is a lambda, of an element and its place."""
 
+REDUCTIONS = _words("list_reduce array_reduce reduce")
+"""Functions whose lambda takes what it gave for the element before, and the element."""
+
 AGGREGATES = _words(
     "any_value approx_count_distinct approx_quantile arbitrary arg_max arg_max_null arg_min arg_min_null argmax "
     "argmin avg bit_and bit_or bit_xor bool_and bool_or corr count count_if count_star countif covar_pop "
@@ -225,7 +231,7 @@ TYPES = _words(
     "utinyint usmallint uinteger ubigint uhugeint float float4 real double float8 decimal numeric dec date time "
     "timetz timestamp datetime timestamptz timestamp_s timestamp_ms timestamp_ns timestamp_us interval uuid "
     "varchar char bpchar text string json blob bytea binary varbinary list name oid regclass"
-) | {"timestamp with time zone", "time with time zone", "struct", "enum"}
+) | {"timestamp with time zone", "time with time zone", "struct", "enum", "array", "map"}
 """Types that a cast may name."""
 WORDS = _words("varchar char bpchar text string json blob bytea binary varbinary name enum")
 """Those of them whose values are texts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import prod
 from typing import Any, TypeAlias
 
 import duckdb
@@ -93,6 +94,23 @@ def type_names(node: Node) -> Iterator[str]:
     for one in inner:
         if isinstance(one, dict):
             yield from type_names(one)
+
+
+def array_elements(node: Node) -> float:
+    """The elements of all arrays of a type, one for a type without arrays."""
+    sizes = [node.get("type_info", None) or {}, *(node.get("children") or ())]
+    own = next((size for one in sizes if (size := _array_size(one))), 1)
+    info = node.get("type_info") or {}
+    inner = [one for one in node.get("children") or () if one.get("class") == "TYPE"]
+    inner += [one for one in [info.get("child_type")] if one]
+    inner += [one.get("second", one) for one in info.get("child_types") or ()]
+    return own * prod(array_elements(one) for one in inner)
+
+
+def _array_size(node: Node) -> float:
+    literal = node.get("literal") or node.get("value") or {}
+    written = str(node.get("size") or literal.get("text") or literal.get("value") or "")
+    return float(written) if written.isdecimal() else 0.0
 
 
 def word(kind: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from .constants import moment
 from .extents import NUMBER, Extent, Rule, either, series, text, times, whole
 
 
@@ -91,23 +93,35 @@ def pieces(args: Sequence[Extent]) -> Extent:
     return Extent(17 * pieces, elements=pieces, each=args[0].size)
 
 
-def series_of_numbers(last: int) -> Rule:
-    """A series of numbers; ``last``: 1 where the end is one of them."""
+def series_between(last: int) -> Rule:
+    """A series of numbers or moments, these in days; ``last``: 1 where the end is one of them."""
 
     def rule(args: Sequence[Extent]) -> Extent:
         start, stop = (args[0], args[1]) if len(args) > 1 else (Extent(NUMBER, 0, 0), args[0])
+        start, stop = (one if one.constant is None else moment(one.constant) for one in (start, stop))
         step = args[2] if len(args) > 2 else Extent(NUMBER, 1, 1)
         span = inf
-        if step.least >= 1 and stop.most < inf and start.least > -inf:
+        if step.least > 0 and stop.most < inf and start.least > -inf:
             span = stop.most - start.least
-        elif step.most <= -1 and start.most < inf and stop.least > -inf:
+        elif step.most < 0 and start.most < inf and stop.least > -inf:
             span = start.most - stop.least
-        count = max(0.0, span + last) / max(step.least, -step.most, 1)
+        count = max(0.0, span) / max(step.least, -step.most) + last if span < inf else inf
         count = math.ceil(count) if count < inf else inf
         low, high = min(start.least, stop.least), max(start.most, stop.most)
         return Extent(times(count, 16), low, high, count, 16)
 
     return rule
+
+
+def of_days(least: float, most: float) -> Rule:
+    """An interval of so many times as long as one that has from ``least`` to ``most`` days."""
+    return lambda args: product((args[0], Extent(NUMBER, least, most)))
+
+
+def today(args: Sequence[Extent]) -> Extent:
+    """A moment that is now, in days, in any time zone."""
+    day = dt.datetime.now(tz=dt.UTC).date().toordinal()
+    return Extent(NUMBER, day - 2, day + 3)
 
 
 def resized(args: Sequence[Extent]) -> Extent:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from . import limits
-from .constants import day
 from .expressions import Expressions, shown_number
 from .extents import NUMBER, Extent, either
 from .functions import LISTED, LISTS, SCALARS, SERIES
@@ -26,7 +25,6 @@ from .tables import Bounds, renamed
 
 _LIST = Bounds({}, 100_000, listed=False, keys=(("", 100.0),))
 """What a list of DuckDB's is taken to have: rows, and rows that agree in a column that it is joined by."""
-_DAYS = {"to_days": 1, "to_weeks": 7, "to_months": 28, "to_quarters": 90, "to_years": 365}
 
 
 class Sources(Expressions):
@@ -101,9 +99,10 @@ class Sources(Expressions):
             extent = Extent(each, elements=each, each=each)
         else:
             made = SCALARS[name](arguments) if arguments else Extent()
-            count = made.elements if made.elements < inf else self._dates(children(call))
+            count = made.elements
+            numbers = len(arguments) < 3 or (children(call)[2]["class"] == "CONSTANT" and not arguments[2].constant)
             short = made.least >= -(2**31) and made.most < 2**31
-            kind = "" if made.elements == inf else "INTEGER" if short else "BIGINT"
+            kind = "" if not numbers else "INTEGER" if short else "BIGINT"
             extent = Extent(NUMBER, made.least, made.most, type=kind)
         self._check_rows(count, call, name)
         keys = ((name, inf),) if name != "unnest" else Bounds().keys
@@ -117,18 +116,6 @@ class Sources(Expressions):
                 node,
                 "too-large",
             )
-
-    def _dates(self, arguments: Sequence[Node]) -> float:
-        """The rows of a series of days between two constants, by steps of a day or more."""
-        if len(arguments) != 3 or arguments[2]["class"] != "FUNCTION":
-            return inf
-        days = _DAYS.get(str(arguments[2]["function_name"]).lower())
-        step = self.extent(arguments[2], (), {})
-        ends = [day(one) for one in arguments[:2]]
-        if days is None or step.least < 1 or None in ends:
-            return inf
-        first, last = (end for end in ends if end is not None)
-        return max(0, last - first) / (days * step.least) + 1
 
     def _pivoted(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         frame = Frame()

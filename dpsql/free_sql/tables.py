@@ -67,7 +67,7 @@ def _column(kind: str, longest: float) -> Extent:
     word = kind.split("(")[0].lower()
     if kind.endswith("]"):
         return replace(series(longest, TEXT), type=kind)
-    return Extent(type=kind) if word in TYPES - WORDS - {"struct"} else replace(text(longest), type=kind)
+    return Extent(type=kind) if word in TYPES - WORDS - {"struct", "map", "list"} else replace(text(longest), type=kind)
 
 
 def table(columns: Sequence[tuple[str, str]], rows: float, longest: Mapping[str, float] | None = None) -> Bounds:
