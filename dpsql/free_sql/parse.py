@@ -16,10 +16,15 @@ from . import limits
 Node: TypeAlias = "dict[str, Any]"
 
 
-def parsed(sql: str, connection: duckdb.DuckDBPyConnection) -> list[Node]:
-    """DuckDB's parse of each SELECT of a text. Raises SQLError for a text that is too long or no SELECT."""
+def check_length(sql: str) -> None:
+    """Raise SQLError for a text that is too long, before anything reads it."""
     if len(sql) > limits.LONGEST:
         raise SQLError(f"the query has {len(sql):,} characters, at most {limits.LONGEST:,} are read", code="too-large")
+
+
+def parsed(sql: str, connection: duckdb.DuckDBPyConnection) -> list[Node]:
+    """DuckDB's parse of each SELECT of a text. Raises SQLError for a text that is too long or no SELECT."""
+    check_length(sql)
     found: dict[str, Any] = {}
     try:
         row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()

@@ -16,6 +16,7 @@ import duckdb
 
 from dpsql.errors import OperationalError, RequestError, SQLError, nearest
 from dpsql.free_sql.bounds import check
+from dpsql.free_sql.parse import check_length
 from dpsql.free_sql.tables import Bounds, table_in
 from dpsql.quoting import identifier, string
 from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
@@ -191,7 +192,8 @@ def _unknown(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raise SQLError for what is no text."""
+    """Raise SQLError for what is no text, or one that is too long."""
+    check_length(text)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -18,6 +18,7 @@ from dpsql.free_sql import expressions, limits
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.functions import AGGREGATES, GATHERING, SCALARS, STEPS
 from dpsql.free_sql.tables import Bounds, table, table_in
+from dpsql.release import reading
 from dpsql.sql.outer.sandbox import Sandbox
 
 COLUMNS = [("g", "VARCHAR"), ("n", "DOUBLE"), ("words", "VARCHAR[]")]
@@ -245,6 +246,17 @@ def test_no_value_is_longer_than_its_bound(parser: duckdb.DuckDBPyConnection) ->
         assert (longest or 0) <= found.columns["x"].size, sql
         compared += 1
     assert compared > 120
+
+
+def test_a_long_text_is_refused_before_anything_reads_it(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.run("CREATE OR REPLACE VIEW some AS SELECT COUNT(*) AS n FROM visits", epsilon=0.1)
+    monkeypatch.setattr(limits, "LONGEST", 1_000)
+    monkeypatch.setattr(reading, "ask", lambda *_: pytest.fail("the text was read"))
+    with pytest.raises(SQLError, match="at most 1,000 are read") as error:
+        con.sql("SELECT n" + " + n" * 500 + " FROM some")
+    assert error.value.code == "too-large"
 
 
 POLICY = """
