@@ -45,6 +45,7 @@ def column_extent(names: Sequence[str], scope: Scope) -> Extent:
 
 
 def columns_named(names: Sequence[str], frame: Frame) -> list[Extent]:
+    """The extents of all columns, fields, rows and items of a SELECT that a name may mean."""
     last, of = names[-1], names[-2] if len(names) > 1 else ""
     found = []
     for alias, source in frame.tables:
@@ -62,11 +63,13 @@ def columns_named(names: Sequence[str], frame: Frame) -> list[Extent]:
 
 
 def widest(source: Bounds) -> Extent:
+    """The extent of any column of a table."""
     held = list(source.columns.values())
     return either(held if source.listed and held else [*held, replace(series(ELEMENTS, TEXT), type="")])
 
 
 def widest_in(scope: Scope) -> Extent:
+    """The extent of any column that a scope has."""
     held = [widest(source) for frame in scope for _, source in frame.tables]
     held += [extent for frame in scope for extent in frame.items.values()]
     return replace(either([*held, text(TEXT)]), type="")
@@ -133,10 +136,10 @@ def rows_around(columns: Mapping[str, Frame]) -> float:
     """The most combinations of rows that a correlated query is computed for."""
     complete = max((frame.rows for frame in columns.values() if frame.complete), default=1)
     tables = {
-        id(source): source.rows
+        (id(frame), at): source.rows
         for name, frame in columns.items()
         if not frame.complete
-        for alias, source in frame.tables
+        for at, (alias, source) in enumerate(frame.tables)
         if columns_named(name.split("."), Frame([(alias, source)]))
     }
     return times(max(1, complete), prod(max(1, rows) for rows in tables.values()))

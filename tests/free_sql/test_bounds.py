@@ -127,6 +127,8 @@ GROWS = [
     "SELECT count(*) FROM (SELECT g, n FROM big GROUP BY ALL) a JOIN (SELECT g, n FROM big GROUP BY ALL) b USING (g)",
     "SELECT count(*) FROM few a WHERE EXISTS (SELECT 1 FROM few b WHERE b.g = a.g AND b.n < a.n)",
     "SELECT count(*) FROM few a, LATERAL (SELECT count(*) FROM few b WHERE b.n < a.n)",
+    "WITH x AS (SELECT n FROM big LIMIT 1000) "
+    "SELECT 1 FROM x a, x b, LATERAL (SELECT count(*) FROM t WHERE n < a.n + b.n)",
     "SELECT count(*) FROM big a, LATERAL (SELECT levenshtein(a.g, b.g) FROM t b WHERE b.n = a.n)",
     "SELECT count(*) FROM big GROUP BY CUBE(g, n, words, 1, 2, 3)",
 ]
@@ -278,6 +280,17 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Connection]:
     (folder / "visits.toml").write_text(POLICY)
     with dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml") as found:
         yield found
+
+
+def test_noisy_tables_are_joined_by_their_keys(tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "visits.duckdb") as raw:
+        raw.execute("CREATE TABLE visits AS SELECT 1 AS age")
+    (tmp_path / "visits.toml").write_text(POLICY.replace("upper = 9", "upper = 4999"))
+    counts = "(SELECT age AS k, COUNT(*) AS n FROM visits GROUP BY age)"
+    with dpsql.connect(tmp_path / "visits.duckdb", policy=tmp_path / "visits.toml") as connection:
+        connection.plan(f"SELECT a.k, a.n / b.n AS r FROM {counts} a JOIN {counts} b USING (k)", epsilon=0.1)
+        with pytest.raises(SQLError, match="can be joined to 25,010,001 rows"):
+            connection.plan(f"SELECT a.k, a.n / b.n AS r FROM {counts} a JOIN {counts} b USING (n)", epsilon=0.1)
 
 
 OUTER = [
