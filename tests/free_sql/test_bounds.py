@@ -20,6 +20,7 @@ from dpsql.free_sql.functions import AGGREGATES, GATHERING, SCALARS, STEPS
 from dpsql.free_sql.tables import Bounds, table, table_in
 from dpsql.release import reading
 from dpsql.sql.outer.sandbox import Sandbox
+from dpsql.sql.parse import routing
 
 COLUMNS = [("g", "VARCHAR"), ("n", "DOUBLE"), ("words", "VARCHAR[]")]
 SHORT = {"g": 20.0}
@@ -256,6 +257,7 @@ def test_a_long_text_is_refused_before_anything_reads_it(
     con.run("CREATE OR REPLACE VIEW some AS SELECT COUNT(*) AS n FROM visits", epsilon=0.1)
     monkeypatch.setattr(limits, "LONGEST", 1_000)
     monkeypatch.setattr(reading, "ask", lambda *_: pytest.fail("the text was read"))
+    monkeypatch.setattr(routing, "_pieces", lambda *_: pytest.fail("the text was read"))
     with pytest.raises(SQLError, match="at most 1,000 are read") as error:
         con.sql("SELECT n" + " + n" * 500 + " FROM some")
     assert error.value.code == "too-large"
