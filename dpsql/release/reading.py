@@ -15,7 +15,9 @@ from typing import TypeAlias
 import duckdb
 
 from dpsql.errors import OperationalError, RequestError, SQLError, nearest
-from dpsql.free_sql.bounds import Bounds, check, table_in
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.parse import check_length
+from dpsql.free_sql.tables import Bounds, table_in
 from dpsql.quoting import identifier, string
 from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
@@ -190,7 +192,8 @@ def _unknown(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raise SQLError for what is no text."""
+    """Raise SQLError for what is no text, or one that is too long."""
+    check_length(text)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sqlglot import Token, TokenType, exp
 
 from dpsql.errors import Error, NotSupportedError, SQLError, nearest
+from dpsql.free_sql import limits
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.options import read_options
@@ -110,6 +111,8 @@ def route(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) ->
 
 def tables_asked(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) -> str:
     """Which tables of the policy a text asks that was meant for releases: "private", "public" alone, or none, empty."""
+    if len(text) > limits.LONGEST:  # which nothing answers
+        return ""
     try:
         going = route(text, policy, released)
     except Error:
