@@ -55,6 +55,21 @@ def test_the_largest_batch_is_read() -> None:
         parse("SELECT 1;" * (MAX_STATEMENTS + 1))
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x DESC)", "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x)"),
+        *("SUM(if(a, 1, 2))", "COUNT_IF(a LIKE ANY ('b', 'c'))", "COUNT_IF(z > TIMESTAMPTZ '2024-01-01 00:00:00+00')"),
+    ],
+)
+def test_writing_a_statement_leaves_its_tree_alone(asked: str) -> None:
+    """A cursor reads its statements again after their text was asked for."""
+    (statement,) = parse(f"SELECT {asked} AS n FROM t")
+    before = repr(statement.tree)
+    assert statement.text == statement.text != ""
+    assert repr(statement.tree) == before
+
+
 def test_places_are_those_of_the_text() -> None:
     (statement,) = parse("SELECT COUNT(*)\nFROM t\nWHERE first = 1\n  AND second = 2")
     places = {node.name: place(node) for node in statement.tree.find_all(exp.Column)}

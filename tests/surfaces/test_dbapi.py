@@ -155,6 +155,20 @@ def test_a_cursor_has_no_side_effects(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == before
 
 
+def test_percentiles_within_a_group_are_answered_again(tmp_path: Path) -> None:
+    """In any writing, beside what a release holds of the column, and for shares that are parameters."""
+    database(tmp_path)
+    with connected(tmp_path, epsilon_per_release=10) as con, con.cursor() as cur:
+        cur.execute("SELECT quantile_cont(v, 0.5) AS m FROM t")
+        for function in ("percentile_cont", "percentile_disc"):
+            for share in (0.5, 0.9):
+                asked = f"SELECT {function}(?) WITHIN GROUP (ORDER BY v) AS m FROM t"
+                assert [column.names for column in cur.columns(asked, [share])] == [["m"]]
+                first = cur.execute(asked, [share]).fetchall()
+                again = f'SELECT {function}({share}) WITHIN GROUP (ORDER BY "v") AS k FROM t'
+                assert cur.execute(again).fetchall() == first
+
+
 PROBES = [
     ("SELECT 1", [("1", "INTEGER")], [(1,)]),
     ("SELECT ? AS x", [("x", "INTEGER")], [(1,)]),

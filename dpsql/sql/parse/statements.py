@@ -6,6 +6,7 @@ made, because the parser recurses and is slow on hostile input.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -59,11 +60,11 @@ class Statement:
     known: str | None = field(default=None, repr=False, compare=False)
     source: str | None = field(default=None, repr=False, compare=False)
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
         """The query as DuckDB would write it, without comments."""
-        # A copy would cost as much again; writing a query out leaves its meaning alone.
-        return written(self.tree, copy=False) if self.known is None else self.known
+        # Writing changes some trees, such as those of WITHIN GROUP, and a cursor reads its statements twice.
+        return written(self.tree) if self.known is None else self.known
 
 
 _PATH = re.compile(r"[^\s;'\"]+\.(sql|txt|ddl)", re.IGNORECASE)
