@@ -739,6 +739,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a kept name": lambda s: s.con.run(f"CREATE VIEW releases AS {COUNT}", **BUDGET),
     "no such result": _no_result,
     "no such place": lambda s: s.con.run(COUNT, **BUDGET)[3],
+    "a pivot of releases without values": _after("PIVOT v ON n"),
     "a public table among releases": _after("SELECT COUNT(*) FROM regions"),
     "another data set": _renamed,
     "another policy": _policy_changed,

@@ -169,6 +169,18 @@ def test_percentiles_within_a_group_are_answered_again(tmp_path: Path) -> None:
                 assert cur.execute(again).fetchall() == first
 
 
+def test_a_pivot_is_a_query_of_a_cursor(tmp_path: Path) -> None:
+    database(tmp_path)
+    asked = "PIVOT t ON g USING count(*) AS n GROUP BY k ORDER BY k LIMIT 2"
+    with connected(tmp_path, epsilon_per_release=10) as con, con.cursor() as cur:
+        assert [column.names for column in cur.columns(asked)] == [["k", "a_n", "b_n"]]
+        rows = cur.execute(f"CREATE VIEW v AS {asked}").fetchall()
+        assert [row[0] for row in rows] == [0, 1]
+        assert cur.execute(asked).fetchall() == rows
+        assert cur.execute("PIVOT dp.v ON k IN (0, 1) USING max(a_n)").fetchall()[0] is not None
+        assert "write PIVOT ... ON column IN" in refused(dpsql.SQLError, lambda: cur.execute("PIVOT dp.v ON k"))
+
+
 PROBES = [
     ("SELECT 1", [("1", "INTEGER")], [(1,)]),
     ("SELECT ? AS x", [("x", "INTEGER")], [(1,)]),

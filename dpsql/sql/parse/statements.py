@@ -88,7 +88,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         tokens = tokens_of(text)
         _refuse_commands(tokens)
         _hints_to_their_statements(text, tokens)
-        prepared(tokens)
+        tokens = prepared(tokens)
         found = parsed(text, tokens)
     except ParseError as error:
         raise _syntax(error) from None
