@@ -104,7 +104,7 @@ def agrees(pipeline: Pipeline, sql: str) -> None:
         "SELECT coalesce(g, 'z') AS b, a > 1 AS c, count(*) AS n FROM t GROUP BY CUBE (coalesce(g, 'z'), a > 1)",
         "SELECT g, a > 1 AS c, count(*) AS n FROM t WHERE a >= 0 AND g IN ('x', 'y') GROUP BY ROLLUP (g, (a > 1))",
         "SELECT g IS NULL AS b, count(*) AS n FROM t GROUP BY GROUPING SETS (CUBE (g IS NULL), (a > 1))",
-        "SELECT a > 1 AS b, g, count(*) AS n FROM t GROUP BY GROUPING SETS (a > 1, (g), ((a > 1), g), (a) > 1 AND f, ())",
+        "SELECT a > 1 AS b, g, count(*) AS n FROM t GROUP BY GROUPING SETS (a > 1, (g), (a > 1, g), (a) > 1 AND f)",
         "SELECT b, max(n) AS m FROM (SELECT g AS b, count(*) AS n FROM t GROUP BY g) GROUP BY ROLLUP (upper(b), b)",
     ],
 )
