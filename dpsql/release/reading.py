@@ -64,7 +64,7 @@ _READS = frozenset(
         *("SELECT", "FROM", "WITH", "PIVOT", "UNPIVOT", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"),
     ]
 )
-_SPACE = re.compile(r"(?:\s|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_SPACE = re.compile(r"(?:\s|\ufeff|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 Signature: TypeAlias = "tuple[int, int, int]"

@@ -70,6 +70,15 @@ def test_writing_a_statement_leaves_its_tree_alone(asked: str) -> None:
     assert repr(statement.tree) == before
 
 
+def test_a_byte_order_mark_is_a_space_outside_of_quotes() -> None:
+    """As are the other spaces that DuckDB strips."""
+    found = parse(
+        "\ufeffSELECT\u00a0COUNT(*)\u2003FROM\u3000t\u200b -- \u00a0'\n;\ufeffSELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"
+    )
+    assert [one.text for one in found] == ["SELECT COUNT(*) FROM t", "SELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"]
+    assert duckdb.sql("\ufeffSELECT\u00a01\u3000\u2060").fetchall() == [(1,)]
+
+
 def test_places_are_those_of_the_text() -> None:
     (statement,) = parse("SELECT COUNT(*)\nFROM t\nWHERE first = 1\n  AND second = 2")
     places = {node.name: place(node) for node in statement.tree.find_all(exp.Column)}

@@ -184,6 +184,7 @@ def test_a_pivot_is_a_query_of_a_cursor(tmp_path: Path) -> None:
 PROBES = [
     ("SELECT 1", [("1", "INTEGER")], [(1,)]),
     ("SELECT ? AS x", [("x", "INTEGER")], [(1,)]),
+    ("\ufeffSELECT 1", [("1", "INTEGER")], [(1,)]),
     ("VALUES (1)", [("col0", "INTEGER")], [(1,)]),
     ("SELECT * FROM t WHERE 1=0", [("g", "VARCHAR"), ("k", "INTEGER"), ("v", "BIGINT"), ("e", "VARCHAR")], []),
     ("SELECT k, v FROM t LIMIT 0", [("k", "INTEGER"), ("v", "BIGINT")], []),
