@@ -13,6 +13,7 @@ from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.release.release import Release
+from dpsql.release.text_table import in_json
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import SessionError
 from dpsql.server.protocol.statements import Part, without
@@ -159,7 +160,7 @@ def explained(plan: Plan | Release | None, form: str) -> ResultSet:
     if form.lower() == "json":
         held = {"guarantee": plan.charge.guarantee, "account": plan.charge.account, "amount": plan.charge.amount}
         document = {**held, "affordable": plan.affordable, "notes": list(plan.notes), "columns": plan.rows()}
-        return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps([document], default=str),)])
+        return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps(in_json([document])),)])
     if form.lower() == "rows":
         kinds = {"numbers": "BIGINT", "group_rows": "DOUBLE"} | dict.fromkeys(("result", "column", "groups"), "VARCHAR")
         names = list(plan.rows()[0]) if plan.rows() else ["result"]

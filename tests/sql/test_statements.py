@@ -73,7 +73,7 @@ def test_writing_a_statement_leaves_its_tree_alone(asked: str) -> None:
 def test_a_byte_order_mark_is_a_space_outside_of_quotes() -> None:
     """As are the other spaces that DuckDB strips."""
     found = parse(
-        "\ufeffSELECT\u00a0COUNT(*)\u2003FROM\u3000t\u200b -- \u00a0'\n;\ufeffSELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"
+        "\ufeffSELECT\u00a0COUNT(*)\u2003FROM\u3000t\u200b -- '\n;\ufeffSELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"
     )
     assert [one.text for one in found] == ["SELECT COUNT(*) FROM t", "SELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"]
     assert duckdb.sql("\ufeffSELECT\u00a01\u3000\u2060").fetchall() == [(1,)]
