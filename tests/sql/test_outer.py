@@ -166,6 +166,19 @@ def test_empty_groups_are_zero_and_their_averages_the_middle(pipeline: Pipeline)
     assert last(pipeline, sql, errors=False)[1] == [("x", 0.0, 0.0, 4.5, 0.5), ("y", 0.0, 0.0, 4.5, 0.5)]
 
 
+def test_an_alias_in_having_means_its_item_as_in_duckdb(pipeline: Pipeline) -> None:
+    """A column of its name is a raw value there; a key of GROUP BY comes first."""
+    for sql in (
+        "SELECT g, sum(b) AS b FROM t GROUP BY g HAVING b > 4 ORDER BY g",
+        "SELECT g, sum(b) AS g FROM t GROUP BY g HAVING g = 'x'",
+    ):
+        found = last(pipeline, sql, errors=False)[1]
+        theirs = pipeline.connection.execute(sql).fetchall()
+        assert [row[:2] for row in found] == [tuple(float(v) if isinstance(v, int) else v for v in r) for r in theirs]
+    with pytest.raises(SQLError, match="b is a raw value"):
+        last(pipeline, "SELECT g, sum(b) AS b FROM t GROUP BY g HAVING t.b > 4", errors=False)
+
+
 def test_other_and_null_rows_are_told_apart(pipeline: Pipeline) -> None:
     rows = last(pipeline, "SELECT h, count(*) AS n FROM t GROUP BY h ORDER BY n, h", errors=False)[1]
     assert rows == [("y", False, 1.0), (None, True, 1.0), ("x", False, 2.0)]

@@ -6,7 +6,7 @@ import random
 
 import duckdb
 import pytest
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from dpsql.errors import SQLError
 from dpsql.sql import parse
@@ -77,6 +77,16 @@ def test_a_byte_order_mark_is_a_space_outside_of_quotes() -> None:
     )
     assert [one.text for one in found] == ["SELECT COUNT(*) FROM t", "SELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"]
     assert duckdb.sql("\ufeffSELECT\u00a01\u3000\u2060").fetchall() == [(1,)]
+
+
+def test_the_parser_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SQLError, match="COMMAND"):
+        parse("CREATE VIEW v AS VACUUM FULL t")
+    (statement,) = parse("SELECT count(*) FROM t WHERE to_char(d, 'YYYY') = $$2024$$ AND $a$it's$a$ = g")
+    assert statement.text.endswith(" = '2024' AND 'it''s' = g")
+    assert caplog.records == []
+    parse_one("SELECT to_char(d, 'YYYY')", dialect="duckdb").sql("duckdb")
+    assert caplog.records != []  # of other calls it does
 
 
 def test_places_are_those_of_the_text() -> None:

@@ -51,12 +51,15 @@ _AFTER = frozenset({TokenType.L_PAREN, TokenType.IN})
 def prepared(tokens: Sequence[Token]) -> list[Token]:
     """Tokens as the parser is to read them.
 
-    CUBE and ROLLUP are functions, whose arguments may be expressions, each of GROUPING SETS stands in parentheses, and
-    PIVOT t ON a ... ORDER BY b is FROM (PIVOT t ON a ...) ORDER BY b, a query like any other.
+    $$text$$ is 'text', CUBE and ROLLUP are functions, whose arguments may be expressions, each of GROUPING SETS stands
+    in parentheses, and PIVOT t ON a ... ORDER BY b is FROM (PIVOT t ON a ...) ORDER BY b, a query like any other.
     """
     for token, after in itertools.pairwise(tokens):
         if token.token_type in _CUBES and after.token_type is TokenType.L_PAREN:
             token.token_type = TokenType.VAR
+    for token in tokens:
+        if token.token_type is TokenType.HEREDOC_STRING:
+            token.token_type = TokenType.STRING
     if not any(token.token_type in _ENCLOSED for token in tokens):
         return list(tokens)
     opened: list[int] = []
