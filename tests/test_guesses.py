@@ -71,6 +71,52 @@ def test_without_expected_rows_groups_of_a_thousand_are_assumed(tmp_path: Path) 
     assert "depends" not in str(other).replace("depends on the answer", "")
 
 
+UNITS = """
+dataset = "guesses-2"
+[budget]
+epsilon = 10.0
+[tables.visits]
+unit = "pid"
+max_rows_per_unit = {most}
+expected_rows = {rows}
+references = {{ pid = "Persons.pid" }}
+[tables.visits.columns]
+pid = {{}}
+cost = {{ lower = 0, upper = 40 }}
+[tables.persons]
+unit = "pid"
+max_rows_per_unit = 1
+expected_rows = {persons}
+key = ["pid"]
+[tables.persons.columns]
+pid = {{}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "persons", "rows_per_unit", "counted"),
+    [
+        (4, 1_000, None, 2_000.0),  # all that are expected
+        (4, 1_000, 1, 500.0),  # of four rows of a unit one counts
+        (4, 1_000, 8, 2_000.0),  # no more than the policy lets count
+        (1, 700, None, 700.0),  # a row of each unit
+        (4, 300, None, 1_200.0),
+        (4, 300, 2, 600.0),
+    ],
+)
+def test_rows_that_limits_leave_out_are_not_guessed(
+    tmp_path: Path, most: int, persons: int, rows_per_unit: int | None, counted: float
+) -> None:
+    """Errors of averages and medians were those of all rows, and up to four times too small."""
+    with filled(tmp_path / "t.duckdb") as duck:
+        duck.execute("CREATE TABLE visits (pid INT, cost INT); CREATE TABLE persons (pid INT)")
+    policy = dpsql.Policy.parse(UNITS.format(most=most, persons=persons, rows=2_000))
+    con = dpsql.connect(tmp_path / "t.duckdb", policy=policy, ledger=tmp_path / "l")
+    plan = con.plan("SELECT AVG(cost) FROM visits", epsilon=1, rows_per_unit=rows_per_unit)
+    assert plan.rows()[0]["group_rows"] == counted
+    assert "within its limits" in str(plan)
+
+
 def test_more_rows_are_less_error(tmp_path: Path) -> None:
     few, many = (
         connected(tmp_path / str(rows), f"expected_rows = {rows}").plan("SELECT AVG(v) FROM t", epsilon=1).rows()[0]

@@ -31,6 +31,7 @@ from dpsql.errors import (
     OperationalError,
     ProgrammingError,
     SQLError,
+    speaks_of_the_request,
 )
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
@@ -322,6 +323,8 @@ class Connection(Discovering, Keeping):
                     "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
+            plain = estimates == "unbiased" and not {"method", "rows_per_unit"} & set(options)
+            self._check_payable(batch, (epsilon, delta, rho), said, plain=plain, fresh=fresh)
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
             from dpsql.running.find_first import find_all
@@ -339,7 +342,7 @@ class Connection(Discovering, Keeping):
 
     def _mine(self, release: Release, label: str) -> Release:
         """The release, whose unnamed results are q1, q2, ... to this connection from now on."""
-        with self._lock:
+        with self._state_lock:
             for name in filter(is_unnamed, release.views):
                 self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
         return replace(release, replicates=self._replicates)
@@ -390,7 +393,7 @@ class Connection(Discovering, Keeping):
         """
         self._check_open()
         better = self._batches.refined()
-        with self._lock:
+        with self._state_lock:
             now = {was: release.id for was, release in better}
             for name, held in self._own.items():
                 self._own[name] = {label: now.get(was, was) for label, was in held.items()}
@@ -422,9 +425,9 @@ class Connection(Discovering, Keeping):
         self._check_open()
         check_population(population, errors=errors)
         self._books.catch_up()
+        own = dict(self._own)
         try:
-            found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
-            own = dict(self._own)
+            found = self._store.sql(query, parameters, seconds=self._query_timeout, own=own)
             if not errors:
                 return found.drawn_with(lambda: self.errors_beside(query, found, parameters, own=own)[0])
             text = _filled(query, parameters)
@@ -468,7 +471,8 @@ class Connection(Discovering, Keeping):
             text = _filled(query, parameters)
             return self._replicates.with_errors(text, answer, mine, alpha, seconds, sample=sample)[0], ""
         except Error as error:
-            return answer, f"without errors: {error}"
+            said = error if speaks_of_the_request(error) else "they cannot be worked out now"
+            return answer, f"without errors: {said}"
 
     def commit(self) -> None:
         """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""

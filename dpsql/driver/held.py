@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
     InterfaceError,
 )
 from dpsql.measure import Opening
+from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.planning.plan import LastPlans
 from dpsql.policy import Policy
@@ -21,11 +22,30 @@ from dpsql.release import ReleaseStore
 from dpsql.release.books import Books, budget_of, place_of
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.running.found_domains import FoundDomain, FoundDomains
+from dpsql.thread_lock import ThreadLock
 
 if TYPE_CHECKING:
     from dpsql.replicates import Replicates
     from dpsql.running.answer_free import Earlier
     from dpsql.running.run import Batches
+
+T = TypeVar("T")
+
+
+class _once(cached_property[T]):  # noqa: N801  # a decorator
+    """A value that one thread makes, at its first use; others wait for it."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Self | T:
+        """The value, made behind the connection's lock."""
+        if instance is None:
+            return self
+        with instance._state_lock:
+            made: T = super().__get__(instance, owner)
+        return made
 
 
 class Held(Exceptions):
@@ -49,11 +69,12 @@ class Held(Exceptions):
         private = policy.budget.private_releases
         self.releases_path = place_of(releases, label) if private else releases
         self._label = label
-        self._store = ReleaseStore(self.releases_path)
+        self._store = ReleaseStore(self.releases_path, private=private and bool(label))
         self._budget_per_release = budget_per_release
         self._cursor_errors = cursor_errors
         self._query_timeout = check_seconds("query_timeout", query_timeout)
-        self._lock = threading.RLock()
+        self._lock = ThreadLock()  # of cursors, while one of them executes
+        self._state_lock = ThreadLock()  # of a short look at what the connection remembers
         self._closed = False
         self._holdings = Holdings(engine, policy)
         books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
@@ -69,19 +90,20 @@ class Held(Exceptions):
 
         Another process may find one, so the ledger is looked at each time.
         """
-        held = self._domains.refresh()
-        if held is not self._holdings.policy:
-            self._holdings.policy = held
-            self._past.under(held)
-            self._behind.under(held)
-        return held
+        with self._state_lock:
+            held = self._domains.refresh()
+            if held is not self._holdings.policy:
+                self._holdings.policy = held
+                self._past.under(held)
+                self._behind.under(held)
+            return held
 
-    @cached_property
+    @_once
     def _past(self) -> Earlier:
         """What earlier releases say; imported where there may be some."""
         return self._earlier()
 
-    @cached_property
+    @_once
     def _behind(self) -> Earlier:
         """The same for what is behind releases that are shown."""
         return self._earlier()
@@ -91,14 +113,14 @@ class Held(Exceptions):
 
         return Earlier(self._books, self._holdings.policy, self._holdings.schemas)
 
-    @cached_property
+    @_once
     def _batches(self) -> Batches:
         """Batches are run; imported with the first one."""
         from dpsql.running.run import Batches
 
         return Batches(self._holdings, self._books, self._past)
 
-    @cached_property
+    @_once
     def _replicates(self) -> Replicates:
         """Errors of queries over releases; imported with the first release that is shown."""
         from dpsql.replicates import Replicates
@@ -108,8 +130,9 @@ class Held(Exceptions):
     @property
     def found_domains(self) -> tuple[FoundDomain, ...]:
         """The domains of ``policy`` that were found and not declared, each with its release and data version."""
-        self._domains.refresh()
-        return self._domains.found
+        with self._state_lock:
+            self._domains.refresh()
+            return self._domains.found
 
     def __repr__(self) -> str:
         return f"<dpsql.Connection to {self._domains.declared.dataset!r}, ledger {str(self.ledger_path)!r}>"
@@ -155,6 +178,31 @@ class Held(Exceptions):
             return self._store.names()
         entries = self._books.entries()
         return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
+
+    def _check_payable(
+        self, sql: object, amounts: Sequence[object], label: str, *, plain: bool = True, fresh: bool = False
+    ) -> None:
+        """Raise, before a batch is planned, what its charge would be refused with (``dpsql.running.payable``).
+
+        Of a batch for which a wanted error is to find the budget it is known with the plan alone.
+        """
+        from dpsql.planning.needed_budget import request_of
+        from dpsql.running.payable import Asked, check_payable
+        from dpsql.sql.parse.options import budget_of, read_options
+
+        if not isinstance(sql, str):
+            return
+        epsilon, _, rho = amounts
+        if epsilon is None and rho is None and budget_of(read_options(sql)[1]) is None:
+            return
+        _ = self.policy  # with what was found since
+        asked = Asked(sql, request_of(sql, *amounts), label, plain, fresh)
+        check_payable(asked, self._holdings, self._books, self._past)
+
+    def _check_sources(self) -> None:
+        """Raise OperationalError where the last scan of a table failed and its files are as they were then."""
+        if self.ledger_path.exists():
+            refuse_failed(self._holdings.engine, self._books.ledger(), self._holdings.sources.values())
 
     def _check_open(self) -> None:
         if self._closed:

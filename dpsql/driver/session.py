@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +13,7 @@ from dpsql.release.books import Books
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier
 from dpsql.running.run import Batches
+from dpsql.thread_lock import ThreadLock
 
 Amounts = tuple[object, object, object]
 """Epsilon, delta, rho."""
@@ -24,7 +24,7 @@ class Session(Protocol):
 
     releases_path: Path
     _label: str
-    _lock: threading.RLock
+    _lock: ThreadLock
     _books: Books
     _budget_per_release: Amounts
     _query_timeout: float | None
@@ -77,5 +77,7 @@ class Session(Protocol):
         ...
 
     def _view_names(self) -> tuple[str, ...]: ...
+
+    def _check_payable(self, sql: object, amounts: Sequence[object], label: str) -> None: ...
 
     def _check_open(self) -> None: ...

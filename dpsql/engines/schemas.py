@@ -56,10 +56,10 @@ def schema_of(connection: duckdb.DuckDBPyConnection, source: TableSource, catalo
     """Column types by name of a table of ``catalog`` or a file. Raises OperationalError, PolicyError."""
     if source.csv_types is not None and source.path is not None:
         return csv_files.schema(source)
-    written = "" if source.path is not None else _base_table(connection, source, catalog)
+    written, failed = "", False
     found: dict[str, str] = {}
-    failed = False
     try:
+        written = "" if source.path is not None else _base_table(connection, source, catalog)
         if source.path is not None:
             found = parquet.schema(connection, source)
         else:

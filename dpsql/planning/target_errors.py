@@ -302,9 +302,25 @@ class Reading:
                 f"{table.policy.name} in the policy, give expected={{'{name}': 1000}}, or ask for max_error of its "
                 "counts and sums"
             )
-        share = rows / math.prod(len(key) for key in core.keys if not overlapping(key))
+        share = self._counted(table, rows) / math.prod(len(key) for key in core.keys if not overlapping(key))
         source = table.source
         return share / source.limit if source is not None and source.counts_units else share
+
+    def _counted(self, table: Table, rows: float) -> float:
+        """How many of a table's ``rows`` count under its limits, by public figures.
+
+        Units are taken to have as many rows as the policy lets count, so that fewer rows of a unit (``rows_per_unit``)
+        are a share of the rows; where the unit's column refers to another table, there are no more units than rows
+        there.
+        """
+        policy = table.policy
+        counted = rows / policy.reduction
+        refers = {fold(column): fold(target) for column, (target, _) in policy.references.items()}
+        tables = {fold(name): one for name, one in self.prepared.policy.tables.items()}
+        units = tables.get(refers.get(fold(policy.unit), ""))
+        if units is not None and units.expected_rows is not None and policy.max_rows_per_unit is not None:
+            counted = min(counted, float(units.expected_rows * policy.max_rows_per_unit))
+        return counted
 
     def _table(self, core: Core, query: int) -> Table:
         return self.prepared.understood.tables[core.queries[query].table]

@@ -177,7 +177,8 @@ def guess_text(rows: Sequence[Json]) -> str:
     span = figure(sizes[0]) if len(sizes) == 1 else f"{figure(sizes[0])} to {figure(sizes[-1])}"
     return (
         f"'~': estimated, as the error of an average, ratio or quantile depends on the answer: for groups of {span} "
-        "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect."
+        "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect "
+        "within its limits."
     )
 
 
@@ -209,6 +210,16 @@ def worse_text(rows: Sequence[Json]) -> str:
         f"the others gain at the cost of {listed(worse, 3)}, beside one by one; ask for it in a batch of its own, or "
         "let it count more with /*+ WEIGHT(2) */"
     )
+
+
+def errors_said(rows: Sequence[Json]) -> str:
+    """The standard errors of the columns ``rows`` in a few words, of several numbers the largest; empty for none."""
+    shown = [
+        f"{row['result']}.{row['column']} {'up to ' * (row['numbers'] > 1)}{figure(row['stderr_max'] or row['stderr'])}"
+        for row in rows
+        if row["stderr"] is not None
+    ]
+    return f"standard error{'s' * (len(shown) > 1)}: {listed(shown, 6)}" if shown else ""
 
 
 def _gain(row: Json) -> str:

@@ -177,6 +177,9 @@ class TablePolicy:
     max_periods_per_unit: int | None = None
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
+    reduction: float = field(
+        default=1.0, compare=False, repr=False
+    )  # rows of a unit as declared, over those that count
 
     def __post_init__(self) -> None:
         if not self.where:
@@ -242,7 +245,8 @@ class TablePolicy:
             return self
         held = [bound.within(rows) for bound in self.at_most]
         kept = tuple(bound for bound in held if bound.rows is not None or bound.groups is not None)
-        return replace(self, max_rows_per_unit=rows, at_most=kept)
+        reduction = self.reduction * self.max_rows_per_unit / rows
+        return replace(self, max_rows_per_unit=rows, at_most=kept, reduction=reduction)
 
     @property
     def is_csv(self) -> bool:

@@ -71,8 +71,9 @@ def quantile(
     statistics of ranks floor(h) and ceil(h), h = q (n - 1), linearly, or the one of rank ceil(q n).
     Sparse groups pull it to the middle.
 
-    Value of MIN: the first v_i whose monotone count is at least one row and at least one standard error above 0, of
-    MAX the mirror image. It is a value that rows are known to reach, so it lies further in than the true extreme
+    Value of MIN: the first v_i whose monotone count is at least half a row and at least one standard error above 0, of
+    MAX the mirror image. Counts are whole, so that half a row tells none from one: with little noise the value is the
+    extreme. With more it is one that rows are known to reach, and lies further in than the true extreme
     by about as many rows as the standard error counts, more rarely beyond it: noise drowns single rows.
 
     Without any row left after rounding the value is the domain's own quantile, v at place q (d - 1), rounded.
@@ -85,11 +86,14 @@ def quantile(
     before monotonisation, whose law is known. The interval of MIN starts at v_1 in all but freak cases, since
     one row there can never be excluded; so ends that of MAX. A group of few rows gets the whole domain.
 
-    Standard error: the true value is at most v_i where more than q (n - 1) rows are, which the estimates of D_i and
-    their standard errors give a chance c_i of, made to ascend; the value v_i has the chance c_i - c_(i-1). For MIN
-    and MAX the chances are those of one standard error further out, as the value lies one further in. Over where the
-    true rank may lie this is right on average; where it lies just between two values of a coarse domain, errors are up
-    to 1.4 times as large.
+    Standard error: the true value is at most v_i where more than q (n - 1) rows are, which the monotone estimates of
+    D_i and their standard errors give a chance c_i of, given that the rank is one of the group; the value v_i has the
+    chance c_i - c_(i-1). Where neighbouring estimates had to be made monotone, they err by themselves and widen this
+    law beyond the error of the value, which is taken off (``_within``). For MIN and MAX the chances are those of one
+    standard error further out, as the value lies one further in, of estimates as they are. Over where the true rank
+    may lie this is right on average, or too large by a half in groups of some tens of rows; where it lies just between
+    two values of a coarse domain, errors are up to 1.4 times as large, and so in a group of a few rows near one end of
+    a fine domain.
 
     Cost O(nnz of rows), with Laplace noise one quantile of 24 nodes for every row. Deterministic. Raises
     DataError for q outside [0, 1], values that do not ascend or prefixes not finite, InterfaceError for wrong shapes.
@@ -139,7 +143,7 @@ def _value(
     domain = ends[0] + (ends[1] - ends[0]) / 2
     monotone = np.stack([scipy.optimize.isotonic_regression(row).x for row in counts])
     if q == 0:
-        lower = upper = _first(monotone >= np.maximum(spread, 1.0), 0)
+        lower = upper = _first(monotone >= np.maximum(spread, 0.5), 0)
         fraction = np.zeros(len(counts))
     else:
         lower, upper, fraction = _between(q, np.rint(np.maximum(monotone, 0.0)), discrete)
@@ -187,24 +191,52 @@ def _quantile(
     first, last = _unrefuted(*law, D, half_widths(held, noise, alpha).reshape(d + 1, g).T)
     # The estimate is monotone and the tests are not, so it may lie outside; then the interval grows.
     first, last = np.minimum(first, lower), np.maximum(last, upper)
-    spread = standard_errors(held, noise).reshape(d + 1, g).T[:, 1:]
-    beyond = D[:, 1:] + (spread - 0.5 if q == 0 else 0.0 if discrete else q)
-    stderr = _distance(ends, value, beyond, spread)
+    spread = standard_errors(held, noise).reshape(d + 1, g).T
+    if q == 0:
+        chance, widened = _chance(D + spread - 0.5, spread), np.ones(n)
+        chance[:, 0], chance[:, -1] = 0.0, 1.0
+        chance = np.maximum.accumulate(chance, axis=1)
+    else:
+        chance, widened = _within(D + (0.0 if discrete else q), spread)
+    stderr = _distance(ends, value, chance) / np.sqrt(widened)
     return Quantiles(value, stderr, ends[0][first], ends[1][last], lower, upper, fraction, first, last)
 
 
-def _distance(ends: tuple[Floats, Floats], value: Floats, beyond: Floats, spread: Floats) -> Floats:
-    """The root mean square distance of the true value from ``value`` (g,).
-
-    ``beyond`` (g x d): how many rows more than its rank needs are at or below each value, ``spread`` their errors.
+def _chance(beyond: Floats, spread: Floats) -> Floats:
+    """The chances that more rows than a rank needs are at or below a value, by estimates ``beyond`` of standard errors
+    ``spread``.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        chance = np.where(spread > 0, scipy.special.ndtr(beyond / spread), beyond > 0)
-    chance[:, -1] = 1.0
-    chance = np.maximum.accumulate(chance, axis=1)
+        return np.where(spread > 0, scipy.special.ndtr(beyond / spread), beyond > 0)
+
+
+def _within(beyond: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """The chances (g x (d + 1)) that the true value is at most v_0 (none), v_1, ..., v_d, and by how much the law that
+    they give has a larger variance than the error of the value (g,).
+
+    The chances are those of monotone estimates, given that the rank is one of the group. Estimates that were not
+    monotone err by themselves, by about as much as their standard errors say, so that the law is as wide as two errors:
+    one of the places, one of the chances. Over m places of equal chance that is so but for a share of 1 / (m - 1): two
+    values beside each other err together; and it is so of ranks within the group: the noise does not widen the domain.
+    """
+    fits = [scipy.optimize.isotonic_regression(row) for row in beyond]
+    chance = _chance(np.stack([fit.x for fit in fits]), spread)
+    chance = np.maximum.accumulate(chance, axis=1) - chance[:, :1]
+    inside = chance[:, -1:]  # the chance that the rank is one of the group; 0 where there is no row
+    even = np.linspace(0.0, 1.0, chance.shape[1])
+    chance = np.where(inside > 0, chance / np.where(inside > 0, inside, 1.0), even)
+    pooled = np.stack([np.repeat(np.diff(fit.blocks) > 1, np.diff(fit.blocks)) for fit in fits])
+    each = np.diff(chance, axis=1)
+    moved = (each * (pooled[:, 1:] | pooled[:, :-1])).sum(axis=1)
+    places = 1.0 / (each**2).sum(axis=1)
+    return chance, 1.0 + inside[:, 0] * moved * (1.0 - 1.0 / np.maximum(places - 1.0, 1.0))
+
+
+def _distance(ends: tuple[Floats, Floats], value: Floats, chance: Floats) -> Floats:
+    """The root mean square distance from ``value`` (g,) of a value that has these chances (g x (d + 1))."""
     low, high = (end[None, :] - value[:, None] for end in ends)
     distance = (low**2 + low * high + high**2) / 3  # the mean square over an interval
-    return np.asarray(np.sqrt((np.diff(chance, axis=1, prepend=0.0) * distance).sum(axis=1)))
+    return np.asarray(np.sqrt((np.diff(chance, axis=1) * distance).sum(axis=1)))
 
 
 def _between(q: float, counts: Floats, discrete: bool) -> tuple[Places, Places, Floats]:

@@ -28,6 +28,7 @@ from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import moment_of, unpack
 from dpsql.release.reading import state_of
+from dpsql.thread_lock import ThreadLock
 
 log = logging.getLogger("dpsql")
 
@@ -52,7 +53,9 @@ def budget_of(policy: Policy) -> Budget:
 def check_places(**places: Path | None) -> None:
     """InterfaceError where two of the files of a connection are one: the later written would replace the other.
 
-    And where DuckDB would take the releases file, which it calls by its name, for a schema in it (r1, dp, main).
+    OperationalError where the system does not say whether one is there, as in a folder that this user may not enter.
+    And InterfaceError where DuckDB would take the releases file, which it calls by its name, for a schema in it (r1,
+    dp, main).
     """
     seen: dict[str, str] = {}
     releases = places.get("releases")
@@ -64,9 +67,26 @@ def check_places(**places: Path | None) -> None:
     for name, place in places.items():
         if place is None:
             continue
+        check_reachable(name, place)
         other = seen.setdefault(os.path.realpath(place), name)
         if other != name:
             raise InterfaceError(f"{other} and {name} are both {place}; give each a file of its own")
+
+
+def check_reachable(name: str, place: Path) -> None:
+    """OperationalError where the system does not say whether a file is at ``place``; one may be, or not."""
+    failure = ""
+    try:
+        os.stat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # its first use makes it, or says what is in the way
+    except OSError as error:
+        failure = error.strerror or "unknown"
+    if failure:
+        raise OperationalError(
+            f"{name} {str(place)!r} cannot be reached ({failure}); give this user access to its directory, or name "
+            f"another file with {name}="
+        )
 
 
 def place_of(releases: Path, label: str) -> Path:
@@ -109,26 +129,35 @@ class Books:
         self._warned: dict[str, str] = {}
         self._ledger: Ledger | None = None
         self._caught_up: object = None
+        self._lock = ThreadLock()  # of one look at the ledger and what is noted of it
 
     def ledger(self) -> Ledger:
-        """The ledger, opened and checked once; made where there is none. Says what an earlier process left open."""
-        if self._ledger is None:
-            made = self._made()
-            self._refuse_forgotten(made)
-            self._warn_of_another()
-            ledger = Ledger.open_or_create(self.path, self.dataset, self.budget, anchor=self.anchor)
-            self._refuse_older(ledger.entries(), made)
-            lost = ledger.unreleased()
-            if lost:
-                log.warning(
-                    "ledger %s: %d charged without a recorded answer, the last is release %d; a charge is never given "
-                    "back ('dpsql budget' lists them)",
-                    *(self.path, len(lost), lost[-1].id),
-                )
-            self._ledger = ledger
-            with contextlib.suppress(LedgerError):  # of a ledger that may only be read
-                ledger.note_files(self._files())
-        return self._ledger
+        """The ledger, opened and checked once; made where there is none. Says what an earlier process left open.
+
+        Threads wait for the first of them: a ledger that another one has just made or charged is not taken for a second
+        one, nor its charge for a lost one.
+        """
+        with self._lock:
+            if self._ledger is None:
+                self._ledger = self._opened()
+            return self._ledger
+
+    def _opened(self) -> Ledger:
+        made = self._made()
+        self._refuse_forgotten(made)
+        self._warn_of_another()
+        ledger = Ledger.open_or_create(self.path, self.dataset, self.budget, anchor=self.anchor)
+        self._refuse_older(ledger.entries(), made)
+        lost = ledger.unreleased()
+        if lost:
+            log.warning(
+                "ledger %s: %d charged without a recorded answer, the last is release %d; a charge is never given "
+                "back ('dpsql budget' lists them)",
+                *(self.path, len(lost), lost[-1].id),
+            )
+        with contextlib.suppress(LedgerError):  # of a ledger that may only be read
+            ledger.note_files(self._files())
+        return ledger
 
     def changed_files(self) -> dict[str, str]:
         """Places whose files were written to since this version of the data was first used, or confirmed; and when."""
@@ -170,7 +199,8 @@ class Books:
 
     def forget(self) -> None:
         """Open the ledger anew at its next use, as another file is in its place."""
-        self._ledger, self._caught_up = None, None
+        with self._lock:
+            self._ledger, self._caught_up = None, None
 
     def _made(self) -> Mapping[int, object]:
         """The releases of the file, by number; none where it cannot be read. To be read before the ledger is."""
@@ -286,21 +316,21 @@ class Books:
         A process that died between the ledger's commit and the file leaves the file behind. What stands in the
         way is logged, for the file may be read as it is.
         """
-        if not self.path.exists():
-            return
-        state = True if self.whose is None else state_of(self.path)
-        if self._caught_up == state:
-            return
-        self._caught_up = state
         failure = ""
-        try:
-            ledger = self.ledger()
-            self.check_releases(ledger)
-            missing = self.missing()
-            if missing:
-                self.store.write(*missing)
-        except DatabaseError as error:
-            failure = str(error)
+        with self._lock:  # whoever asks meanwhile waits until the file is whole
+            state = state_of(self.path)
+            mark = state if self.whose is not None or state is None else True
+            if mark is None or self._caught_up == mark:
+                return
+            try:
+                ledger = self.ledger()
+                self.check_releases(ledger)
+                missing = self.missing()
+                if missing:
+                    self.store.write(*missing)
+            except DatabaseError as error:
+                failure = str(error)
+            self._caught_up = mark
         if failure:
             log.warning("the releases file was not brought up to date: %s", failure)
 
@@ -329,17 +359,18 @@ class Books:
         as_kept: bool = False,
     ) -> None:
         failure = ""
-        try:
-            last = None if record is None else record.release_id
-            missing = self.missing(last, record if as_kept else None)
-            if missing:
-                self.store.write(*missing)
-            if again and record is not None:
-                self.store.point(record)
-            if connection is not None:
-                self.store.attach_to(connection)
-        except (OperationalError, IntegrityError) as error:
-            failure = str(error)
+        with self._lock:  # what the file lacks is written before another thread looks for it
+            try:
+                last = None if record is None else record.release_id
+                missing = self.missing(last, record if as_kept else None)
+                if missing:
+                    self.store.write(*missing)
+                if again and record is not None:
+                    self.store.point(record)
+                if connection is not None:
+                    self.store.attach_to(connection)
+            except (OperationalError, IntegrityError) as error:
+                failure = str(error)
         if failure and record is not None:
             log.warning("release %d is in the ledger but not registered: %s", record.release_id, failure)
         elif failure:

@@ -20,6 +20,11 @@ if sys.platform == "win32":
             return False
         return True
 
+    def _unlock(descriptor: int) -> None:
+        with contextlib.suppress(OSError):
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
 else:
     import fcntl
 
@@ -30,22 +35,28 @@ else:
             return False
         return True
 
+    def _unlock(descriptor: int) -> None:
+        """Unlock for all processes that share the open file: a child that was forked meanwhile would keep the lock."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
 
 @contextlib.contextmanager
-def exclusive(path: str, wait: float) -> Iterator[None]:
+def exclusive(path: str, wait: float, mode: int = 0o666) -> Iterator[None]:
     """Hold ``<path>.lock``; the system frees it when the process ends, however it ends.
 
-    wait: seconds. The file stays behind, empty: removing it would let two writers in.
+    wait: seconds. mode: of the file where it is made, less the umask. The file stays behind, empty: removing it would
+    let two writers in.
     Raises OperationalError when the wait is over or the directory cannot be written.
     """
     name = path + ".lock"
     descriptor = -1
     with contextlib.suppress(OSError):
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, mode)
     if descriptor < 0:
         raise OperationalError(f"cannot create {name!r}; check the directory, then run 'dpsql releases rebuild'")
     try:
-        deadline = time.monotonic() + wait
+        deadline, holder = time.monotonic() + wait, os.getpid()
         while not _try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise OperationalError(
@@ -53,6 +64,10 @@ def exclusive(path: str, wait: float) -> Iterator[None]:
                     "run 'dpsql releases rebuild' when it has finished"
                 )
             time.sleep(0.01)
-        yield
+        try:
+            yield
+        finally:
+            if os.getpid() == holder:  # not in a child that was forked meanwhile
+                _unlock(descriptor)
     finally:
         os.close(descriptor)

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -52,15 +51,20 @@ _WAIT = 10.0  # seconds that a writer waits for another one
 class ReleaseStore:
     """Reads and writes the releases database at ``path``; holds nothing open in between.
 
+    ``private``: the file is one account's, and no other user of the machine may read it, its drafts or its lock.
+
     Privacy: post-processing. The file holds released values only and no private table, so
     neither its catalog nor its statistics tell more than the releases do.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, private: bool = False) -> None:
         self.path = Path(os.path.realpath(os.fspath(path)))
+        self._private = private
+        if private:
+            with contextlib.suppress(OSError):  # versions before left the mode to the umask
+                self.path.chmod(0o600)
         self._listing: tuple[Signature, list[Row]] | None = None
         self._views: tuple[Signature, tuple[dict[str, tuple[int, str]], dict[str, str]]] | None = None
-        self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Signature] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"ReleaseStore({str(self.path)!r})"
@@ -78,7 +82,7 @@ class ReleaseStore:
         Raises OperationalError where the file is damaged, held open for writing by another
         program, or its directory cannot be written; the ledger then still has the answers.
         """
-        with exclusive(str(self.path), _WAIT), self._replacement() as (draft, connection):
+        with self._alone(), self._replacement() as (draft, connection):
             if self.exists():
                 # The read-only attach proves that nobody is writing and holds them off.
                 with self._reading():
@@ -92,7 +96,7 @@ class ReleaseStore:
         For a batch whose answers were used again: its names show its answers. A rebuild points
         every name at the newest release that has it. Raises as ``write``.
         """
-        with exclusive(str(self.path), _WAIT), self._replacement() as (draft, connection):
+        with self._alone(), self._replacement() as (draft, connection):
             with self._reading():
                 self._copy_to(draft)
             with connection() as writer:
@@ -106,7 +110,7 @@ class ReleaseStore:
         """
         ordered = sorted(records, key=lambda record: record.release_id)
         with (
-            exclusive(str(self.path), _WAIT),
+            self._alone(),
             self._replacement() as (_, connection),
             connection() as writer,
         ):
@@ -134,9 +138,9 @@ class ReleaseStore:
 
     def _shown(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
         """``shown_by`` and ``series``, read together, and again once the file is another one."""
-        if not self.exists():
+        state = state_of(self.path)
+        if state is None:
             return {}, {}
-        state = self._signature()
         known = self._views
         if known is None or known[0] != state:
             query = (
@@ -206,61 +210,77 @@ class ReleaseStore:
             return ask(connection, text, parameters, question, own)
 
     def attach_to(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Attach the file as catalog ``dpsql_releases``, read-only, to the user's connection.
+        """Attach the file as catalog ``dpsql_releases``, read-only, to the DuckDB instance of the user's connection.
 
-        Call it again after a write: an attached file that has been replaced since is
-        attached anew, otherwise nothing happens. Nothing else of the instance changes.
-        Raises IntegrityError where another database has that name, OperationalError where
-        DuckDB cannot attach (no file, external access off, a transaction that still reads it).
+        Call it again after a write: where the file was replaced since, the new one takes the place of the old one in
+        one step, so that a query of another thread reads one of both, and an open transaction or result goes on with
+        what it began with. Whatever thread uses ``connection`` meanwhile: this works on a cursor of its own. Raises
+        IntegrityError where another database has that name, OperationalError where DuckDB cannot attach (no file,
+        external access off, a closed connection).
         """
-        signature = self._signature()
-        if self._is_attached(connection):
-            if self._attached.get(connection) == signature:
-                return
-            self._detach(connection)
         failure = ""
         try:
-            connection.execute(f"ATTACH {string(str(self.path))} AS {CATALOG} (READ_ONLY)")
+            with connection.cursor() as cursor:
+                if not self._shows(cursor, self._signature()):
+                    self._attach(cursor)
         except duckdb.Error as error:
             failure = first_line(error)
         if failure:
             raise OperationalError(f"cannot attach the releases as {CATALOG}: {failure}")
-        self._attached[connection] = signature
 
-    def _is_attached(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        rows = connection.execute(
+    def _shows(self, cursor: duckdb.DuckDBPyConnection, state: Signature) -> bool:
+        """Whether the file is attached as it is in that state; IntegrityError where something else is."""
+        rows = cursor.execute(
             "SELECT path, readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [CATALOG]
         ).fetchall()
-        # fetchall, for a result left open would stand in the way of the user's next query.
         if not rows:
             return False
-        row = rows[0]
-        if row[0] is None or os.path.realpath(row[0]) != str(self.path) or not row[1]:
+        place, read_only = rows[0]
+        at = Path(os.path.realpath(place or ""))
+        ours = at == self.path or (at.parent == self.path.parent and at.name.startswith(self._link_of("")))
+        if not place or not ours or not read_only:
             raise IntegrityError(f"the connection has another database called {CATALOG}; detach or rename it")
-        return True
+        return at.name.startswith(self._link_of(state))
 
-    def _detach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        failure = ""
-        try:
-            connection.execute(f"DETACH {CATALOG}")
-        except duckdb.Error as error:
-            failure = first_line(error)
-        if failure:
-            raise OperationalError(f"cannot detach {CATALOG}: {failure}; leave it with USE or end the transaction")
+    def _attach(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Attach the file as it is now, one thread or process after the other; nothing where another one just did.
+
+        DuckDB leaves a path that it has attached as it was, so the file is attached by a hard link whose name tells its
+        state, and which is not needed once the file is open. Where a folder may only be read, or has no links,
+        the file is detached before, and a query in between does not see it.
+        """
+        with contextlib.ExitStack() as until_attached:
+            how, place = f"DETACH DATABASE IF EXISTS {CATALOG}; ATTACH OR REPLACE", self.path
+            with contextlib.suppress(OSError, OperationalError):
+                until_attached.enter_context(exclusive(str(self.path), _WAIT))
+                state = self._signature()
+                if self._shows(cursor, state):
+                    return
+                link = self.path.with_name(f"{self._link_of(state)}{uuid.uuid4().hex}.tmp")
+                until_attached.callback(_remove, link)
+                os.link(self.path, link)
+                how, place = "ATTACH OR REPLACE", link
+            cursor.execute(f"{how} {string(str(place))} AS {CATALOG} (READ_ONLY)")
+
+    def _link_of(self, state: Signature | str) -> str:
+        """How the names of links to the file begin that were made of it in a state, or in any ("")."""
+        return f".{self.path.name}." + (state if isinstance(state, str) else "-".join(map(str, state)) + ".")
 
     def _signature(self) -> Signature:
-        if not self.exists():
+        state = state_of(self.path)
+        if state is None:
             raise OperationalError(f"there is no releases file {str(self.path)!r}; {REBUILD}")
-        return state_of(self.path)
+        return state
 
     def _listed(self) -> list[Row]:
         """(id, moment, names) of each release, read once for each state of the file that others wrote."""
-        if not self.exists():
+        state = state_of(self.path)
+        if state is None:
             return []
-        state = self._signature()
-        if self._listing is None or self._listing[0] != state:
-            self._listing = state, self._rows(_LISTING)
-        return self._listing[1]
+        listing = self._listing
+        if listing is None or listing[0] != state:
+            self._listing = listing = state, self._rows(_LISTING)
+        return listing[1]
 
     def _rows(self, query: str) -> list[Row]:
         if not self.exists():
@@ -282,6 +302,9 @@ class ReleaseStore:
         if failure:
             raise unreadable(self.path, failure)
 
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        return exclusive(str(self.path), _WAIT, 0o600 if self._private else 0o666)
+
     @contextlib.contextmanager
     def _replacement(
         self,
@@ -292,11 +315,15 @@ class ReleaseStore:
         """
         self._sweep()
         draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
-        leftover = draft.with_name(draft.name + ".wal")
+        empty = draft.with_name(draft.name + ".empty")
         listing: list[Row] = []
 
         @contextlib.contextmanager
         def opened() -> Iterator[duckdb.DuckDBPyConnection]:
+            if self._private and not draft.exists():
+                with attached(empty, writing=True):  # DuckDB leaves the mode of a new file to the umask
+                    pass
+                _copy_private(empty, draft)
             with attached(draft, writing=True) as connection:
                 yield connection
                 listing[:] = connection.execute(_LISTING).fetchall()
@@ -308,26 +335,39 @@ class ReleaseStore:
             self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
             with draft.open("rb+") as whole:
                 os.fsync(whole.fileno())  # what has the name is whole, also after a loss of power
+            if self.exists():
+                shutil.copymode(self.path, draft)
             state = state_of(draft)  # what it keeps under its new name, whoever replaces it next
             os.replace(draft, self.path)
-            self._listing = state, listing
+            self._listing = None if state is None else (state, listing)
         except (duckdb.Error, OSError) as error:
             failure = first_line(error)
         finally:
-            for path in (draft, leftover):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+            for path in (draft, draft.with_name(draft.name + ".wal"), empty):
+                _remove(path)
         if failure:
             raise OperationalError(f"cannot write the releases to {str(self.path)!r}: {failure}; then {REBUILD}")
 
     def _sweep(self) -> None:
         """Remove the drafts of writers that died; a living one would hold the lock."""
         for path in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
+            _remove(path)
 
     def _copy_to(self, draft: Path) -> None:
-        shutil.copy(self.path, draft)
+        copy = _copy_private if self._private else shutil.copy
+        copy(self.path, draft)
         log = self.path.with_name(self.path.name + ".wal")
         if log.exists():
-            shutil.copy(log, draft.with_name(draft.name + ".wal"))
+            copy(log, draft.with_name(draft.name + ".wal"))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is needed no longer, if it is there."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    """Copy a file to a new one of mode 0600, which never had another mode."""
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    shutil.copyfile(source, target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from dpsql.running.past_releases import PastReleases
 from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import named_tables
+from dpsql.thread_lock import ThreadLock
 
 from .intervals import Drawn, null_for_nan, replicates_for, spread_of
 from .law import Law, Laws, whitened
@@ -69,7 +69,7 @@ class Replicates:
     laws: Laws = field(init=False)
     _made: dict[tuple[int, int, bool, bytes], dict[str, Stacked]] = field(default_factory=dict)
     _drawn: dict[tuple[int, ...], Drawn] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: ThreadLock = field(default_factory=ThreadLock)
 
     def __post_init__(self) -> None:
         self.laws = Laws(self.books, self.past)

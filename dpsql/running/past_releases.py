@@ -28,6 +28,7 @@ from dpsql.release.payload import Measurement, unpack
 from dpsql.running.planned_again import PlannedAgain, planned_again
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.one_period import check_no_day
+from dpsql.thread_lock import ThreadLock
 
 
 class PastReleases:
@@ -42,10 +43,12 @@ class PastReleases:
         self._types: dict[str, str] = {}
         self._measured: dict[int, Measurement] = {}
         self._alike: dict[str, Combination] = {}
+        self._lock = ThreadLock()  # of what is understood under one policy and one set of types
 
     def under(self, policy: Policy) -> None:
         """Read batches under another policy of the data set from now on: one with domains that were found."""
-        self.policy, self._held, self._meant, self._alike = policy, {}, {}, {}
+        with self._lock:
+            self.policy, self._held, self._meant, self._alike = policy, {}, {}, {}
 
     def schemas(self) -> Schemas:
         """The column types of the private tables by now, for several calls of ``behind``."""
@@ -134,12 +137,13 @@ class PastReleases:
         schedule, kept = str(entry.description["schedule"]), sorted((measurement.kept or {}).items())
         said = schedule, entry.description.get("types"), types_of(schemas), alpha
         mark = repr((said, replace(measurement, y=(len(measurement.y),)), kept))
-        known = self._alike.get(mark)
-        if known is None:
-            found = self._resting_on(frozenset({entry.id}), entry, {entry.id: entry}, alpha, schemas)
-            if kept and isinstance(found, Combination) and self._names_no_day(schedule):
-                self._alike[mark] = found
-            return found
+        with self._lock:
+            known = self._alike.get(mark)
+            if known is None:
+                found = self._resting_on(frozenset({entry.id}), entry, {entry.id: entry}, alpha, schemas)
+                if kept and isinstance(found, Combination) and self._names_no_day(schedule):
+                    self._alike[mark] = found
+                return found
         one = replace(known.answers.observed[0], y=measurement.y)
         return replace(known, answers=replace(known.answers, observed=(one,)), rests_on=(entry.id,))
 
@@ -220,30 +224,31 @@ class PastReleases:
 
     def pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:
         types = types_of(schemas)
-        if types != self._types:
-            self._held, self._meant, self._alike, self._types = {}, {}, {}, types
-        found = []
-        for entry in usable:
-            before = entry.description.get("types")
-            if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
-                continue
-            if entry.id not in self._held:
-                record, measurement = unpack(self.books.ledger().release(entry.id).payload or b"")
-                texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
-                self._held[entry.id] = past_of(
-                    *(entry.id, record.sql, measurement, self.policy, schemas),
-                    partial(self._understood, schemas),
-                    texts,
-                )
-            past = self._held[entry.id]
-            if past is not None:
-                found.append(past)
-        return found
+        with self._lock:
+            if types != self._types:
+                self._held, self._meant, self._alike, self._types = {}, {}, {}, types
+            found = []
+            for entry in usable:
+                before = entry.description.get("types")
+                if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
+                    continue
+                if entry.id not in self._held:
+                    record, measurement = unpack(self.books.ledger().release(entry.id).payload or b"")
+                    texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
+                    self._held[entry.id] = past_of(
+                        *(entry.id, record.sql, measurement, self.policy, schemas),
+                        partial(self._understood, schemas),
+                        texts,
+                    )
+                past = self._held[entry.id]
+                if past is not None:
+                    found.append(past)
+            return found
 
     def first_of(self, prepared: Prepared) -> frozenset[int]:
         """What the most precise answer of the same questions so far rests on: it is to count in any later one."""
         keys = question_keys(self.policy.to_toml(), prepared.understood.answers)
-        found = most_precise(self.books.entries(), keys, None, None, None, types_of(prepared.schemas))
+        found = most_precise(self.books.entries(), keys, None, None, types_of(prepared.schemas))
         if found is None:
             return frozenset()
         return frozenset({found[0].id, *found[0].description.get("rests_on", ())})
@@ -254,6 +259,7 @@ class PastReleases:
 
     def _understood(self, schemas: Schemas, sql: str) -> Understood:
         """What a batch of an earlier release asks, understood once for all releases of one text."""
-        if sql not in self._meant:
-            self._meant[sql] = understood_of(sql, self.policy, schemas)
-        return self._meant[sql]
+        with self._lock:
+            if sql not in self._meant:
+                self._meant[sql] = understood_of(sql, self.policy, schemas)
+            return self._meant[sql]

@@ -27,7 +27,7 @@ class Remembered(Generic[T]):
 
     def value(self) -> T:
         """The value as of now."""
-        state = state_of(self._path) if self._path.exists() else None
+        state = state_of(self._path)
         held = self._held
         if held is not None and state is not None and held[0] == state:
             return held[1]

@@ -130,7 +130,6 @@ UNREACHED = {
     "a result without columns has no Arrow form": "results are made by dpsql",
     "strategy: the largest error is not planned over so many cells; use the total one": "the library alone",
     "the connection has another database called …; detach or rename it": "a warning of the log",
-    "cannot detach …: …; leave it with USE or end the transaction": "a warning of the log",
     "cannot move … to …: …; move it yourself": "a folder that cannot be written, after a restore",
     "cannot write the releases to …: …; then …": "a warning of the log",
     "this policy keeps a local account only; use synthesize, or add epsilon to its [budget]": "no policy does yet",

@@ -453,12 +453,29 @@ def test_attach_refusals(store: ReleaseStore, tmp_path: Path) -> None:
     shut = duckdb.connect(config={"enable_external_access": "false"})
     with pytest.raises(OperationalError, match="cannot attach"):
         store.attach_to(shut)
+    shut.close()
+    with pytest.raises(OperationalError, match="cannot attach"):
+        store.attach_to(shut)
+
+
+def test_a_new_file_takes_the_place_of_one_that_is_in_use(store: ReleaseStore) -> None:
+    store.write(record(1, table("a", 1.0)))
     user = duckdb.connect()
     store.attach_to(user)
-    user.execute("USE dpsql_releases")
+    ask = "SELECT n FROM dpsql_releases.dp.a"
+    user.execute("USE dpsql_releases.dp")
+    other = user.cursor()
+    other.execute("BEGIN TRANSACTION")
+    assert other.execute(ask).fetchall() == [(1.0,)]
+    open_result = user.execute(ask)
     store.write(record(2, table("a", 2.0)))
-    with pytest.raises(OperationalError, match="USE"):
-        store.attach_to(user)
+    store.attach_to(user)
+    assert open_result.fetchall() == [(1.0,)]  # it was not disturbed
+    assert user.execute("SELECT n FROM a").fetchall() == [(2.0,)]
+    assert other.execute(ask).fetchall() == [(1.0,)]  # a transaction sees what it began with
+    other.execute("COMMIT")
+    assert other.execute(ask).fetchall() == [(2.0,)]
+    assert [path.name for path in store.path.parent.iterdir() if path.suffix == ".tmp"] == []
 
 
 class Counted:
@@ -487,11 +504,12 @@ def test_a_table_takes_few_statements_whatever_its_rows(store: ReleaseStore, mon
 
 def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.write(record(1, table("a", 1.0)))
-    settings = dict(
-        store.sql(
-            "SELECT name, value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory')"
-        ).fetchall()
-    )
+    with reading_module.isolated(store.path) as connection:
+        settings = dict(
+            connection.execute(
+                "SELECT name, value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory')"
+            ).fetchall()
+        )
     assert settings == {"memory_limit": "1.8 GiB", "temp_directory": ""}
     monkeypatch.setattr(reading_module, "MOST_ROWS", 1000)
     assert len(store.sql("FROM range(1000)")) == 1000
@@ -500,5 +518,43 @@ def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(instances.ASKED, "memory_limit", "30MB")
     monkeypatch.setattr(instances, "_spare", SpareInstances(1))
     with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
-        store.sql("SELECT list(repeat(i::VARCHAR, 100)) FROM range(2_000_000) r(i)")
+        store.sql("SELECT list(repeat(i::VARCHAR, 50)) FROM range(2_000_000) r(i)")
     assert store.sql("SELECT count(*) FROM a").fetchall() == [(1,)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+def test_the_file_of_an_account_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "ann.duckdb", list[tuple[str, int]]()
+    writes = store_module.write_records
+
+    def look(*given: Any) -> None:
+        seen.extend((place.name, place.stat().st_mode & 0o777) for place in tmp_path.iterdir())
+        writes(*given)
+        seen.extend((place.name, place.stat().st_mode & 0o777) for place in tmp_path.iterdir())
+
+    monkeypatch.setattr(store_module, "write_records", look)
+    before = os.umask(0)
+    try:
+        store = ReleaseStore(path, private=True)
+        store.write(record(1, table("a", 1.0)))
+        store.write(record(2, table("b", 2.0)))
+        store.rebuild([record(1, table("a", 1.0))])
+        path.chmod(0o644)  # as a version before made it
+        ReleaseStore(path, private=True).point(record(1, table("a", 1.0)))
+        path.unlink()
+        store.rebuild([record(1, table("a", 1.0))])
+        opened = ReleaseStore(tmp_path / "everybody.duckdb")
+        opened.write(record(1, table("a", 1.0)))
+        assert opened.path.stat().st_mode & 0o777 == 0o666
+        opened.path.chmod(0o640)  # as a custodian may wish
+        opened.rebuild([record(1, table("a", 1.0))])
+        assert opened.path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+    assert {mode for name, mode in seen if "ann" in name and ".empty" not in name} == {0o600}
+    left = sorted(place.name for place in tmp_path.iterdir() if "ann" in place.name)
+    assert left == [
+        "ann.duckdb",
+        "ann.duckdb.lock",
+    ]
+    assert all(place.stat().st_mode & 0o777 == 0o600 for place in tmp_path.iterdir() if "ann" in place.name)

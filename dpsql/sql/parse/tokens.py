@@ -9,6 +9,7 @@ from sqlglot import Token, TokenType
 from sqlglot.errors import TokenError
 
 from dpsql.errors import SQLError
+from dpsql.sql.parse.dollars import tokens_with_dollars
 from dpsql.sql.parse.trees import DUCKDB
 
 QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -28,7 +29,7 @@ def tokens_of(text: str) -> list[Token]:
     if _SPACE.search(text):
         text = _QUOTED_OR_SPACE.sub(lambda part: _SPACE.sub(" ", part[0]) if len(part[0]) == 1 else part[0], text)
     try:
-        return DUCKDB.tokenize(text)
+        return tokens_with_dollars(text) if "$" in text else DUCKDB.tokenize(text)
     except TokenError as error:
         raise SQLError(f"the batch cannot be read: {first_line(str(error))}; check its quotes", code="syntax") from None
 
