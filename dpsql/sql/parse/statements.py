@@ -34,6 +34,8 @@ _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _LANDMARK = re.compile(r"[;()]")
 # A run of prefix operators nests as deeply as parentheses do.
 _PREFIX_RUN = re.compile(rf"(?:\bNOT\b[\s(]*){{{MAX_DEPTH}}}|(?:[-+~][\s(]*){{{MAX_DEPTH}}}", re.IGNORECASE)
+# What joins call the columns of a subquery by the unit.
+_JOINED = re.compile(r'\S+ by \S+ #[0-9a-f]{16}\([^()]*\)\??\.|"[^"]+ by [^"]+"\.')
 _COMMANDS = frozenset({TokenType.COMMAND, TokenType.LOAD, TokenType.EXECUTE})
 _HINT = re.compile(r"(WEIGHT|MAX_ERROR)\s*\(\s*([0-9.eE+-]+)\s*\)", re.IGNORECASE)
 _HINTS = re.compile(rf"\+\s*{_HINT.pattern}(?:[\s,]*{_HINT.pattern})*\s*", re.IGNORECASE)
@@ -168,7 +170,7 @@ def refuse(message: str, node: exp.Expr | None = None, *, code: str = "not-answe
 
 
 def _one_line(message: str) -> str:
-    shown = "".join(c if c.isprintable() else " " for c in message)
+    shown = _JOINED.sub("", "".join(c if c.isprintable() else " " for c in message))
     return shown if len(shown) <= 600 else shown[:600] + " ..."
 
 
