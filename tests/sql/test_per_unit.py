@@ -350,7 +350,7 @@ REFUSED = [
         (sql, "holds TIMESTAMP WITH TIME ZONE, by which the rows of a unit are not compared; write CAST(")
         for sql in (
             f"SELECT COUNT(*) FROM (SELECT pid, ARG_MIN(ward, t) AS f FROM {ZONED} GROUP BY pid) WHERE f = 'a'",
-            f"SELECT COUNT(*) FROM (SELECT LEAD(t) OVER (PARTITION BY pid ORDER BY t) AS n FROM {ZONED}) WHERE n IS NULL",
+            f"SELECT COUNT(*) FROM (SELECT LEAD(t) OVER (PARTITION BY pid ORDER BY t) n FROM {ZONED}) WHERE n = n",
             f"SELECT COUNT(*) FROM (SELECT pid, MIN(t) AS f FROM {ZONED} GROUP BY pid) WHERE f IS NULL",
             f"SELECT COUNT(*) FROM (SELECT pid, COUNT(DISTINCT t) AS f FROM {ZONED} GROUP BY pid) WHERE f = 2",
         )
