@@ -21,7 +21,7 @@ from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
 from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
-from dpsql.sql.parse.trees import nodes, uncollected, written
+from dpsql.sql.parse.trees import loosened, nodes, uncollected, written
 
 MAX_BATCH = 8_000_000
 MAX_STATEMENT = 100_000
@@ -66,7 +66,12 @@ class Statement:
     def text(self) -> str:
         """The query as DuckDB would write it, without comments."""
         # Writing changes some trees, such as those of WITHIN GROUP, and a cursor reads its statements twice.
-        return written(self.tree) if self.known is None else self.known
+        if self.known is not None:
+            return self.known
+        again = self.tree.copy()
+        text = written(again, copy=False)
+        loosened(again)
+        return text
 
 
 _PATH = re.compile(r"[^\s;'\"]+\.(sql|txt|ddl)", re.IGNORECASE)
