@@ -271,11 +271,10 @@ class _Statement:
             raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")
         for column, kind in types:
             if not is_plain(kind):
-                raise refuse(
-                    f"{name}: column {column} is a {kind}; cast it to a plain type",
-                    self.statement.tree,
-                    code="after-the-noise",
-                )
+                items = [one for one in self.statement.tree.selects if fold(one.alias_or_name) == fold(column)]
+                at = next((one for one in items if any("start" in part.meta for part in one.walk())), None)
+                held = "always NULL, of no type" if kind == '"NULL"' else f"a {kind}"
+                raise refuse(f"{name}: column {column} is {held}; cast it to a plain type", at, code="after-the-noise")
         return types
 
     def _answered(self, outer: Relation | None) -> Answer:

@@ -293,6 +293,7 @@ def test_bounds_are_those_of_so_many_rows(visits: Pipeline) -> None:
     assert [tuple(map(float, row)) for row in wanted] == rows_of(result)[1]
 
 
+ZONED = "(SELECT *, CAST(day AS TIMESTAMP) AT TIME ZONE 'UTC' AS t FROM visits)"
 REFUSED = [
     ("SELECT AVG(n) FROM (SELECT pid, day, COUNT(*) AS n FROM visits GROUP BY pid, day)", "may have several rows of a"),
     ("SELECT AVG(n) FROM (SELECT pid, cost AS n FROM visits GROUP BY pid)", "write MIN, MAX or another aggregate"),
@@ -376,6 +377,34 @@ REFUSED = [
     (
         "SELECT COUNT(*) FROM visits JOIN (SELECT person, COUNT(*) AS n FROM people GROUP BY 1) p ON cost = p.person",
         "pid = people by person.person",
+    ),
+    # A moment with a zone: one message, with the cure.
+    *(
+        (sql, "holds TIMESTAMP WITH TIME ZONE, by which the rows of a unit are not compared; write CAST(")
+        for sql in (
+            f"SELECT COUNT(*) FROM (SELECT pid, ARG_MIN(ward, t) AS f FROM {ZONED} GROUP BY pid) WHERE f = 'a'",
+            f"SELECT COUNT(*) FROM (SELECT LEAD(t) OVER (PARTITION BY pid ORDER BY t) n FROM {ZONED}) WHERE n = n",
+            f"SELECT COUNT(*) FROM (SELECT pid, MIN(t) AS f FROM {ZONED} GROUP BY pid) WHERE f IS NULL",
+            f"SELECT COUNT(*) FROM (SELECT pid, COUNT(DISTINCT t) AS f FROM {ZONED} GROUP BY pid) WHERE f = 2",
+        )
+    ),
+    # What the batch computes has no place in the policy.
+    (
+        "SELECT f, COUNT(*) FROM (SELECT pid, MAX(sqrt(mass)) AS f FROM visits GROUP BY pid) GROUP BY f",
+        "GROUP BY MAX(SQRT(mass)) needs its groups declared: write a CASE with constant results around it",
+    ),
+    (
+        "SELECT SUM(f) FROM (SELECT pid, MAX(epoch(day)) AS f FROM visits GROUP BY pid)",
+        "write SUM(LEAST(GREATEST(..., 0), 100)) around it",
+    ),
+    # Names are those of the text.
+    (
+        "SELECT COUNT(*) FROM people p WHERE (SELECT MIN(ward) FROM visits v WHERE v.pid = p.person) > 3",
+        "MIN(ward): the column holds VARCHAR",
+    ),
+    (
+        "SELECT COUNT(*) FROM (SELECT pid, SUM(cost) AS f FROM visits GROUP BY pid) WHERE f + 1 > 'x'",
+        "SUM(cost) + 1: the expression is a number",
     ),
 ]
 

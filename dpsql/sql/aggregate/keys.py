@@ -22,7 +22,7 @@ from dpsql.sql.values import expressions, predicates
 from dpsql.sql.values.evaluation import result_type
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import operand_of
-from dpsql.sql.values.scope import Scope, key_domain
+from dpsql.sql.values.scope import Scope, declaring, key_domain
 from dpsql.sql.values.typed import Typed, flat, shown
 from dpsql.workload.expr.batch import CaseKey, Column, Key, LabelColumn, constant
 from dpsql.workload.expr.conditions import (
@@ -220,8 +220,11 @@ def _endless(t: Typed, node: exp.Expr, scope: Scope) -> Exception:
         ends = f"{show(column.policy.lower)}, {show(column.policy.upper)}"
         remedy = f"group by WIDTH_BUCKET({column.name}, {ends}, 10), or by CASE"
     elif column is not None:
-        where = f"add values, or lower and upper, to {column.policy.where} in the policy"
-        remedy = f"{where}, or group by CASE, WIDTH_BUCKET or date_trunc"
+        kind = column.line.kind
+        case = "CASE or WIDTH_BUCKET" if column.line.numeric else "a CASE with constant results"
+        what = "values" if kind == "text" else "values, or lower and upper,"
+        declared = declaring(what, column.policy, "")
+        remedy = f"{declared}, or group by {case}" if declared else f"group by {case}"
     else:
         remedy = "group by each of its columns, or by a CASE with constant results"
     return refuse(f"GROUP BY {shown(node)} has no finite public groups: {remedy}", node, code="unknown-groups")

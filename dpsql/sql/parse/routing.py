@@ -22,7 +22,7 @@ from dpsql.sql.parse.tokens import place_of, replaced, tokens_of
 
 # What a statement may start with that is no SELECT of a batch: it runs over the releases.
 _READS = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "VALUES", "TABLE"})
-_QUERIES = frozenset({"SELECT", "WITH", "FROM"})
+_QUERIES = frozenset({"SELECT", "WITH", "FROM", "PIVOT", "PIVOT_WIDER", "UNPIVOT"})
 _FINAL = "every release is final when it is made, and nothing was or will be undone; leave it out"
 _CHANGES = "private tables are only measured and releases never change; leave it out"
 _REFUSED = {

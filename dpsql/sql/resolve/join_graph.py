@@ -188,10 +188,20 @@ class JoinGraph:
                 relation.node,
                 code="join-without-key",
             )
+        sides = [side for edge in self.edges[number] for side in (edge.left, edge.right)]
+        on = list(dict.fromkeys(side.column for side in sides if side.relation == number))
+        of_unit = policy.unit is not None and [fold(column) for column in on] == [fold(policy.unit)]
+        if of_unit and policy.max_rows_per_unit != 1:  # no key of the unit would be true
+            return refuse(
+                f"a row of {base.alias} could meet several rows of {relation.alias}, all of one {on[0]}; join a "
+                f"subquery that groups {relation.alias} by {on[0]}",
+                relation.node,
+                code="join-multiplies",
+            )
         if not policy.unique:
             return refuse(
                 f"a row of {base.alias} could meet several rows of {relation.alias}, since the policy declares no key "
-                f"of {policy.name}; the custodian may add {policy.key('key')}",
+                f"of {policy.name}; if no two rows share {', '.join(on)}, the custodian may add {policy.key('key')}",
                 relation.node,
                 code="join-multiplies",
             )

@@ -26,9 +26,9 @@ from dpsql.sql.resolve.relations import relations_of
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
 from dpsql.sql.resolve.unit_means import mean_of, number, spread_of
 from dpsql.sql.values.computed import Computed
-from dpsql.sql.values.expressions import column_of, lowered, value_of
+from dpsql.sql.values.expressions import lowered, row_value, value_of
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import Scope, declaring
 from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather, negate
@@ -289,7 +289,7 @@ class _Draft:
 
     def _along(self, node: exp.Ordered) -> exp.Expression:
         """The value for each of which there is a row: no SQL says so, but what ``semi_joins`` makes of EXISTS."""
-        value, line, column = self._each(node.this, node)
+        value, line, column = row_value(node.this, self.scope)
         name = self._fresh("".join(c if c.isprintable() else " " for c in node.this.sql("duckdb"))[:_LONGEST])
         policy = copy.copy(column.policy)
         fix(policy, "name", name)
@@ -335,10 +335,10 @@ class _Draft:
                 code="per-unit",
             )
         if t.gap:
-            where = self.scope.column(t.gap[0]).policy.where
+            around = "write LEAST(GREATEST(..., 0), 100) around it"
+            remedy = declaring("lower and upper", self.scope.column(t.gap[0]).policy, "")
             raise refuse(
-                f"SUM({shown(argument)}) needs bounds: add lower and upper to {where} in the policy, or "
-                "write LEAST(GREATEST(..., 0), 100) around it",
+                f"SUM({shown(argument)}) needs bounds: {remedy + ', or ' if remedy else ''}{around}",
                 argument,
                 code="no-bounds",
             )
@@ -410,7 +410,7 @@ class _Draft:
 
     def _distinct(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         """How many values the rows of a unit have: at most the declared number of its rows."""
-        value, each, _ = self._each(argument, node)
+        value, each, _ = row_value(argument, self.scope)
         line = Line("integer", "BIGINT", 0, _MOST)
         policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.source.limit), nulls=False)
         return self._kept(node, "distinct", value, where, each, line, "BIGINT", policy)
@@ -419,22 +419,13 @@ class _Draft:
         self, node: exp.Expression, argument: exp.Expression, by: exp.Expression | None, where: Condition, function: str
     ) -> exp.Expression:
         """A value that a row of the unit has, with the declared domain of its column; ``by`` says which row."""
-        value, line, column = self._each(argument, node)
+        value, line, column = row_value(argument, self.scope)
         kind = {"text": "VARCHAR", "real": "DOUBLE"}.get(line.kind, column.type)
         policy = copy.copy(column.policy)
         fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
         fix(policy, "public", False)
-        key = None if by is None else self._each(by, node)[:2]
+        key = None if by is None else row_value(by, self.scope)[:2]
         return self._kept(node, function, value, where, line, line, kind, policy, by=key)
-
-    def _each(self, argument: exp.Expression, node: exp.Expression) -> tuple[Value, Line, Column]:
-        """What a row has of an expression, its line and its column."""
-        column = column_of(argument, self.scope)
-        line = line_of("DOUBLE") if column.line.single else column.line
-        if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
-            raise self._unanswered(node)
-        value: Value = column.value if column.value is not None else Stored(column.name, column.type)
-        return value, line, column
 
     def _kept(
         self,

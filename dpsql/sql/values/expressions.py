@@ -39,7 +39,7 @@ from dpsql.sql.values.typed import (
 from dpsql.workload.expr import conditions
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Like, LineAtom, OpaqueAtom
-from dpsql.workload.expr.lines import line_of, to_float
+from dpsql.workload.expr.lines import Line, line_of, to_float
 from dpsql.workload.expr.values import (
     Call,
     CaseValue,
@@ -314,6 +314,21 @@ def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr
     if node.args.get("default") is not None:
         found.append((None, node.args["default"]))
     return found
+
+
+def row_value(argument: exp.Expr, scope: Scope) -> tuple[Value, Line, Column]:
+    """What a row of a unit has of an expression, its line and its column; SQLError where rows have no order by it."""
+    column = column_of(argument, scope)
+    line = line_of("DOUBLE") if column.line.single else column.line
+    if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
+        cast = "which is UTC" if line.kind == "timestamptz" else "or to another type that has an order"
+        raise refuse(
+            f"{shown(argument)} holds {column.type}, by which the rows of a unit are not compared; write "
+            f"CAST({shown(argument)} AS TIMESTAMP), {cast}",
+            argument,
+            code="per-unit",
+        )
+    return _read(column), line, column
 
 
 def lowered(condition: Condition, scope: Scope) -> Test:
