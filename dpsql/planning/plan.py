@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 _KEPT, _LARGE = 4, 2**22  # plans of one connection; entries of W
-_NEAR = 0.05  # gap up to which no other way is tried for counts of units
+NEAR_ENOUGH = 0.05  # gap up to which no other way is tried for counts of units
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +197,6 @@ def _of_least_error(
     search then ends where it has more error. An error of planning is that of the first.
     """
     objective = options.objective or "balanced"
-    if objective == "max":
-        return _planned(prepared, state, request, options, began)
     found: list[Plan] = []
     refusals: list[DataError] = []  # as where one matrix is too large
 
@@ -215,7 +213,9 @@ def _of_least_error(
         if len(found) == 1:
             return found[0]
         if objective != "balanced":
-            return min(found, key=_value)
+            assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - others are planned in one way
+            weigh, joint = np.max if objective == "max" else np.sum, prepared.compiled
+            return min(found, key=lambda plan: float(weigh(weighed_squares(joint, np.asarray(plan.errors)))))
         alone = np.asarray(found[0].naive_errors)
         # Columns of one matrix may still be held to one by one.
         return min(found, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
@@ -226,7 +226,7 @@ def _of_least_error(
     consider(prepared)
     consider(prepared.without_bounds())
     gap = best().gap if found else None
-    if not early and (gap is None or gap > _NEAR):
+    if not early and (gap is None or gap > NEAR_ENOUGH):
         consider(prepared.with_units_apart())
     if not found:
         raise refusals[0]
@@ -238,11 +238,11 @@ def _cannot_be_held(plan: Plan) -> bool:
     return isinstance(plan.compiled, Structured) and plan.worse_in(Columns.of(plan.compiled))
 
 
-def _value(plan: Plan, alone: Floats | None = None) -> float:
-    """The total squared error of all columns, each over that of the errors ``alone`` if given, by their weights."""
+def _value(plan: Plan, alone: Floats) -> float:
+    """The total squared error of all columns, each over that of the errors ``alone``, by their weights."""
     columns = Columns.of(plan.compiled)
     squares = columns.sums(np.square(np.asarray(plan.errors)))
-    beside = np.ones(len(columns)) if alone is None else columns.sums(np.square(alone))
+    beside = columns.sums(np.square(alone))
     return float((columns.weights**2 * squares / np.where(beside > 0, beside, 1.0)).sum())
 
 
@@ -294,7 +294,7 @@ def _unheld(
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
         known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
-        strategy = batch.chooser.strategy(charge.noise, mine, known=known)
+        strategy = prepared.strategy(charge.noise, mine, known)
         strategy = finest(batch, charge, strategy, mine)
         error = true_error(strategy, batch.compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))

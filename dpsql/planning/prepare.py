@@ -31,6 +31,8 @@ from dpsql.sql.resolve.batch_tables import one_row_each
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.strategy.kronecker.level_strategy import level_strategy
+from dpsql.strategy.kronecker.structured import StructuredStrategy
+from dpsql.strategy.targets import Limits, strategies_for
 from dpsql.workload.compile import choice
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled, compile_batch
@@ -92,6 +94,29 @@ class Prepared:
     def chooser(self) -> Chooser:
         """Its strategies."""
         return Chooser(self.compiled)
+
+    def strategy(self, noise: str, options: PlanOptions, known: float = np.inf) -> Strategy:
+        """The strategy of least error by the objective of ``options`` of all that are known for a kind of noise.
+
+        Where no bound proves what the search finds, what the balanced objective takes is compared, too
+        (``Chooser.better``). ``known``: as in ``Chooser.strategy``.
+        """
+        began, limit, chooser = monotonic(), options.time_limit, self.weighed(noise, options.objective).chooser
+        if options.objective in (None, "balanced") or isinstance(self.compiled, Lined):
+            return chooser.strategy(noise, options, known=known)
+        half = options if limit is None or noise == "gaussian" else options.within(limit / 2)
+        found = chooser.strategy(noise, half, known=known)
+        if found.gap is not None and found.gap <= options.tolerance:
+            return found
+        left = options if limit is None else options.within(max(limit - (monotonic() - began), 1e-9) / 2)
+        with contextlib.suppress(DataError):
+            return chooser.better(found, self.balanced_strategy(noise, left), left)
+        return found
+
+    def balanced_strategy(self, noise: str, options: PlanOptions) -> Strategy:
+        """The strategy of the balanced objective, by which no column does worse than one by one where that can be."""
+        mine = replace(options, objective="balanced")
+        return held_balanced(self, self.weighed(noise, "balanced").chooser.strategy(noise, mine), mine)
 
     @cached_property
     def over_cells(self) -> Compiled | None:
@@ -309,6 +334,26 @@ class Chooser:
         if isinstance(self.compiled, Lined):
             return lined_strategy(self.compiled, found, label)
         return found if objective == label else replace(found, objective=label)
+
+    def better(self, found: Strategy, other: Strategy, options: PlanOptions) -> Strategy:
+        """``found``, or what has less error by its objective: ``other``, or for the largest error what starts there.
+
+        Both are strategies for the numbers of this batch and one kind of noise.
+        """
+        batch, objective, noise = self.compiled, found.objective, found.noise
+        others: list[Strategy] = []
+        if isinstance(found, MatrixStrategy) and isinstance(other, MatrixStrategy):
+            others.append(other.instead(found.planned, objective))
+            if objective == "max" and noise == "laplace":
+                limits = Limits(options.tolerance, options.time_limit, options.progress)
+                others += strategies_for(found.planned, "pure", limits, other)
+        elif isinstance(other, StructuredStrategy) and isinstance(batch, Structured):
+            planned = replace(other.planned, blocks=batch.blocks)
+            value = other.largest(planned) if objective == "max" else other.error(planned)
+            others.append(replace(other, planned=planned, expected=value, objective=objective))
+        best = min((found, *others), key=lambda one: true_error(one, batch))
+        considered = (*found.considered, *((one.method, one.value) for one in others))
+        return best if best is found else replace(best, lower_bound=found.lower_bound, considered=considered)
 
     def gaussian_bound(self, objective: str) -> float:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""
