@@ -151,18 +151,19 @@ def find_budget(
 ) -> NeededBudget:
     """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
 
-    ``targets.objective`` "least" chooses the strategy that needs the least; the others keep the strategy that
-    ``plan`` takes for that objective, so that planning at the number found gives the same. The batch is compiled in
-    all the ways that ``plan`` compares. Where an account for each
+    ``targets.objective`` "least" chooses the strategy that needs the least, of the batch compiled in all the ways that
+    ``plan`` compares; the others keep the strategy that ``plan`` takes for that objective, so that planning at the
+    number found gives the same. Where an account for each
     kind of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
     measurements then count, too (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
     BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
     needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
     """
     began, found, refusals = monotonic(), list[_Priced](), list[DataError]()
-    for number, otherwise in enumerate((lambda: prepared, prepared.without_bounds, prepared.with_units_apart)):
+    others = (prepared.without_bounds, prepared.with_units_apart) if targets.objective == "least" else ()
+    for number, compiled in enumerate((lambda: prepared, *others)):
         gap = min(found, key=lambda one: one.order).gap if found else None
-        batch = None if number == 2 and gap is not None and gap <= NEAR_ENOUGH else otherwise()
+        batch = None if number == 2 and gap is not None and gap <= NEAR_ENOUGH else compiled()
         if batch is None:
             continue
         search, left = Search(batch, state, targets, goal_of(batch, targets), options), None
