@@ -34,9 +34,9 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
-from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of
+from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of, told
 from dpsql.planning.planned_batch import Alternative, Origin
-from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error
+from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error, watched
 from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
@@ -184,7 +184,7 @@ def find_budget(
     if not priced or not priced[0].affordable:
         raise BudgetError(refusal([(w.route, w.ratio) for w in best.ways], [p.charge for p in priced], state, targets))
     least = priced[0]
-    return NeededBudget(least.value, plan_of_way(search, least, priced), least.request)
+    return NeededBudget(least.value, told(plan_of_way(search, least, priced), prepared, options), least.request)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,15 +267,16 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
             return (prepared.balanced_strategy(noise, options),)
         return (prepared.strategy(noise, replace(options, objective=kept)),)
     targets, began, limit = search.goal.targets(compiled.numbers), monotonic(), options.time_limit
-    limits = Limits(options.tolerance, limit and limit / 2, options.progress)
     pure = "pure" if noise == "laplace" else noise
     found: Sequence[Strategy]
-    if isinstance(compiled, Structured):
-        found = (structured_for(compiled, targets, noise, limits),)
-    else:
-        with np.errstate(over="ignore"):  # scales that are not finite are refused
-            workload = compiled.workload(compiled.scale / targets)
-        found = strategies_for(workload, pure, limits)
+    with watched(options if limit is None else options.within(limit / 2), prepared.late) as mine:
+        limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
+        if isinstance(compiled, Structured):
+            found = (structured_for(compiled, targets, noise, limits),)
+        else:
+            with np.errstate(over="ignore"):  # scales that are not finite are refused
+                workload = compiled.workload(compiled.scale / targets)
+            found = strategies_for(workload, pure, limits)
     gap = found[0].gap
     if gap is not None and gap <= options.tolerance:
         return found
@@ -285,8 +286,9 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
     except DataError:
         return found
     if isinstance(other, MatrixStrategy) and noise == "laplace":
-        limits = replace(limits, time_limit=left.time_limit)
-        return (*found, *strategies_for(workload, pure, limits, other))
+        with watched(left, prepared.late) as mine:
+            limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
+            return (*found, *strategies_for(workload, pure, limits, other))
     return (*found, other)
 
 

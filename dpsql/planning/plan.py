@@ -25,7 +25,7 @@ from dpsql.planning.prepare import (
     true_error,
 )
 from dpsql.planning.target_errors import Wanted, hint_notes
-from dpsql.planning.text import plan_head, plan_rows, plan_text
+from dpsql.planning.text import cut_short, plan_head, plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
@@ -161,17 +161,26 @@ def make_plan(
     deadline = Deadline.within(began, options.time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
     state = state.within(prepared.reads)
-    found = _in_blocks(prepared, state, request, options, began)
-    return found or _of_least_error(prepared, state, request, options, began)
+    blocks = _in_blocks(prepared, state, request, options, began)
+    if blocks is None or not _matched(blocks, options):
+        blocks = _of_least_error(prepared, state, request, options, began, blocks)
+    return told(blocks, prepared, options)
+
+
+def told(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
+    """The plan with a note of what a time limit left out of its search; it as it is where its error is certified."""
+    late, limit = prepared.late, options.time_limit
+    if not late or limit is None or (plan.strategy.gap is not None and plan.strategy.gap <= options.tolerance):
+        return plan
+    return replace(plan, notes=(*plan.notes, cut_short(plan, limit, late)))
 
 
 def _in_blocks(
     prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
 ) -> Plan | None:
-    """The plan in blocks of a batch that is one matrix and takes long; None where blocks are no proven match for it.
+    """The plan in blocks of a batch that is one matrix and takes long, where Gaussian noise alone pays.
 
-    A match: Gaussian noise alone pays, the error is certified within the tolerance, and no column is worse than one by
-    one, for columns of blocks are not held to that (``held_balanced``).
+    None where blocks are no proven match for the matrix, unless a time limit may leave no better plan.
     """
     charges, objective = tuple(charge_for(request, state.budget)), options.objective or "balanced"
     if objective == "max" or {charge.noise for charge in charges} != {"gaussian"}:
@@ -183,21 +192,34 @@ def _in_blocks(
         made = _planned(blocks, state, request, replace(options, objective=objective), began)
     except DataError:
         return None  # as where a column has too many regions
-    gap = made.strategy.gap
+    return made if options.time_limit is not None or _matched(made, options) else None
+
+
+def _matched(blocks: Plan, options: PlanOptions) -> bool:
+    """Whether the error is certified within the tolerance, and no column is worse than one by one, for columns of
+    blocks are not held to that (``held_balanced``).
+    """
+    gap = blocks.strategy.gap
     matched = gap is not None and gap <= options.tolerance
-    return made if matched and not made.worse_in(Columns.of(made.compiled)) else None
+    return matched and not blocks.worse_in(Columns.of(blocks.compiled))
 
 
 def _of_least_error(
-    prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
+    prepared: Prepared,
+    state: BudgetState,
+    request: Request,
+    options: PlanOptions,
+    began: float,
+    blocks: Plan | None = None,
 ) -> Plan:
     """The plan of a batch; of one that counts units the best of it, of it without bounds, and of it in blocks.
 
     Blocks are tried where the best is not proven to be near the least, and first where one matrix takes long, whose
-    search then ends where it has more error. An error of planning is that of the first.
+    search then ends where it has more error. ``blocks``: a plan that is there already. An error of planning is that
+    of the first.
     """
     objective = options.objective or "balanced"
-    found: list[Plan] = []
+    found: list[Plan] = [] if blocks is None else [blocks]
     refusals: list[DataError] = []  # as where one matrix is too large
 
     def consider(other: Prepared | None) -> None:
