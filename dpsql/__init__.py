@@ -48,6 +48,7 @@ from dpsql.errors import (
     OperationalError,
     PolicyError,
     ProgrammingError,
+    RequestError,
     SQLError,
     Warning,  # noqa: A004 - the name is PEP 249's
 )
@@ -127,6 +128,7 @@ __all__ = [  # noqa: RUF022 - in the order of sorted()
     "ProgrammingError",
     "ROWID",
     "Release",
+    "RequestError",
     "SQLError",
     "STRING",
     "Time",

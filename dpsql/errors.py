@@ -7,6 +7,7 @@
         |-- OperationalError      a file, a lock, a time limit
         |   |-- BudgetError       the privacy budget does not allow it
         |   |-- LedgerError       the ledger cannot be trusted or written
+        |   |-- RequestError      a query takes too much, or a batch waits; no file or lock is at fault
         |-- IntegrityError        a name is taken, a contract between files is broken
         |-- InternalError         a fault of dpsql itself
         |-- ProgrammingError
@@ -56,6 +57,17 @@ class BudgetError(OperationalError):
 
 class LedgerError(OperationalError):
     """The ledger is missing, locked, foreign or damaged."""
+
+
+class RequestError(OperationalError):
+    """The request itself takes too much time, memory or rows, or waits for approval; the message names no file."""
+
+
+OUT_OF_MEMORY = (
+    "memory ran out; a batch that was charged by then is recorded, and asking the same again is free: give the process "
+    "more memory, or ask for fewer rows at a time"
+)
+"""What is said wherever memory runs out, but while a batch is measured, which says what became of its charge."""
 
 
 class IntegrityError(DatabaseError):
@@ -165,6 +177,14 @@ def _cells(character: str) -> int:
 
 class NotSupportedError(DatabaseError):
     """An operation of PEP 249 that dpsql does not offer."""
+
+
+def speaks_of_the_request(error: BaseException) -> bool:
+    """Whether an error's message is about what was asked, and not about files, ledgers, the policy or the program."""
+    kinds = (ProgrammingError, NotSupportedError, DataError, InterfaceError, IntegrityError, BudgetError)
+    return isinstance(error, RequestError) or (
+        isinstance(error, kinds) and not isinstance(error, LedgerError | PolicyError)
+    )
 
 
 def quoted(value: object) -> str:

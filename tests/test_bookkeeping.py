@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.release import ReleaseStore
 from dpsql.surfaces.cli import main
 
@@ -173,7 +173,7 @@ def test_what_a_crash_left_is_told_on_start(
     con = connect(place)
     con.run(COUNT, 0.25)
     with monkeypatch.context() as patch:
-        patch.setattr(FileEngine, "scan", fail)
+        patch.setattr(OpenEngine, "scan", fail)
         with pytest.raises(dpsql.OperationalError):
             con.run(COUNT, 0.5, fresh=True)
     with caplog.at_level(logging.WARNING, "dpsql"):

@@ -16,7 +16,7 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import OperationalError
 from dpsql.release.claims import claimed
 
@@ -41,13 +41,13 @@ PROCESS = """
 import sys, time
 from pathlib import Path
 import dpsql
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 folder, hang, batches = Path(sys.argv[1]), sys.argv[2] == "hang", sys.argv[3:]
 if hang:
     def scan(*args):
         print("scanning", flush=True)
         time.sleep(600)
-    FileEngine.scan = scan
+    OpenEngine.scan = scan
 with dpsql.connect(folder / "t.duckdb", policy=folder / "t.toml") as con:
     for number, batch in enumerate(batches):
         plan = con.plan(batch, epsilon=0.05)
@@ -192,7 +192,7 @@ def test_fresh_pays_anew_always(tmp_path: Path) -> None:
 
 def test_who_waits_for_a_scan_that_fails_pays_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     con = connected(world(tmp_path))
-    plain, failed, started = FileEngine.scan, [False], threading.Event()
+    plain, failed, started = OpenEngine.scan, [False], threading.Event()
 
     def scan(*args: Any, **options: Any) -> Any:
         if not failed[0]:
@@ -202,7 +202,7 @@ def test_who_waits_for_a_scan_that_fails_pays_for_its_own(tmp_path: Path, monkey
             raise OperationalError("the first scan fails in this test")
         return plain(*args, **options)
 
-    monkeypatch.setattr(FileEngine, "scan", scan)
+    monkeypatch.setattr(OpenEngine, "scan", scan)
 
     def second() -> Any:
         started.wait(60)

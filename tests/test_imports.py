@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "spare": set(),
     "thread_lock": set(),
     "arguments": {"errors"},
+    "free_sql": {"errors", "quoting"},
     "engines": {"errors", "extras", "quoting", "spare", "workload"},
     "linalg": {"arrays", "errors"},
     "pictures": {"arrays", "errors", "extras"},
@@ -32,13 +33,13 @@ ROOMS: dict[str, set[str]] = {
     # reach no database: see its own test.
     "device": {"errors", "privacy", "policy"},
     "release": {
-        *("arrays", "errors", "extras", "quoting", "spare", "thread_lock", "arguments", "pictures", "privacy"),
-        "policy",
+        *("arrays", "errors", "extras", "quoting", "spare", "thread_lock", "arguments", "free_sql", "pictures"),
+        *("privacy", "policy"),
     },
     "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy"},
     "reconstruct": {"arrays", "errors", "linalg", "workload"},
     "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "quoting", "spare", "policy", "workload"},
+    "sql": {"errors", "quoting", "spare", "free_sql", "policy", "workload"},
     "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
@@ -65,13 +66,14 @@ ROOMS: dict[str, set[str]] = {
         *("earlier", "running"),
     },
     "driver": {
-        *("errors", "thread_lock", "arguments", "privacy", "policy", "release", "measure", "sql", "planning"),
+        *("errors", "thread_lock", "arguments", "free_sql", "privacy", "policy", "release", "measure", "sql"),
+        "planning",
         *("earlier", "running", "replicates"),
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
     "audit": {"arrays", "errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
     # The custodian's service over PostgreSQL's protocol: it asks a connection, as any caller does.
-    "server": {"errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver"},
+    "server": {"errors", "quoting", "free_sql", "privacy", "policy", "release", "sql", "planning", "driver"},
     "surfaces": {
         *("errors", "extras", "quoting", "pictures", "privacy", "policy", "release", "sql", "local", "planning"),
         *("running", "driver", "server", "__init__", "audit"),
@@ -243,10 +245,13 @@ def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
 
 def test_lies_are_drawn_after_the_charge_and_before_the_rows_are_read() -> None:
     (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "local.py"]
-    (function,) = [node for node in tree.body if getattr(node, "name", "") == "release_locally"]
-    order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
-    steps = [name for name in order if name in ("checked_tables", "charge", "_count", "sample", "shielded", "record")]
-    assert steps == ["checked_tables", "charge", "_count", "sample", "shielded", "record"]
+    for name, steps in (
+        ("release_locally", ["checked_tables", "charge", "shielded", "record"]),
+        ("_randomised", ["opened", "_count", "sample", "_observe"]),
+    ):
+        (function,) = [node for node in tree.body if getattr(node, "name", "") == name]
+        order = sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))
+        assert [called for called, _ in order if called in steps] == steps
 
 
 def test_noise_is_drawn_once_and_before_the_scan() -> None:
@@ -256,6 +261,25 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
     order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
     steps = [name for name in order if name in ("_check_schemas", "charge", "sample", "shielded", "record")]
     assert steps == ["_check_schemas", "charge", "sample", "shielded", "record"]
+
+
+def test_a_source_that_failed_is_refused_before_each_charge_and_noted_after_it() -> None:
+    charging = [
+        (path.name, function)
+        for room, path, tree in sources()
+        if room == "measure"
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and any(name == "shielded" for name, _ in calls(function))
+    ]
+    named = {(path, function.name) for path, function in charging}
+    assert {path for path, _ in named} == {
+        *("__init__.py", "adaptive.py", "discovery.py", "local.py", "sparse.py", "survey.py")
+    }
+    for path, function in charging:
+        order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].lineno, c[1].col_offset))]
+        steps = [name for name in order if name in ("refuse_failed", "charge", "noting_failure", "shielded")]
+        if function.name != "_counted":  # within the survey's own
+            assert steps == ["refuse_failed", "charge", "noting_failure", "shielded"], (path, function.name)
 
 
 def test_what_sees_rows_or_draws_noise_reaches_no_replicate() -> None:

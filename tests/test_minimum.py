@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.running.minimum import hidden
 from dpsql.surfaces.cli import main
+from dpsql.workload.expr.batch import Core, Measured
 
 POLICY = """
 dataset = "visits-1"
@@ -34,7 +38,7 @@ FROM visits GROUP BY 1;
 CREATE VIEW sums AS SELECT ward, SUM(cost) AS alone, COUNT_IF(cost > 50) - COUNT_IF(cost <= 50) AS apart
 FROM visits GROUP BY ward;
 CREATE VIEW multiples AS SELECT ward, 9 * COUNT(*) AS nine, SUM(100) AS hundred,
-COUNT_IF(cost >= 0) + 5 * COUNT(*) AS six FROM visits GROUP BY ward;
+COUNT_IF(cost >= 50) + 5 * COUNT(*) AS six FROM visits GROUP BY ward;
 CREATE VIEW ranks AS SELECT ward, MEDIAN(cost) AS middle FROM visits GROUP BY ward;
 CREATE VIEW ordered AS SELECT ward, n, n - 1 AS less FROM by_ward ORDER BY n DESC NULLS LAST
 """
@@ -203,3 +207,145 @@ def test_the_minimum_of_every_table_that_decides_which_rows_count_holds(tmp_path
         shown = dict(row[:2] for row in con.run(sql, epsilon=100)["q1"].fetchall())
         assert None in shown.values(), sql
         assert all(n is None or n > 100 for n in shown.values()), sql
+
+
+# -- numbers that are written in another way ---------------------------------------------------------
+
+FORMS = """
+dataset = "forms-1"
+[budget]
+epsilon = 100000.0
+[tables.t]
+unit = "id"
+max_rows_per_unit = 1
+minimum = 10
+[tables.t.columns]
+id = {}
+g = { values = ["a", "b", "c"], nulls = false }
+age = { lower = 0, upper = 100, nulls = false }
+rare = { lower = 0, upper = 1, nulls = false }
+even = { lower = 0, upper = 1, nulls = false }
+"""
+COUNTS = "COUNT(*) AS k, COUNT_IF(g = 'a') AS ka, COUNT_IF(g = 'b') AS kb"
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
+    """300 rows of a, 300 of b and 3 of c, the rare ones; the total shows c to nobody who is not told a and b."""
+    held = duckdb.connect(":memory:")
+    held.execute(
+        "CREATE TABLE t AS SELECT i::INTEGER AS id, CASE WHEN i < 300 THEN 'a' WHEN i < 600 THEN 'b' ELSE 'c' END "
+        "AS g, (i % 90)::INTEGER AS age, (i >= 600)::INTEGER AS rare, (i % 2)::INTEGER AS even FROM range(603) t(i)"
+    )
+    ledger = tmp_path_factory.mktemp("forms") / "forms.ledger"
+    return dpsql.connect(held, policy=dpsql.Policy.parse(FORMS), ledger=ledger)
+
+
+def first_numbers(con: dpsql.Connection, numbers: list[str]) -> list[object]:
+    """Each number as a statement by itself beside counts, a few in one batch, with so little noise that it is exact."""
+    found = []
+    for start in range(0, len(numbers), 3):
+        some = numbers[start : start + 3]
+        batch = ";\n".join(f"SELECT {number} AS n, {COUNTS} FROM t" for number in some)
+        release = con.run(batch, epsilon=500.0, fresh=True, errors=False)
+        found += [release[f"q{at + 1}"].fetchall()[0][0] for at in range(len(some))]
+    return found
+
+
+class Forms:
+    """Numbers that tell how many rows have one value of g, in the words of a random generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+
+    def indicator(self, value: str) -> str:
+        """An expression of two values, one of them in the rows of the value alone."""
+        low, high = self.rng.randint(-3, 5), self.rng.randint(6, 9)
+        return self.rng.choice(
+            [
+                f"CASE WHEN g = '{value}' THEN {high} ELSE {low} END",
+                f"IF(g <> '{value}', {low}, {high})",
+                f"(g = '{value}')::INT",
+                f"(NOT g = '{value}')::INT",
+                f"{high} * (g = '{value}')::INT + {low}",
+                f"CASE g WHEN '{value}' THEN {low} WHEN 'a' THEN {high} ELSE {high} END",
+                f"COALESCE(CASE WHEN g = '{value}' THEN {low} END, {high})",
+                f"COALESCE(NULLIF((g <> '{value}')::INT, 0), {high})",
+                f"({low} - CASE WHEN g = '{value}' THEN 1 ELSE 0 END)",
+            ]
+        )
+
+    def number(self, value: str) -> str:
+        """A number from which the count of the value follows, beside COUNT(*)."""
+        i, rest = self.indicator(value), f"g <> '{value}'"
+        n = self.rng.choice(
+            [
+                f"AVG({i})",
+                f"{self.rng.randint(1, 9)} - AVG({i})",
+                f"AVG({i}) * COUNT(*)",
+                f"VAR_POP({i})",
+                f"STDDEV({i})",
+                f"CORR(age, {i})",
+                f"REGR_SLOPE({i}, age)",
+                f"COVAR_POP({i}, age)",
+                f"SUM({i})",
+                f"SUM({i}) / COUNT(*)",
+                f"COUNT(*) - COUNT(*) FILTER (WHERE {rest})",
+                f"COUNT_IF({rest}) / COUNT(*)",
+                f"COUNT(*) - 2 * COUNT_IF({rest})",
+                f"COUNT(DISTINCT id) - COUNT(DISTINCT CASE WHEN {rest} THEN id END)",
+                f"COUNT(DISTINCT CASE WHEN {rest} THEN id END) / COUNT(DISTINCT id)",
+                f"AVG(age) FILTER (WHERE g = '{value}')",
+            ]
+        )
+        return self.rng.choice([n, f"ROUND({n}, 4)", f"GREATEST(COUNT(*), 0) * ({n})", f"-2 * ({n}) + 7"])
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.few(every=24)
+def test_a_small_count_is_hidden_in_every_form_and_a_large_one_in_none(forms: dpsql.Connection, seed: int) -> None:
+    """A number over the rows of c, or over all others, is hidden; the same number of b is shown."""
+    made = Forms(seed)
+    state = made.rng.getstate()
+    small = [made.number("c") for _ in range(3)]
+    made.rng.setstate(state)
+    large = [made.number("b") for _ in range(3)]
+    assert [n for n, v in zip(small, first_numbers(forms, small), strict=True) if v is not None] == []
+    assert [n for n, v in zip(large, first_numbers(forms, large), strict=True) if v is None] == []
+
+
+def test_what_varies_is_judged_by_its_rows_and_a_column_of_two_values_by_each(forms: dpsql.Connection) -> None:
+    hidden = ["AVG(rare)", "SUM(rare)", "AVG(5 + rare)", "AVG(CASE WHEN g = 'c' THEN age ELSE 0 END)",
+              "AVG(age * (g = 'c')::INT)", "AVG(CASE WHEN g = 'c' THEN age + 1 ELSE age END) - AVG(age)",
+              "AVG(LEAST(GREATEST(age, 88), 89))", "AVG(LEAST(GREATEST(age, 88), 91))"]  # fmt: skip
+    shown = ["AVG(even)", "SUM(even)", "AVG(5 + even)", "AVG(CASE WHEN g = 'b' THEN age ELSE 0 END)", "AVG(age)",
+             "AVG(LEAST(age, 60))", "SUM(2 * age)", "AVG(age) / AVG(even)"]  # fmt: skip
+    got = dict(zip(hidden + shown, first_numbers(forms, hidden + shown), strict=True))
+    assert {number: got[number] for number in hidden if got[number] is not None} == {}
+    assert {number: got[number] for number in shown if got[number] is None} == {}
+
+
+def test_a_rule_that_looks_at_the_form_of_a_number_would_be_noticed(
+    forms: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_form(core: Core, used: Sequence[int], _: object = None) -> list[dict[int, float]]:
+        return [{at: 1.0} for at in used if core.outputs[at].counts]
+
+    monkeypatch.setattr("dpsql.running.minimum.judged_by", by_form)
+    with pytest.raises(AssertionError):
+        test_a_small_count_is_hidden_in_every_form_and_a_large_one_in_none(forms, 0)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.9])
+def test_noisy_counts_judge_at_95_percent_whatever_the_data_are(forms: dpsql.Connection, alpha: float) -> None:
+    """What is hidden follows from estimates and the law of the noise; ``alpha`` of the results changes nothing."""
+    plan = forms.plan(f"SELECT AVG(even) AS n, {COUNTS} FROM t", epsilon=0.2, alpha=alpha)
+    ((core, slices),) = plan.cores
+    usual = forms.plan(f"SELECT AVG(even) AS n, {COUNTS} FROM t", epsilon=0.2)
+    at = next(i for i, output in enumerate(core.outputs) if output.counts and len(output.terms) == 1)
+    count = next(c for c in core.columns if isinstance(c, Measured) and c.output == at)
+    width = float(usual.widths[slices[at]][0])
+    for above, small in ((-0.5, True), (0.5, False)):
+        values = np.zeros(len(plan.widths))
+        values[slices[at]] = 10 + width + above
+        assert hidden(core, count, values, plan, slices).tolist() == [small]

@@ -89,8 +89,8 @@ def test_a_plan_says_whom_it_protects(database: Path) -> None:
     with connect(database) as con:
         plan = con.plan(BATCH, epsilon=1.0, delta=1e-10)
         assert plan.privacy.endswith(
-            "for adding or removing all rows of one patient_id in visits (at most 4 count) and patients "
-            "(at most 1 count)"
+            "for adding or removing all rows of one patient_id in visits (at most 4 count) and of the same id in "
+            "patients (at most 1 count)"
         )
         alone = con.plan("SELECT COUNT(*) FROM visits", epsilon=1.0, delta=1e-10)
         assert alone.sensitivity == (4 * alone.strategy.l1) ** 2

@@ -58,6 +58,9 @@ class _Steps:
     def __init__(self) -> None:
         self.log: list[str] = []
 
+    def failed_scans(self) -> dict[str, object]:
+        return {}
+
     def charge(self, *_: object, **__: object) -> int:
         self.log.append("charge")
         return 1

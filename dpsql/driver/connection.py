@@ -31,6 +31,7 @@ from dpsql.errors import (
     OperationalError,
     ProgrammingError,
     SQLError,
+    speaks_of_the_request,
 )
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
@@ -322,6 +323,8 @@ class Connection(Discovering, Keeping):
                     "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
+            plain = estimates == "unbiased" and not {"method", "rows_per_unit"} & set(options)
+            self._check_payable(batch, (epsilon, delta, rho), said, plain=plain, fresh=fresh)
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
             from dpsql.running.find_first import find_all
@@ -468,7 +471,8 @@ class Connection(Discovering, Keeping):
             text = _filled(query, parameters)
             return self._replicates.with_errors(text, answer, mine, alpha, seconds, sample=sample)[0], ""
         except Error as error:
-            return answer, f"without errors: {error}"
+            said = error if speaks_of_the_request(error) else "they cannot be worked out now"
+            return answer, f"without errors: {said}"
 
     def commit(self) -> None:
         """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""

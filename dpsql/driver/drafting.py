@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from dpsql.errors import OperationalError
 from dpsql.measure import read_declared
 from dpsql.policy import Policy, skeleton
 from dpsql.policy.advice import advice
-from dpsql.policy.proposals import Proposal, propose
+from dpsql.policy.proposals import Proposal, doubtful_proposals, propose
 from dpsql.policy.types import Schemas
+
+log = logging.getLogger("dpsql")
 
 
 def policy_advice(policy: Policy, schemas: Schemas, database: str | os.PathLike[str] | None) -> list[str]:
@@ -52,6 +55,7 @@ def draft_policy(
         {name: table.key for name, table in found.items() if table.key},
         {name: table.references for name, table in found.items()},
     )
+    decided = {name: choose(name, found[name].columns, proposed) for name, proposed in proposals.items()}
     text = skeleton(
         {name: table.columns for name, table in found.items()},
         dataset,
@@ -59,9 +63,12 @@ def draft_policy(
         enums={name: table.members for name, table in found.items()},
         sources=sources,
         required={name: table.required for name, table in found.items()},
-        proposals={name: choose(name, found[name].columns, proposed) for name, proposed in proposals.items()},
+        proposals=decided,
         budget=budget(),
     )
     if any(source.lower().endswith((".csv", ".csv.gz")) for source in sources.values()):
         text = _CSV_NOTE + text
+    for line in doubtful_proposals(decided):
+        log.warning("%s", line)
+        text = f"# {line}\n{text}"
     return text, list(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from dpsql.errors import (
     InterfaceError,
 )
 from dpsql.measure import Opening
+from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.planning.plan import LastPlans
 from dpsql.policy import Policy
@@ -67,7 +69,7 @@ class Held(Exceptions):
         private = policy.budget.private_releases
         self.releases_path = place_of(releases, label) if private else releases
         self._label = label
-        self._store = ReleaseStore(self.releases_path)
+        self._store = ReleaseStore(self.releases_path, private=private and bool(label))
         self._budget_per_release = budget_per_release
         self._cursor_errors = cursor_errors
         self._query_timeout = check_seconds("query_timeout", query_timeout)
@@ -176,6 +178,31 @@ class Held(Exceptions):
             return self._store.names()
         entries = self._books.entries()
         return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
+
+    def _check_payable(
+        self, sql: object, amounts: Sequence[object], label: str, *, plain: bool = True, fresh: bool = False
+    ) -> None:
+        """Raise, before a batch is planned, what its charge would be refused with (``dpsql.running.payable``).
+
+        Of a batch for which a wanted error is to find the budget it is known with the plan alone.
+        """
+        from dpsql.planning.needed_budget import request_of
+        from dpsql.running.payable import Asked, check_payable
+        from dpsql.sql.parse.options import budget_of, read_options
+
+        if not isinstance(sql, str):
+            return
+        epsilon, _, rho = amounts
+        if epsilon is None and rho is None and budget_of(read_options(sql)[1]) is None:
+            return
+        _ = self.policy  # with what was found since
+        asked = Asked(sql, request_of(sql, *amounts), label, plain, fresh)
+        check_payable(asked, self._holdings, self._books, self._past)
+
+    def _check_sources(self) -> None:
+        """Raise OperationalError where the last scan of a table failed and its files are as they were then."""
+        if self.ledger_path.exists():
+            refuse_failed(self._holdings.engine, self._books.ledger(), self._holdings.sources.values())
 
     def _check_open(self) -> None:
         if self._closed:

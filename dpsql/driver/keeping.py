@@ -138,6 +138,10 @@ class Keeping(Held):
         return tuple(self._books.changed_files())
 
     def confirm_files(self) -> None:
-        """Say that files were written to and the tables are as they were; LedgerError where there is no ledger."""
+        """Say that the tables are as they were although files were written to, and sound although a scan failed.
+
+        Tables whose scan failed may be charged again (``dpsql.privacy.failed_scans``). LedgerError where there is no
+        ledger.
+        """
         self._check_open()
         self._books.confirm_files()

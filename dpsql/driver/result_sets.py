@@ -13,6 +13,7 @@ import duckdb
 
 from dpsql.driver.session import Session
 from dpsql.errors import NotSupportedError, SQLError
+from dpsql.free_sql.bounds import check
 from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.sql import Answer
@@ -117,6 +118,9 @@ def _constant(text: str, question: Question) -> ResultSet:
     with Sandbox() as sandbox:
         try:
             question.on(sandbox.connection)
+            sandbox.connection.extract_statements(text)  # which says what is wrong with its syntax
+            if check(text, sandbox.connection, lambda path: None) is None:
+                raise SQLError("this statement does not run over the releases; write it as a SELECT")
             cursor = sandbox.connection.execute(text)
             columns = cursor.description or []
             rows = fetched(cursor, MOST_ROWS, question)

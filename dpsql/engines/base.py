@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.workload.expr.regions import Axis
 from dpsql.workload.expr.scan import Select
 
 IntArray = npt.NDArray[np.int64]
@@ -38,11 +39,17 @@ class TableSource:
 
 @dataclass(frozen=True)
 class Scan:
-    """A private scan: ``select`` over ``tables``, which it calls by their names; ``name`` is for messages."""
+    """A private scan: ``select`` over ``tables``, which it calls by their names; ``name`` is for messages.
+
+    ``axes``: the axes that the scan tells rows apart by, each with the names of the columns that it looks at, for
+    generated rows in its regions. They are those of ``total.VALUES`` where the scan has such rows, else of its first
+    table.
+    """
 
     name: str
     tables: tuple[TableSource, ...]
     select: Select
+    axes: tuple[tuple[tuple[str, ...], Axis], ...] = field(default=(), repr=False, compare=False)
 
 
 class Scanning(Protocol):
@@ -77,7 +84,7 @@ class Opening(Engine, Protocol):
     """An engine of a user's tables, which runs several scans of the same rows."""
 
     def opened(self, sources: Sequence[TableSource]) -> AbstractContextManager[Opened]:
-        """The engine for several scans of ``sources``."""
+        """The engine for several scans of ``sources``, in one state as far as it can tell: else OperationalError."""
         ...
 
 

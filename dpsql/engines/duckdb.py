@@ -22,19 +22,18 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import duckdb
 
 from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Scan, TableSource
-from dpsql.engines.files import located
+from dpsql.engines.files import located, state_of
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
 from dpsql.engines.schemas import ALIAS, attach, close_in, reached, schema_and_table, schema_of
-from dpsql.errors import InterfaceError, OperationalError, PolicyError
+from dpsql.errors import InterfaceError, OperationalError, PolicyError, listed
 from dpsql.quoting import identifier, string
 from dpsql.spare import SpareInstances
 from dpsql.workload.expr.scan import Select, Table
@@ -43,6 +42,7 @@ from dpsql.workload.expr.value_sql import select_text
 SUPPORTED = ((1, 5), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
 _numbers = itertools.count()
+_REWRITING = frozenset({"top_n_window_elimination", "window_self_join", "partial_aggregate_pushdown"})
 _MOST_KEPT = 4
 _MOST_SCANS = 1000  # of a process at once
 _PROCESS = uuid.uuid4().hex
@@ -50,10 +50,6 @@ _kept: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
     _MOST_KEPT, lambda connection: ended_soon(connection.close)
 )
 """By the files that each can reach, its limits and where it spills."""
-_over_nulls: SpareInstances[tuple[()]] = SpareInstances(1)
-"""What scans are tried in, over tables that are gone at once."""
-Schemas = Mapping[str, Mapping[str, str]]
-"""Column types by table and column name."""
 
 
 def check_version() -> None:
@@ -108,26 +104,33 @@ class FileEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
-        with self.opened(sources) as engine:
-            return engine.schemas(sources)
+        found = [located(source) for source in sources]
+        with self._open(found) as connection:
+            return {source.name: schema_of(connection, source, ALIAS) for source in found}
+
+    def files(self, sources: Sequence[TableSource]) -> list[Path]:
+        """The files behind these sources by now, those that DuckDB keeps beside a database included."""
+        return self._read([located(source) for source in sources])
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
-        found = _located(asked)
-        with self._open(found.tables) as connection:
-            return _scan(connection, found, ALIAS, self.limits.seconds)
+        with self.opened(asked.tables) as engine:
+            return engine.scan(asked)
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
         """The engine for several scans of ``sources``, in one instance."""
         found = [located(source) for source in sources]
-        with self._open(found) as connection:
+        with _in_one_state(found, self._read), self._open(found) as connection:
             yield OpenEngine(connection, ALIAS, {source.name: source for source in found}, self.limits.seconds)
+
+    def _read(self, found: Sequence[TableSource]) -> list[Path]:
+        within = self.database is not None and any(source.path is None for source in found)
+        return [*_files(found), *filter(Path.exists, reached(self.database if within else None, ()))]
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
-        files = [path for source in sources for path in source.files]
-        with instance(self._database(sources), files, self.limits) as connection:
+        with instance(self._database(sources), _files(sources), self.limits) as connection:
             yield connection
 
     def _database(self, sources: Sequence[TableSource]) -> Path | None:
@@ -184,17 +187,23 @@ class ConnectionEngine:
         with self._open() as (cursor, catalog):
             return {source.name: schema_of(cursor, located(source), catalog) for source in sources}
 
+    def files(self, sources: Sequence[TableSource]) -> list[Path]:
+        """The files behind these sources by now; of tables in memory there is none."""
+        database = self.file() if any(source.path is None for source in sources) else None
+        return [*_files([located(source) for source in sources]), *filter(Path.exists, reached(database, ()))]
+
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
-        with self._open() as (cursor, catalog):
-            return _scan(cursor, _located(asked), catalog, self.limits.seconds)
+        with self.opened(asked.tables) as engine:
+            return engine.scan(asked)
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
         """The engine for several scans of ``sources``, in one transaction: all see the same rows."""
         with self._open() as (cursor, catalog):
-            held = {source.name: located(source) for source in sources}
-            yield OpenEngine(cursor, catalog, held, self.limits.seconds)
+            found = [located(source) for source in sources]
+            with _in_one_state(found, _files):
+                yield OpenEngine(cursor, catalog, {source.name: source for source in found}, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
@@ -203,7 +212,7 @@ class ConnectionEngine:
         try:
             cursor = self.connection.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")
-            # A scan as deep as ``runs_over_nulls`` let pass runs here, too, whatever the user set.
+            # A scan as deep as ``passes_rehearsal`` let pass runs here, too, whatever the user set.
             cursor.execute("SET max_expression_depth = 1000")
             row = cursor.execute("SELECT system.main.current_database()").fetchone()
             # Functions and operators are looked for there alone, so that no macro of the user is called.
@@ -216,6 +225,35 @@ class ConnectionEngine:
             yield cursor, str(row[0]) if row else ""
         finally:
             ended_soon(lambda: _rolled_back(cursor))
+
+
+def _files(found: Sequence[TableSource]) -> list[Path]:
+    return [path for source in found for path in source.files]
+
+
+@contextlib.contextmanager
+def _in_one_state(found: Sequence[TableSource], read: Callable[[Sequence[TableSource]], list[Path]]) -> Iterator[None]:
+    """Hold what is scanned within to one state of its files: those that ``read`` names for the located ``found``.
+
+    Every statement opens its files anew, and one that names a file twice opens it twice. What a unit can change is
+    bounded for one state of all tables, so a mix of two states releases nothing. Raises OperationalError where a file,
+    or the list of files, is not the same at the end, whatever became of the scans.
+    """
+    before, after = state_of(read(found)), None
+    failure: Exception | None = None
+    try:
+        yield
+    except (OperationalError, duckdb.Error) as error:  # perhaps because of the change
+        failure = error
+    with contextlib.suppress(OperationalError):
+        after = state_of(read([located(source) for source in found]))
+    if before is None or before != after:
+        raise OperationalError(
+            f"the files of {listed(sorted(source.name for source in found))} changed while they were read, so nothing "
+            "is released. What was charged stays charged; run again when nobody writes"
+        )
+    if failure is not None:
+        raise failure
 
 
 @contextlib.contextmanager
@@ -271,12 +309,13 @@ def _isolated(spill: str, limits: Limits) -> duckdb.DuckDBPyConnection:
 
 def _closed_in(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     """The instance, which from now on reaches these files and no other, no network, and knows UTC only."""
-    _know_utc_only(connection)
+    know_utc_only(connection)
+    rewrite_nothing(connection)
     close_in(connection, files)
     return connection
 
 
-def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
+def know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     """A time of a CSV that names no zone is in UTC, wherever the scan runs.
 
     Zones and calendars are settings of ICU, which DuckDB's wheels hold; without it DuckDB knows UTC only.
@@ -286,53 +325,14 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"SET {name} = {string(value)}")
 
 
-def runs_over_nulls(asked: Scan, schemas: Schemas) -> bool:
-    """Whether DuckDB runs a scan over tables of one row of NULLs: one that it never runs must not be charged for.
+def rewrite_nothing(connection: duckdb.DuckDBPyConnection) -> None:
+    """Switch off what rewrites truncations and windows by what it finds in statistics or by the number of rows.
 
-    Depends on the scan and the schemas alone; no table of the user is opened.
+    A rehearsal over a few rows never meets such a form, so a failure of it would come after the charge.
     """
-    names = {table.name: identifier(f"t{number}") for number, table in enumerate(asked.tables)}
-    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in asked.tables)
-    try:
-        _run_over_nulls(select_text(asked.select, names), columns)
-    except duckdb.Error:
-        return False
-    return True
-
-
-@lru_cache(256)  # what ran once runs again; an error is not remembered
-def _run_over_nulls(statement: str, tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> None:
-    """Raises duckdb.Error where the statement does not run over tables of these columns with one row of NULLs each."""
-    with _over_nulls.taken((), _empty) as connection:
-        known = [
-            (table, [(identifier(name), _known(connection, kind)) for name, kind in kinds]) for table, kinds in tables
-        ]
-        connection.execute("BEGIN TRANSACTION")
-        for table, columns in known:
-            connection.execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns))})")
-            connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
-        connection.execute(statement).fetchall()
-        connection.execute("ROLLBACK")
-
-
-def _empty() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": "1"})
-    _know_utc_only(connection)
-    return connection
-
-
-def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
-    """A type as it stands; text in place of one that only the user's database, or a file, knows."""
-    try:
-        connection.execute(f"SELECT CAST(NULL AS {kind})")
-    except duckdb.Error:
-        return "VARCHAR"
-    return kind
-
-
-def _located(asked: Scan) -> Scan:
-    """A scan of the files that its sources stand for now."""
-    return replace(asked, tables=tuple(map(located, asked.tables)))
+    known = connection.execute("SELECT name FROM system.main.duckdb_optimizers()").fetchall()
+    switched_off = sorted({str(name) for (name,) in known} & _REWRITING)
+    connection.execute(f"SET disabled_optimizers = {string(','.join(switched_off))}")
 
 
 def _dotted(parts: Sequence[str]) -> str:
@@ -362,5 +362,7 @@ def _scan(
         statement = f"CREATE TEMPORARY TABLE {into} AS {statement}"
     # DuckDB's message may print a value: no exception of it reaches this frame.
     found, outcome = run_within(connection, statement, seconds)
-    check_outcome(outcome, asked.name, seconds, inside="DuckDB", look_at="memory, disk and the table's types")
+    tables = [table.name for table in asked.tables if table.remote is None]  # rows that were kept have no file
+    look_at = "memory, disk and the table's types"
+    check_outcome(outcome, asked.name, seconds, inside="DuckDB", look_at=look_at, tables=tables)
     return {str(name): column for name, column in found.items()}

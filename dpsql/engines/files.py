@@ -13,15 +13,35 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from dpsql.engines.base import TableSource
 from dpsql.errors import OperationalError
 
 WILDCARDS = frozenset("*?[")
+
+State: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
+"""Path, device, inode, size and the times of the last change of contents and of the inode, of each file."""
+
+
+def state_of(files: Sequence[Path]) -> State | None:
+    """What tells one state of the files from another; None where one is not there."""
+    try:
+        seen = [(str(path), os.stat(path)) for path in files]
+    except OSError:
+        return None
+    return tuple(
+        (name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) for name, found in seen
+    )
+
+
+def without_sizes(state: State | None) -> str:
+    """A state as text, for a mark that is kept: sizes depend on rows."""
+    return "" if state is None else "".join(f"{path}\n{(*held[:2], *held[3:])}\n" for path, *held in state)
 
 
 def located(source: TableSource) -> TableSource:

@@ -11,7 +11,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,13 +49,27 @@ class Limits:
 UNLIMITED = Limits()
 
 
-Outcome = Literal["done", "failed", "late", "interrupted"]
+Outcome = Literal["done", "failed", "short of memory", "late", "interrupted"]
 
 
-def check_outcome(outcome: Outcome, name: str, seconds: float | None, *, inside: str, look_at: str) -> None:
+class FailedScanError(OperationalError):
+    """A scan failed inside its engine, for another reason than a limit of time or memory.
+
+    ``tables`` that it read: their sources may be damaged.
+    """
+
+    def __init__(self, text: str, tables: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.tables = tables
+
+
+def check_outcome(
+    outcome: Outcome, name: str, seconds: float | None, *, inside: str, look_at: str, tables: Sequence[str]
+) -> None:
     """Nothing where a scan of ``name`` is done, else its fixed error: OperationalError, or KeyboardInterrupt.
 
-    ``inside`` is the engine's name, ``look_at`` what may be amiss there. The text depends on no data.
+    ``inside`` is the engine's name, ``look_at`` what may be amiss there, ``tables`` what was read. The text depends on
+    no data.
     """
     if outcome == "interrupted":
         raise KeyboardInterrupt
@@ -64,11 +78,12 @@ def check_outcome(outcome: Outcome, name: str, seconds: float | None, *, inside:
             f"the scan of {name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
             "What was charged stays charged; allow more time, then run again"
         )
-    if outcome == "failed":
-        raise OperationalError(
+    if outcome != "done":
+        text = (
             f"the scan of {name} failed inside {inside}; its message may hold private values and is not shown. "
             f"What was charged stays charged; check {look_at}, then run again"
         )
+        raise FailedScanError(text, tuple(tables)) if outcome == "failed" else OperationalError(text)
 
 
 def run_within(
@@ -83,12 +98,16 @@ def run_within(
     that does not end within ``GRACE`` is left behind in its thread: it ends with its piece, and nobody reads it.
     """
     found: list[dict[str, Any]] = []
+    short: list[bool] = []
     # An event, for a join() that Ctrl-C cuts short takes a running thread for ended (Python 3.11).
     ended = threading.Event()
 
     def work() -> None:
         with contextlib.suppress(BaseException):
-            found.append(connection.execute(statement).fetchnumpy())
+            try:
+                found.append(connection.execute(statement).fetchnumpy())
+            except (duckdb.OutOfMemoryException, MemoryError):
+                short.append(True)
         ended.set()
 
     start, outcome = time.monotonic(), "done"
@@ -109,7 +128,9 @@ def run_within(
         return {}, "interrupted"
     if ended.is_set() and found:
         return found[0], "done"
-    return {}, "late" if outcome == "late" else "failed"
+    if outcome == "late":
+        return {}, "late"
+    return {}, "short of memory" if short else "failed"
 
 
 def ended_soon(end: Callable[[], object]) -> None:

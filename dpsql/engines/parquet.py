@@ -13,7 +13,6 @@ are left out of their value, so that the text of any row is a matter of that row
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines.base import TableSource
-from dpsql.engines.files import path_columns
+from dpsql.engines.files import State, path_columns, state_of
 from dpsql.errors import OperationalError
 from dpsql.quoting import identifier, string
 
@@ -29,9 +28,8 @@ UNREADABLE = "PARQUET"  # the first word of the type of a column that no batch m
 _STORAGE = ((4, 2), (9, 4), (18, 8), (38, 16))  # digits of a DECIMAL, bytes that DuckDB keeps it in
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\d+\)")
 
-_State = tuple[tuple[str, int, int, int, int, int], ...]
 _MOST_READ = 4
-_columns: dict[_State | None, dict[str, str]] = {}
+_columns: dict[State | None, dict[str, str]] = {}
 """Columns by the state of files: a batch asks for them several times, and the footers of a folder are many."""
 
 # (name, physical type, bytes, children, converted type, logical type) of one element of the footer.
@@ -58,7 +56,7 @@ def schema(connection: duckdb.DuckDBPyConnection, source: TableSource) -> dict[s
     OperationalError where the files are of several schemas: DuckDB would cast the values of one to the types of
     another, which may fail.
     """
-    state = _state_of(source.files)
+    state = state_of(source.files)
     found = _columns.pop(state, None)
     if found is None:
         for path in _of_each_schema(connection, source.files):
@@ -67,22 +65,11 @@ def schema(connection: duckdb.DuckDBPyConnection, source: TableSource) -> dict[s
                 raise OperationalError(_difference(source, found, columns))
             found = found or columns
     found = found or {}
-    if state is not None and state == _state_of(source.files):  # none was replaced meanwhile
+    if state is not None and state == state_of(source.files):  # none was replaced meanwhile
         _columns[state] = found
         for old in list(_columns)[:-_MOST_READ]:
             _columns.pop(old, None)
     return {**found, **path_columns(source, found)}
-
-
-def _state_of(files: Sequence[Path]) -> _State | None:
-    """What tells one state of the files from another; None where one is not there."""
-    try:
-        seen = [(str(path), os.stat(path)) for path in files]
-    except OSError:
-        return None
-    return tuple(
-        (name, held.st_dev, held.st_ino, held.st_size, held.st_mtime_ns, held.st_ctime_ns) for name, held in seen
-    )
 
 
 def _difference(source: TableSource, one: dict[str, str], other: dict[str, str]) -> str:

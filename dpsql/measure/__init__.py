@@ -17,15 +17,16 @@ A release of a horizon (``Job.over``) reads earlier periods as well, which have 
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is
-committed to the ledger in the transaction that marks it released. A crash at any step leaves the charge. Exact values
-live in the frames of ``_observe`` and what it calls alone.
+committed to the ledger in the transaction that marks it released. x is that of one state of all tables, or nothing is
+released (``unchanged.opened``): D bounds what a unit moves within one. A crash at any step leaves the charge. Exact
+values live in the frames of ``_observe`` and what it calls alone.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
@@ -35,17 +36,19 @@ import numpy as np
 
 from dpsql.engines.base import Engine, Opening, Scanning, TableSource
 from dpsql.engines.declared import Declared, read_declared
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.job import Job, Multiplied, Scanned
-from dpsql.measure.reading import Reading, kept_together, scans_of
+from dpsql.measure.reading import kept_together, scans_of
 from dpsql.measure.row_by_row import counted, pieces
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
 from dpsql.measure.together import ENTRY, Keep, Kept
-from dpsql.measure.unchanged import checked_tables
+from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
@@ -103,11 +106,12 @@ def measure(
     """Charge, measure and record one release; its number and the noisy y (Python ints).
 
     ``payload(release, y)`` serialises what the ledger keeps; it sees the noisy values only.
-    Raises IntegrityError where a schema is no longer the plan's, InternalError where DuckDB runs the scan on no table
-    (nothing is charged),
+    Raises IntegrityError where a schema is no longer the plan's, InternalError where DuckDB does not run the
+    scan on generated rows (nothing is charged),
     BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails
     (the charge stands).
     """
+    refuse_failed(engine, ledger, read_by(job))
     _check_schemas(job, engine)
     _check_sensitivity(job)
     check_periods(job, job.over)
@@ -115,9 +119,15 @@ def measure(
         _check_over(job, job.over, ledger)
     release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
-    y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
     ledger.record(release, payload(release, y))
     return release, y
+
+
+def read_by(job: Scanned) -> list[TableSource]:
+    """The sources of the tables that a job reads."""
+    return [job.sources[name] for name in dict.fromkeys(n for layout in job.layouts for n in layout.source.tables)]
 
 
 def _check_schemas(job: Scanned, engine: Engine) -> None:
@@ -127,8 +137,11 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
         asked = scan.scan(job.sources)
         if tables is not None:
             tables.check(asked)
-        elif scan.layout.values and not runs_over_nulls(asked, job.schemas):
-            raise InternalError("DuckDB cannot run the scan of this batch on any table; report the SQL and the policy")
+        elif not passes_rehearsal(asked, job.schemas):
+            raise InternalError(
+                "DuckDB cannot run the scan of this batch on generated rows; report the SQL and the policy "
+                "(nothing was charged)"
+            )
 
 
 def _check_sensitivity(job: Job) -> None:
@@ -234,7 +247,7 @@ def _cells(job: Multiplied, engine: Engine) -> np.ndarray:
     """L x, by the scans of a release."""
     x = np.zeros(job.integers.shape[1], dtype=object)
     scans, known = scans_of(job.layouts, keeps=isinstance(engine, _KEEPING)), dict[int, Kept]()
-    with _opened(engine, job, scans) as (held, keep):
+    with _opened(engine, job) as (held, keep):
         for scan in scans:
             if scan.rows:
                 for layout, sums in counted(scan, pieces(held, keep(scan.scan(job.sources)))):
@@ -251,13 +264,13 @@ def _cells(job: Multiplied, engine: Engine) -> np.ndarray:
 
 
 @contextmanager
-def _opened(engine: Engine, job: Scanned, scans: Sequence[Reading]) -> Iterator[tuple[Scanning, Keep]]:
-    """The engine, for several scans opened once where it can be, and what it keeps for later ones meanwhile."""
-    if not isinstance(engine, _KEEPING) or (len(scans) == 1 and not scans[0].rows):
+def _opened(engine: Engine, job: Scanned) -> Iterator[tuple[Scanning, Keep]]:
+    """The engine, opened once for all scans where it can be, and what it keeps for later ones meanwhile."""
+    if not isinstance(engine, _KEEPING):
         yield engine, lambda asked: asked
         return
-    tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)
-    with engine.opened([job.sources[table] for table in tables]) as held, ExitStack() as stack:
+    names = (table for layout in job.layouts for table in layout.source.tables)
+    with opened(engine, names, job.sources, job.schemas) as held, ExitStack() as stack:
         yield held, lambda asked: stack.enter_context(held.kept(asked))
 
 

@@ -39,6 +39,7 @@ from dpsql import measure as room
 from dpsql.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -111,6 +112,7 @@ class AdaptiveJob:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    charge_id: str = ""
 
     @property
     def noise(self) -> Noise:
@@ -179,11 +181,13 @@ def measure_adaptively(
     The transcript, step by step: the number of the candidate where it was selected, what the step says of itself, and
     the noisy answer. ``payload`` and errors as ``measure``.
     """
+    refuse_failed(engine, ledger, room.read_by(job))
     room._check_schemas(job, engine)
     check_reach(job)
     room.check_periods(job)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    transcript = shielded(partial(_observed, job, engine), room.FAILED)
+    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
+    with noting_failure(engine, ledger, release, job.sources):
+        transcript = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, transcript))
     return release, transcript
 

@@ -40,11 +40,12 @@ import numpy as np
 
 from dpsql.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
-from dpsql.engines.duckdb import runs_over_nulls
-from dpsql.errors import InternalError, NotSupportedError, OperationalError
+from dpsql.engines.rehearsal import passes_rehearsal
+from dpsql.errors import InternalError, NotSupportedError, OperationalError, RequestError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
-from dpsql.measure.unchanged import checked_tables
+from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -188,12 +189,14 @@ def discover(
     """Charge, find and record the values of a column: the release's number, the values and their noisy counts.
 
     ``payload(release, values, counts)`` serialises what the ledger keeps. Raises IntegrityError where a schema is no
-    longer the one of the job, InternalError where DuckDB runs the scan on no table (nothing is charged), BudgetError
-    and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
+    longer the one of the job, InternalError where DuckDB does not run the scan on generated rows (nothing is charged),
+    BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
+    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
     check_job(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    values, counts = shielded(partial(_observe, job, engine), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        values, counts = shielded(partial(_observe, job, engine), FAILED)
     ledger.record(release, payload(release, values, counts))
     return release, values, counts
 
@@ -215,8 +218,11 @@ def check_job(job: DiscoveryJob, engine: Opening) -> None:
     for scan in asked:
         if tables is not None:
             tables.check(scan)
-        elif not runs_over_nulls(scan, job.schemas):
-            raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
+        elif not passes_rehearsal(scan, job.schemas):
+            raise InternalError(
+                "DuckDB cannot run this discovery on generated rows; report the policy and the column (nothing was "
+                "charged)"
+            )
 
 
 def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
@@ -226,7 +232,7 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
 
 def _observe(job: DiscoveryJob, engine: Opening) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
-    with engine.opened([job.sources[table] for table in job.source.tables]) as held:
+    with opened(engine, job.source.tables, job.sources, job.schemas) as held:
         if isinstance(job.law, TwoRounds):
             return _in_rounds(job, job.law, held)
         if isinstance(job.law, PureThreshold):
@@ -267,9 +273,9 @@ def _in_rounds(job: DiscoveryJob, law: TwoRounds, held: Opened) -> Found:
 
 
 def _check_few(values: Collection[str]) -> None:
-    """OperationalError where there are more values than statements can list: by what was shown alone."""
+    """RequestError where there are more values than statements can list: by what was shown alone."""
     if len(values) > MOST_IN_ROUNDS:
-        raise OperationalError(MANY_IN_ROUNDS)
+        raise RequestError(MANY_IN_ROUNDS)
 
 
 def among(hashes: Collection[int], *, within: bool) -> tree.Test:
@@ -313,7 +319,7 @@ def _round(job: DiscoveryJob, law: Threshold, counted: Scan, held: Opened) -> tu
     if not len(noisy):
         return [], np.empty(0, dtype=np.int64), set()
     if len(noisy) > MOST_SHOWN:
-        raise OperationalError(MANY)
+        raise RequestError(MANY)
     weighted = isinstance(law, WeightedThreshold)
     read: Json = held.scan(job.values_from(int(counts[which.min()]), counted, hashed=weighted))
     values, shown = _named(read, counts, sizes, (which, places, noisy), job.source.table)

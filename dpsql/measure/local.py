@@ -34,12 +34,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Array, Json, Values
-from dpsql.engines.base import Engine, Scan, TableSource
+from dpsql.engines.base import Engine, Opening, Scan, Scanning, TableSource
+from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, OperationalError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import rows_of
 from dpsql.measure.region_sql import region
 from dpsql.measure.shield import shielded
-from dpsql.measure.unchanged import checked_tables
+from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -112,11 +114,12 @@ class LocalJob:
             columns = list(same(*(name for name, _ in columns)))
         tables = tuple(self.sources[name] for name in self.source.tables)
         selects = Select(tuple(columns), rows), Select((("n", CountRows()),), rows)
-        every, count = (Scan(self.source.table, tables, select) for select in selects)
+        axes = tuple(((column.axis.column,), column.axis) for column in self.columns)
+        every, count = (Scan(self.source.table, tables, select, axes) for select in selects)
         return every, count
 
 
-def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Callable[[int, Codes, Ids], bytes]) -> int:
+def release_locally(job: LocalJob, engine: Opening, ledger: Ledger, payload: Callable[[int, Codes, Ids], bytes]) -> int:
     """Charge, randomise and record one local release; its number.
 
     ``payload(release, codes, ids)`` serialises what the ledger keeps: ``codes`` (n,) are randomised combinations,
@@ -124,23 +127,34 @@ def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Call
     Raises IntegrityError where a schema is no longer the one of the job or a column was released before (nothing is
     charged), BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
+    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
     tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
     if tables is not None:
         tables.check(job.scans[0])
+    elif not all(passes_rehearsal(scan, job.schemas) for scan in job.scans):
+        raise InternalError(
+            "DuckDB cannot run this local release on generated rows; report the policy and the columns (nothing was "
+            "charged)"
+        )
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    # The lies have no name here: beside the released rows, in the frame of a later failure, they would give the exact
-    # values away.
-    codes, ids = shielded(partial(_observe, job, engine, job.response.sample(_count(job, engine))), FAILED)
+    with noting_failure(engine, ledger, release, job.sources):
+        codes, ids = shielded(partial(_randomised, job, engine), FAILED)
     ledger.record(release, payload(release, codes, ids))
     return release
 
 
-def _count(job: LocalJob, engine: Engine) -> int:
+def _randomised(job: LocalJob, engine: Opening) -> tuple[Codes, Ids]:
+    """What is released of one state of the tables: the number of rows, the lies and the rows, in this order."""
+    with opened(engine, job.source.tables, job.sources, job.schemas) as held:
+        return _observe(job, held, job.response.sample(_count(job, held)))
+
+
+def _count(job: LocalJob, engine: Scanning) -> int:
     """How many rows are randomised: public, by the policy."""
     return int(engine.scan(job.scans[1])["n"][0])
 
 
-def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]:
+def _observe(job: LocalJob, engine: Scanning, offsets: Codes) -> tuple[Codes, Ids]:
     """The randomised combinations of all rows and their public columns, in an order that follows from these.
 
     Exact combinations, and the order of the table, die with this frame.

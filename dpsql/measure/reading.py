@@ -62,7 +62,7 @@ class Reading:
             return scan_of(self.layout, sources, kept=kept)
         layout, rows = _rows(self.layout, sources)
         tables = tuple(sources[name] for name in layout.source.tables)
-        return Scan(layout.source.table, tables, Select(row_list(layout), rows))
+        return Scan(layout.source.table, tables, Select(row_list(layout), rows), _axes(layout))
 
 
 def scans_of(layouts: Sequence[Layout], *, keeps: bool = False) -> list[Reading]:
@@ -162,7 +162,8 @@ def kept_together(layout: Layout, sources: Mapping[str, TableSource], keep: Keep
     found, once = named(layout)
     values, caps = _caps(source)
     rows = owned(source, used, (*once, *values), column_of(together.walk, found.values), caps)
-    return kept_of(together, Scan(source.table, tuple(sources[name] for name in source.tables), rows), keep)
+    tables = tuple(sources[name] for name in source.tables)
+    return kept_of(together, Scan(source.table, tables, rows, _axes(found)), keep)
 
 
 def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column, kept: Kept | None = None) -> Scan:
@@ -178,7 +179,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column,
     layout, rows = _rows(layout, sources, *beside)
     columns, keys = select_list(layout)
     select = Select((*same(*(name for name, _ in beside)), *columns), rows, group_by=keys + len(beside))
-    return Scan(layout.source.table, tuple(sources[name] for name in layout.source.tables), select)
+    return Scan(layout.source.table, tuple(sources[name] for name in layout.source.tables), select, _axes(layout))
 
 
 def _rows(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -> tuple[Layout, Relation]:
@@ -211,6 +212,20 @@ def _rows(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -
     elif once or beside:
         rows = values_of(once, rows, *beside)
     return layout, rows
+
+
+def _axes(layout: Layout) -> tuple[tuple[tuple[str, ...], Axis], ...]:
+    """All axes of a scan, each with its columns among the rows' values; ``layout`` as ``named`` gives it."""
+    read = [*_mates(layout), layout.whole, *(() if layout.tie is None else (layout.tie.counted,))]
+    axes = [axis for one in read for axis in one.cells.axes]
+    axes += () if layout.together is None else layout.together.walk.axes
+    found: list[tuple[tuple[str, ...], Axis]] = []
+    for axis in {id(axis): axis for axis in axes}.values():
+        columns = [layout.values[column] for column, _ in _of_axis(axis)]
+        names = tuple(column.name for column in columns if isinstance(column, Stored))
+        if len(names) == len(columns):  # a day that is known is no column
+            found.append((names, axis))
+    return (*found, *(((f"v{number}",), cap.axis) for number, cap in enumerate(layout.source.caps)))
 
 
 def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:

@@ -19,6 +19,7 @@ from dpsql import measure as room
 from dpsql.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.reading import scan_of
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
@@ -45,6 +46,7 @@ class SparseJob:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    charge_id: str = ""
     common_steps: int = 1
 
     @property
@@ -65,11 +67,13 @@ def measure_sparse(
 
     One after the other, groups ascending. ``payload`` and errors as ``measure``.
     """
+    refuse_failed(engine, ledger, room.read_by(job))
     room._check_schemas(job, engine)
     check_pays(job)
     room.check_periods(job)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    y = shielded(partial(_observed, job, engine), room.FAILED)
+    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
+    with noting_failure(engine, ledger, release, job.sources):
+        y = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, y))
     return release, y
 
@@ -86,7 +90,9 @@ def check_pays(job: SparseJob) -> None:
 
 def _observed(job: SparseJob, engine: Engine) -> list[int]:
     """What passes; exact counts die with this frame."""
-    return passed(job, engine.scan(scan_of(job.counts.layout, job.sources)))
+    with room._opened(engine, job) as (held, _):
+        found = held.scan(scan_of(job.counts.layout, job.sources))
+    return passed(job, found)
 
 
 def passed(job: SparseJob, found: Mapping[str, Integers]) -> list[int]:

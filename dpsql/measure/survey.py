@@ -24,6 +24,7 @@ from dpsql.engines.base import Opening
 from dpsql.errors import InternalError
 from dpsql.measure import discovery
 from dpsql.measure.discovery import DiscoveryJob, Found
+from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.job import Job
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
@@ -57,16 +58,21 @@ def survey(
     job: SurveyJob, engine: Opening, ledger: Ledger, payload: Callable[[int, Observed], bytes]
 ) -> tuple[int, Observed]:
     """Charge, measure and record all parts; the release's number and what was observed. Raises as ``discover``."""
+    read = [source for counted in job.counts for source in room.read_by(counted)]
+    read += [column.sources[name] for column in job.values for name in column.source.tables]
+    sources = {source.name: source for source in read}
+    refuse_failed(engine, ledger, sources.values())
     for counted in job.counts:
         room._check_schemas(counted, engine)
         room._check_sensitivity(counted)
     for column in job.values:
         discovery.check_job(column, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    observed = (
-        [_counted(counted, engine) for counted in job.counts],
-        [shielded(partial(discovery._observe, column, engine), discovery.FAILED) for column in job.values],
-    )
+    with noting_failure(engine, ledger, release, sources):
+        observed = (
+            [_counted(counted, engine) for counted in job.counts],
+            [shielded(partial(discovery._observe, column, engine), discovery.FAILED) for column in job.values],
+        )
     ledger.record(release, payload(release, observed))
     return release, observed
 

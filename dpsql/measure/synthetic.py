@@ -139,6 +139,9 @@ class _Granted:
     def record(self, *_: object) -> None:
         return None
 
+    def failed_scans(self) -> dict[str, object]:
+        return {}
+
 
 def noisy(
     job: Job | AdaptiveJob,

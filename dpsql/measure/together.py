@@ -233,7 +233,7 @@ def _looked_up(values: IntArray, other: int, nobody: bool = False) -> tree.Value
 def _over(select: Select, *scans: Scan) -> Scan:
     """A SELECT over what scans give."""
     tables = {table.name: table for scan in scans for table in scan.tables}
-    return Scan(scans[0].name, tuple(tables.values()), select)
+    return replace(scans[0], tables=tuple(tables.values()), select=select)
 
 
 def _big(value: tree.Value) -> tree.Value:

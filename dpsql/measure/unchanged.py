@@ -1,11 +1,16 @@
-"""What is asked of the tables just before a charge: are they those of the plan, and would the scan be run?"""
+"""What is asked of the tables just before a charge: are they those of the plan, and would the scan be run?
+
+And again after it, where the scans see the tables: inside the transaction, or the state of the files, of the release.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from dpsql.engines.base import Engine, Refusing, Tables, TableSource
-from dpsql.errors import IntegrityError
+from dpsql.engines.base import Engine, Opened, Opening, Refusing, Tables, TableSource
+from dpsql.engines.duckdb import OpenEngine
+from dpsql.errors import IntegrityError, OperationalError
 
 
 def checked_tables(
@@ -28,3 +33,23 @@ def checked_tables(
         if found[name] != schemas[name]:
             raise IntegrityError(f"the columns of {name} have changed {again} (nothing was charged)")
     return tables
+
+
+@contextmanager
+def opened(
+    engine: Opening, names: Iterable[str], sources: Mapping[str, TableSource], schemas: Mapping[str, Mapping[str, str]]
+) -> Iterator[Opened]:
+    """The engine, for all scans of a release, over tables whose columns are those of ``schemas``.
+
+    Raises OperationalError where DuckDB finds others by now, after the charge; Spark scans what was found before it.
+    """
+    listed = [sources[name] for name in dict.fromkeys(names)]
+    with engine.opened(listed) as held:
+        found = held.schemas(listed) if isinstance(held, OpenEngine) else {}
+        for name, columns in found.items():
+            if columns != schemas.get(name, columns):  # before the charge each of them was compared
+                raise OperationalError(
+                    f"the columns of {name} changed just after the charge, so nothing is released. What was charged "
+                    "stays charged; plan again"
+                )
+        yield held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Self
 
 import numpy as np
@@ -112,6 +113,7 @@ def make_sparse_plan(
         )
     options.say(f"{compiled.groups:,} groups, on stand-ins for the data")
     shape = tuple(len(key) for key in compiled.queries[0].keys)
+    GeometricThreshold(Fraction(layout.multiplicity) / charge.epsilon, 1)  # refused before anything is computed with it
     found = sparse_histogram(compiled.groups, layout.multiplicity, charge.epsilon, expected, shape, compiled.digest())
     noise = GeometricThreshold(found.scale, found.least).noise
     errors = np.array([noise.variance**0.5])

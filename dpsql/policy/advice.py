@@ -48,7 +48,7 @@ def advice(policy: Policy, schemas: Schemas, required: Mapping[str, Set[str]], k
     types = {fold(name): columns for name, columns in schemas.items()}
     never_null = {fold(table): {fold(column) for column in columns} for table, columns in required.items()}
     primary = {fold(table): key for table, key in keys.items()}
-    found: list[str] = []
+    found = list(policy.doubtful_units)
     for table in policy.tables.values():
         named = fold(table.name).removeprefix("main.")
         key = table.unique or primary.get(named, ())

@@ -22,7 +22,7 @@ from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy, is_spark, spark_parts
 from dpsql.policy.settings import Findings, fix, folded, text
 from dpsql.policy.text import policy_text
-from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
+from dpsql.policy.units import Unit, check_units, doubtful_units_of, unit_labels, unit_of
 from dpsql.policy.values import dotted, fold, kind_of
 
 PLACES = ("database", "anchor")
@@ -145,6 +145,11 @@ class Policy:
     def labels(self) -> Mapping[str, str]:
         """What each private table's unit is called; tables of equal labels share a unit."""
         return unit_labels(self.tables)
+
+    @functools.cached_property
+    def doubtful_units(self) -> tuple[str, ...]:
+        """A line for each two units that may well be one person, and are protected apart."""
+        return tuple(doubtful_units_of(self.tables))
 
     @taking(name=a_text())
     def view(self, name: str) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.policy.types import Schemas, column_type
+from dpsql.policy.units import UnitColumn, doubtful_units
 from dpsql.policy.values import fold
 
 Keys = Mapping[str, tuple[str, ...]]
@@ -130,6 +131,25 @@ def propose(schemas: Schemas, keys: Keys, references: References) -> dict[str, P
             if not held.key:
                 out[target] = replace(held, key=(column,))
     return out
+
+
+def doubtful_proposals(proposals: Mapping[str, Proposal]) -> list[str]:
+    """``doubtful_units`` of what a first policy proposes."""
+    units = []
+    for table, proposed in proposals.items():
+        if proposed.unit and proposed.unit not in proposed.others and "." not in proposed.unit and not proposed.public:
+            leads = {proposed.references[proposed.unit]} if proposed.unit in proposed.references else set()
+            if proposed.key == (proposed.unit,):
+                leads.add((table, proposed.unit))
+            keys = frozenset((fold(name), fold(column)) for name, column in leads)
+            units.append(UnitColumn(table, proposed.unit, keys))
+    by_table = {unit.table: unit for unit in units}
+
+    def linked(one: str, other: str) -> bool:
+        a, b = by_table[one], by_table[other]
+        return fold(a.column) == fold(b.column) or bool(a.leads & b.leads)
+
+    return doubtful_units(units, linked)
 
 
 def _led(table: str, schemas: Schemas, keys: Keys, references: References) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -9,7 +9,8 @@ A privacy unit is all rows of one value in all tables that share the unit. Table
 
 and by any chain of these. Such tables are protected together: what one unit does to each of them
 adds up. Tables that are linked by none of these are protected apart, each against its own unit: if
-one person is behind units of two names, declare the references that link them. A table with
+one person is behind units of two names, declare the references that link them; ``doubtful_units`` warns where that
+is likely. A table with
 ``unit = "row"`` shares its unit with no other table.
 
 Two rows have one unit where their values are equal, text in binary order; all rows without a value
@@ -18,7 +19,7 @@ are one unit together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError, nearest
@@ -218,3 +219,69 @@ def unit_labels(tables: Mapping[str, TablePolicy]) -> dict[str, str]:
         ]
         labels[table.name] = (outside or named)[0]
     return labels
+
+
+@dataclass(frozen=True)
+class UnitColumn:
+    """The unit column of a table, and the keys that it leads to, as (table, column) in lower case."""
+
+    table: str
+    column: str
+    leads: frozenset[tuple[str, str]]
+
+
+def doubtful_units(units: Iterable[UnitColumn], linked: Callable[[str, str], bool]) -> list[str]:
+    """A line for each two unit columns that may well hold one person, whose tables are protected apart.
+
+    Their names differ by case, space or underscore alone, or their values come from one key. ``linked``: whether two
+    tables share their unit. Of tables that are linked to each other one stands for all.
+    """
+    found: list[str] = []
+    first: list[UnitColumn] = []
+    for one in units:
+        if any(linked(other.table, one.table) and _squeezed(other.column) == _squeezed(one.column) for other in first):
+            continue
+        for other in first:
+            common = sorted(other.leads & one.leads)
+            if linked(other.table, one.table) or not (common or _squeezed(other.column) == _squeezed(one.column)):
+                continue
+            why = f"both refer to {'.'.join(common[0])}" if common else "their names are nearly the same"
+            found.append(
+                f"{other.table} protects each {other.column} and {one.table} each {one.column}, apart from each other, "
+                f"though {why}: whoever is behind both has the sum of both epsilons; link them by a reference from "
+                "one unit column to the other, which is a key there, or give both columns one name"
+            )
+        first.append(one)
+    return found
+
+
+def doubtful_units_of(tables: Mapping[str, TablePolicy]) -> list[str]:
+    """``doubtful_units`` of a policy."""
+    labels = unit_labels(tables)
+    units = []
+    for table in tables.values():
+        unit = None if table.public else unit_of(tables, table)
+        if unit is not None and not unit.path:
+            units.append(UnitColumn(table.name, unit.column, _leads(tables, table, unit.column)))
+    return doubtful_units(units, lambda one, other: labels[one] == labels[other])
+
+
+def _leads(tables: Mapping[str, TablePolicy], table: TablePolicy, column: str) -> frozenset[tuple[str, str]]:
+    """The keys that a column refers to, through public tables too, and itself where it is one."""
+    found: set[tuple[str, str]] = set()
+    waiting = [(table, column)]
+    while waiting:
+        here, name = waiting.pop()
+        if (fold(here.name), fold(name)) in found:
+            continue
+        if here is not table or [fold(key) for key in here.unique] == [fold(name)]:
+            found.add((fold(here.name), fold(name)))
+        for key in foreign_keys(tables, here):
+            for mine, target in zip(key.columns, key.key, strict=True):
+                if fold(mine) == fold(name):
+                    waiting.append((tables[key.table], target))
+    return frozenset(found)
+
+
+def _squeezed(column: str) -> str:
+    return fold(column).replace("_", "").replace(" ", "")

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.arrays import Json
-from dpsql.errors import BudgetError, PolicyError
+from dpsql.errors import BudgetError, PolicyError, RequestError
 from dpsql.privacy import chain
 from dpsql.privacy.budget import Budget, BudgetAccount
 from dpsql.privacy.charge import Charge
@@ -30,6 +30,10 @@ _CAP = "cap on one release"
 _OF = """WHERE label = ? OR (json_extract(description, '$.lost') AND id IN (
     SELECT row FROM chain WHERE kind = 'charge' AND link > (
     SELECT min(link) FROM chain JOIN analysts ON kind = 'analyst' AND row = analysts.id WHERE analysts.name = ?)))"""
+
+
+class ForbiddenTableError(PolicyError, RequestError):
+    """An analyst asks tables that are not theirs."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def check_tables(analyst: Analyst, tables: list[str]) -> None:
     allowed = None if analyst.tables is None else {name.casefold() for name in analyst.tables}
     others = [] if allowed is None else [name for name in tables if name.casefold() not in allowed]
     if others:
-        raise PolicyError(
+        raise ForbiddenTableError(
             f"the analyst {analyst.name} may not ask {', '.join(others)}; ask {', '.join(analyst.tables or ())}, or "
             "the custodian for more (nothing was charged)"
         )

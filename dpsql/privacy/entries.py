@@ -60,6 +60,11 @@ class Entry:
         return self.lost or self.description.get("kind") == "reserve"
 
     @property
+    def limits(self) -> Json:
+        """The limits of the tables that it reads, as the policy had them (``policy.limits``); empty in old ledgers."""
+        return dict(self.description.get("limits") or {})
+
+    @property
     def results(self) -> tuple[str, ...]:
         """The names of the results that the charge pays for, as its batch calls them."""
         return tuple(str(name) for name in self.description.get("names", ()))

@@ -4,6 +4,7 @@ A mark is SHA-256 of a random salt, the names of a place's files and the times o
 nor sizes, which depend on rows, and nothing that could be read back. It decides nothing: answers, charges, errors and
 releases are the same whatever it is, and it is compared for the custodian's log and command line alone. A mark is
 written when a version of the data is first used and when the custodian confirms a change, never because files changed.
+Marks of tables whose scan failed, which do decide something, are apart (``failed_scans``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def changed(connection: sqlite3.Connection, dataset: str, files: Mapping[str, st
     """Places whose files are not those of their newest mark, and when it was made; ``files`` are those of now."""
     found = {}
     for place, (time, salt, mark) in _newest(connection, dataset).items():
-        if place in files and _mark(salt, files[place]) != mark:
+        if place in files and mark_of(salt, files[place]) != mark:
             found[place] = time
     return found
 
@@ -37,7 +38,7 @@ def note(connection: sqlite3.Connection, dataset: str, files: Mapping[str, str],
         due |= changed(connection, dataset, files).keys()
     for place in sorted(due):
         salt = secrets.token_hex(16)
-        row = (chain.now(), dataset, place, salt, _mark(salt, files[place]))
+        row = (chain.now(), dataset, place, salt, mark_of(salt, files[place]))
         inserted = connection.execute(
             "INSERT INTO files (time, dataset, place, salt, mark) VALUES (?, ?, ?, ?, ?)", row
         )
@@ -50,5 +51,6 @@ def _newest(connection: sqlite3.Connection, dataset: str) -> dict[str, tuple[str
     return {place: (time, salt, mark) for place, time, salt, mark in rows}
 
 
-def _mark(salt: str, held: str) -> str:
+def mark_of(salt: str, held: str) -> str:
+    """What tells these files from others and can be read by nobody who does not know them."""
     return hashlib.sha256(f"{salt}\n{held}".encode(errors="surrogateescape")).hexdigest()

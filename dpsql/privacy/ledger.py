@@ -35,6 +35,7 @@ from dpsql.errors import BudgetError, DataError, LedgerError
 from dpsql.privacy import (
     analysts,
     chain,
+    failed_scans,
     file_marks,
     ledger_copies,
     ledger_schema,
@@ -48,6 +49,7 @@ from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry, read_entries
+from dpsql.privacy.failed_scans import FailedScan
 from dpsql.privacy.ledger_checks import (
     budget_accounts,
     check_held,
@@ -281,6 +283,27 @@ class Ledger:
 
         return work
 
+    def check_charges(self, charges: Sequence[Charge], label: str, description: Json) -> None:
+        """Raise what `charge` would of locks, of the account and of the analyst, for each of these. Spends nothing.
+
+        A courtesy before work is done, as another process may charge meanwhile. Waits for locks as a charge does.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_identity(connection)
+            state = replace(self._state(connection), charges=tuple(read_entries(connection, self._file)))
+            refusals: list[BudgetError] = []
+            for charge in charges:
+                try:
+                    state.within(periods.Reads.of(description)).check(charge)
+                    analysts.check(connection, label, charge, description)
+                except BudgetError as refusal:
+                    refusals.append(refusal)
+            if refusals and len(refusals) == len(charges):
+                raise refusals[0]
+
+        self._file.run(work, write=True)
+
     def request(self, charge: Charge, description: Json, text: tuple[str, str], *, label: str) -> None:
         """Hold a charge that is about to be made until it is approved, where the policy asks for that (`requests`).
 
@@ -472,13 +495,27 @@ class Ledger:
         return found[0] if found else None
 
     def note_files(self, files: Mapping[str, str], *, again: bool = False) -> None:
-        """Mark files that have no mark under this data set's name, and ``again`` those that changed (`file_marks`)."""
+        """Mark files that have no mark under this data set's name (`file_marks`).
+
+        ``again``: also those that changed, and let tables be charged whose scan failed (`failed_scans`).
+        """
         if not again and not self._file.run(lambda connection: file_marks.unmarked(connection, self.dataset, files)):
             return
 
         def work(connection: sqlite3.Connection) -> None:
             self._check_identity(connection)
             file_marks.note(connection, self.dataset, files, again=again)
+            if again:
+                failed_scans.clear(connection, self.dataset)
+
+        self._write(work)
+
+    def note_failed_scan(self, release: int, files: Mapping[str, str]) -> None:
+        """Write that the scan of a release failed over tables with these files (`failed_scans`)."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_identity(connection)
+            failed_scans.note(connection, self.dataset, release, files)
 
         self._write(work)
 
@@ -518,6 +555,10 @@ class Ledger:
     def changed_files(self, files: Mapping[str, str]) -> dict[str, str]:
         """Places of ``files`` that were written to since they were marked, and when that was (`file_marks`)."""
         return self._file.run(lambda connection: file_marks.changed(connection, self.dataset, files))
+
+    def failed_scans(self) -> dict[str, FailedScan]:
+        """The newest scan that failed of each table, unless it was cleared since (`failed_scans`)."""
+        return self._file.run(lambda connection: failed_scans.newest(connection, self.dataset))
 
     def unreleased(self) -> list[Entry]:
         """Charges without a measurement, oldest first: running now, or spent by a crash for nothing."""

@@ -113,6 +113,7 @@ def draft_beside(file: LedgerFile) -> Generator[Path]:
         failure = remedy(error)
     finally:
         for left in (draft, draft.with_name(draft.name + "-journal")):
-            left.unlink(missing_ok=True)
+            with suppress(OSError):  # of a folder that may only be read
+                left.unlink(missing_ok=True)
     if failure:
         raise file.error(failure)

@@ -94,7 +94,8 @@ class LedgerFile:
         except sqlite3.Error as error:
             failure = remedy(error)
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # of a folder that may only be read
+                draft.unlink(missing_ok=True)
         if failure is not None:
             raise self.error(failure)
 

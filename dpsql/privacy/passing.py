@@ -32,7 +32,7 @@ from typing import Protocol
 import numpy as np
 
 from dpsql.arrays import Floats, Ints
-from dpsql.errors import InternalError
+from dpsql.errors import DataError, InternalError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance
 from dpsql.privacy.draws import EntropySource
@@ -63,6 +63,8 @@ class GeometricThreshold:
     def __post_init__(self) -> None:
         if isinstance(self.least, bool) or not isinstance(self.least, int) or self.least < 1:
             raise InternalError("a threshold of counts is a whole number of at least 1")
+        if self.spread >= 2**62:  # counts with their noise are 64-bit integers
+            raise DataError("the noise of a count would not fit 64 bits; ask with more epsilon")
 
     @cached_property
     def noise(self) -> Noise:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.arrays import Json
-from dpsql.errors import BudgetError, IntegrityError, OperationalError, ProgrammingError, one_line
+from dpsql.errors import BudgetError, IntegrityError, ProgrammingError, RequestError, one_line
 from dpsql.privacy import analysts, chain
 from dpsql.privacy.charge import Charge
 
@@ -109,9 +109,9 @@ def submit(
 
 
 def check(request: BatchRequest) -> None:
-    """Raise OperationalError for a request that waits, BudgetError for one that was refused."""
+    """Raise RequestError for a request that waits, BudgetError for one that was refused."""
     if request.state == "waiting":
-        raise OperationalError(
+        raise RequestError(
             f"request {request.number}, {request.charge.guarantee}, waits for the custodian's approval; ask again once "
             "it is approved (nothing was charged)"
         )

@@ -219,7 +219,7 @@ def _joint_reach(parts: list[_Part], reaches: list[Floats], errors: LinearErrors
     full = np.zeros(len(stretched))
     for part, reach in zip(parts, reaches, strict=True):
         half = errors.half_widths(errors.combine(part.gradient))
-        chance = ~part.wide & (half > 0)
+        chance = ~part.wide & (half > 0) & np.isfinite(reach)
         stretch = np.where(chance, reach, 0.0) / np.where(chance, half, 1.0)
         stretched += part.gradient * stretch[:, None]
         full += np.where(chance, 0.0, reach)

@@ -53,7 +53,9 @@ def budget_of(policy: Policy) -> Budget:
 def check_places(**places: Path | None) -> None:
     """InterfaceError where two of the files of a connection are one: the later written would replace the other.
 
-    And where DuckDB would take the releases file, which it calls by its name, for a schema in it (r1, dp, main).
+    OperationalError where the system does not say whether one is there, as in a folder that this user may not enter.
+    And InterfaceError where DuckDB would take the releases file, which it calls by its name, for a schema in it (r1,
+    dp, main).
     """
     seen: dict[str, str] = {}
     releases = places.get("releases")
@@ -65,9 +67,26 @@ def check_places(**places: Path | None) -> None:
     for name, place in places.items():
         if place is None:
             continue
+        check_reachable(name, place)
         other = seen.setdefault(os.path.realpath(place), name)
         if other != name:
             raise InterfaceError(f"{other} and {name} are both {place}; give each a file of its own")
+
+
+def check_reachable(name: str, place: Path) -> None:
+    """OperationalError where the system does not say whether a file is at ``place``; one may be, or not."""
+    failure = ""
+    try:
+        os.stat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # its first use makes it, or says what is in the way
+    except OSError as error:
+        failure = error.strerror or "unknown"
+    if failure:
+        raise OperationalError(
+            f"{name} {str(place)!r} cannot be reached ({failure}); give this user access to its directory, or name "
+            f"another file with {name}="
+        )
 
 
 def place_of(releases: Path, label: str) -> Path:

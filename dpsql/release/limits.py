@@ -11,7 +11,7 @@ from typing import TypeVar
 import duckdb
 
 from dpsql.arrays import Row
-from dpsql.errors import DataError, OperationalError
+from dpsql.errors import DataError, RequestError
 
 MOST_ROWS = 1_000_000
 MOST_TEXT = 256_000_000
@@ -75,7 +75,7 @@ class _Kept:
 def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) -> list[Row]:
     """The rows of a result, a piece at a time, for no other thread runs while values are made.
 
-    Raises OperationalError where there are more than ``most``, or longer texts than MOST_TEXT, DuckDB's
+    Raises RequestError where there are more than ``most``, or longer texts than MOST_TEXT, DuckDB's
     InterruptException once nobody waits any more.
     """
     rows: list[Row] = []
@@ -89,24 +89,27 @@ def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) ->
             return rows
         held += sum(len(row[at] or "") for row in piece for at in texts)
         if held > MOST_TEXT:
-            raise OperationalError(
+            raise RequestError(
                 f"the query over the releases has texts of more than {MOST_TEXT:,} bytes; ask for fewer rows or columns"
             )
         rows += piece
-    raise OperationalError(f"the query over the releases has more than {most:,} rows; add a LIMIT or aggregate")
+    raise RequestError(f"the query over the releases has more than {most:,} rows; add a LIMIT or aggregate")
 
 
 def answer_within(
     work: Callable[[Question], T], seconds: float | None, grace: float = GRACE, question: Question | None = None
 ) -> T:
-    """What ``work`` returns, or raises, if it ends in ``seconds``; else OperationalError, ``grace`` later at most.
+    """What ``work`` returns, or raises, if it ends in ``seconds``; else RequestError, ``grace`` later at most.
 
     DuckDB looks for an interrupt between two batches of values. One call of a function over one long value, such as
     ``repeat('a', 4000000000)``, is never stopped and not held to the memory limit either. So ``work`` runs in a thread
     that opens and closes what it uses: it is interrupted when its time is over, and left behind where it does not end
     in ``grace`` seconds. Such a thread ends with its one call, and nobody reads its answer; the process need
-    not wait for it. Who holds the ``question`` may stop it before.
+    not wait for it. Who holds the ``question`` may stop it before, and is not told how to allow more time.
     """
+    more = (
+        ", or allow it more time (query_timeout= of connect, --timeout on the command line)" if question is None else ""
+    )
     question = question or Question()
     if seconds is None:
         return work(question)
@@ -132,10 +135,7 @@ def answer_within(
             if found:
                 return found[0]
             if failed.error is None or isinstance(failed.error, duckdb.InterruptException):
-                raise OperationalError(
-                    f"the query over the releases was stopped after {seconds:g} s; narrow it, or allow it more time "
-                    "(query_timeout= of connect, --timeout on the command line)"
-                )
+                raise RequestError(f"the query over the releases was stopped after {seconds:g} s; narrow it{more}")
         left = False
     finally:
         if left:

@@ -42,16 +42,17 @@ else:
 
 
 @contextlib.contextmanager
-def exclusive(path: str, wait: float) -> Iterator[None]:
+def exclusive(path: str, wait: float, mode: int = 0o666) -> Iterator[None]:
     """Hold ``<path>.lock``; the system frees it when the process ends, however it ends.
 
-    wait: seconds. The file stays behind, empty: removing it would let two writers in.
+    wait: seconds. mode: of the file where it is made, less the umask. The file stays behind, empty: removing it would
+    let two writers in.
     Raises OperationalError when the wait is over or the directory cannot be written.
     """
     name = path + ".lock"
     descriptor = -1
     with contextlib.suppress(OSError):
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, mode)
     if descriptor < 0:
         raise OperationalError(f"cannot create {name!r}; check the directory, then run 'dpsql releases rebuild'")
     try:

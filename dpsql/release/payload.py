@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.errors import IntegrityError
 from dpsql.privacy.noise import Noise
 
 from .columns import packed_bytes, packed_text
-from .record import ReleaseRecord
+from .record import ReleaseRecord, UnreadableReleaseError
 
 FORMAT = 1
 PACKED_FORMAT = 2  # of a packed y
@@ -134,7 +133,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
     except (ValueError, KeyError, TypeError, AttributeError):
         damaged = True
     if damaged:
-        raise IntegrityError(
+        raise UnreadableReleaseError(
             "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
         )
-    raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
+    raise UnreadableReleaseError("a release in the ledger has a newer format; upgrade dpsql to read it")

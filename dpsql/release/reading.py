@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 import duckdb
 
-from dpsql.errors import OperationalError, SQLError, nearest
+from dpsql.errors import OperationalError, RequestError, SQLError, nearest
+from dpsql.free_sql.bounds import Bounds, check, table_in
 from dpsql.quoting import identifier, string
 from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
@@ -59,6 +60,8 @@ REBUILD = "run 'dpsql releases rebuild'"
 
 # After the one ATTACH; the configuration is locked last.
 LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
+_SCHEMAS = re.compile(r"dp|r[1-9][0-9]*|dpsql_releases")
+_LISTS = frozenset({("information_schema", "tables"), ("information_schema", "columns")})
 _READS = frozenset(["SELECT", "FROM", "WITH", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"])
 _SPACE = re.compile(r"(?:\s|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
@@ -131,6 +134,8 @@ def ask(
                 f"a statement that starts with {word or 'no word'!r} does not run over the releases; "
                 "use SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW"
             )
+        if check(text, connection, lambda path: _readable(connection, path), parameters=parameters) is None:
+            raise SQLError("this statement does not run over the releases; write it as a SELECT")
         cursor = connection.execute(statements[0], parameters)
         described = cursor.description or []
         zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
@@ -141,9 +146,9 @@ def ask(
     except duckdb.InterruptException as error:
         if question.is_late():
             raise
-        raise OperationalError(f"the query over the releases was stopped: {first_line(error)}") from error
-    except duckdb.OutOfMemoryException as error:
-        raise OperationalError(f"the query over the releases was stopped: {first_line(error)}") from error
+        raise RequestError(f"the query over the releases was stopped: {first_line(error)}") from error
+    except duckdb.OutOfMemoryException:
+        failure = ""
     except duckdb.Error as error:
         failure = first_line(error)
         unknown = re.match(r"Catalog Error: Table with name (.*?) does not exist!", failure)
@@ -152,7 +157,26 @@ def ask(
             failure = meant
         elif unknown:
             failure = _unknown(connection, unknown[1])
+    if not failure:  # whatever DuckDB advises is the custodian's
+        raise RequestError("the query over the releases was stopped: Out of Memory; ask for less at once")
     raise SQLError(failure)
+
+
+def _readable(connection: duckdb.DuckDBPyConnection, path: tuple[str, ...]) -> Bounds | None:
+    """What a name reads: what is released, and lists of it. A name that nothing has is left for DuckDB to refuse."""
+    schema = path[-2] if len(path) > 1 else ""
+    if path in _LISTS:
+        return Bounds({}, 0, listed=False)
+    if path[:-1] not in ((), (CATALOG,)) and not _SCHEMAS.fullmatch(schema):
+        return None
+    within = (("temp", "main"), (CATALOG, "dp")) if len(path) == 1 else ((CATALOG, schema.replace(CATALOG, "main")),)
+    for place in within:
+        found = table_in(connection, ".".join(map(identifier, (*place, path[-1]))))
+        if found is not None:
+            return found
+    internal = "SELECT count(*) FROM duckdb_views() WHERE internal AND lower(view_name) = ?"
+    (taken,) = connection.execute(internal, [path[-1]]).fetchone() or (0,)
+    return None if taken else Bounds({}, 0, listed=False)
 
 
 def _unknown(connection: duckdb.DuckDBPyConnection, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpsql.arrays import Json, Values
-from dpsql.errors import DataError, IntegrityError, InternalError
+from dpsql.errors import DataError, IntegrityError, InternalError, LedgerError
 
 from .columns import PACKED, Coded, Numbers, from_json, to_json
 from .names import check_result
@@ -42,6 +42,10 @@ _IN_JSON = frozenset({bool, int, str, type(None)})
 _FLOAT_OR_NULL = frozenset({float, type(None)})
 _PLAIN = _IN_JSON | {float, bytes, Decimal, dt.date, dt.time, dt.timedelta, uuid.UUID}
 """Types of values that are stored as they are; one look at the types of a column spares one at each value."""
+
+
+class UnreadableReleaseError(LedgerError, IntegrityError):
+    """A release of the ledger is damaged, or of a newer format: what its custodian has to mend."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ class ReleaseRecord:
         try:
             body = json.loads(payload.decode("utf-8", "surrogatepass"))
             if body.pop("format") not in (FORMAT, PACKED_FORMAT, RANGES_FORMAT):
-                raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
+                raise UnreadableReleaseError("a release in the ledger has a newer format; upgrade dpsql to read it")
             body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
             for name in _NUMBERS & body.keys():
                 body[name] = _decode(body[name])
@@ -182,7 +186,7 @@ class ReleaseRecord:
             )
             return ReleaseRecord(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise IntegrityError(
+            raise UnreadableReleaseError(
                 "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
             ) from error
 

@@ -51,12 +51,18 @@ _WAIT = 10.0  # seconds that a writer waits for another one
 class ReleaseStore:
     """Reads and writes the releases database at ``path``; holds nothing open in between.
 
+    ``private``: the file is one account's, and no other user of the machine may read it, its drafts or its lock.
+
     Privacy: post-processing. The file holds released values only and no private table, so
     neither its catalog nor its statistics tell more than the releases do.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, private: bool = False) -> None:
         self.path = Path(os.path.realpath(os.fspath(path)))
+        self._private = private
+        if private:
+            with contextlib.suppress(OSError):  # versions before left the mode to the umask
+                self.path.chmod(0o600)
         self._listing: tuple[Signature, list[Row]] | None = None
         self._views: tuple[Signature, tuple[dict[str, tuple[int, str]], dict[str, str]]] | None = None
 
@@ -76,7 +82,7 @@ class ReleaseStore:
         Raises OperationalError where the file is damaged, held open for writing by another
         program, or its directory cannot be written; the ledger then still has the answers.
         """
-        with exclusive(str(self.path), _WAIT), self._replacement() as (draft, connection):
+        with self._alone(), self._replacement() as (draft, connection):
             if self.exists():
                 # The read-only attach proves that nobody is writing and holds them off.
                 with self._reading():
@@ -90,7 +96,7 @@ class ReleaseStore:
         For a batch whose answers were used again: its names show its answers. A rebuild points
         every name at the newest release that has it. Raises as ``write``.
         """
-        with exclusive(str(self.path), _WAIT), self._replacement() as (draft, connection):
+        with self._alone(), self._replacement() as (draft, connection):
             with self._reading():
                 self._copy_to(draft)
             with connection() as writer:
@@ -104,7 +110,7 @@ class ReleaseStore:
         """
         ordered = sorted(records, key=lambda record: record.release_id)
         with (
-            exclusive(str(self.path), _WAIT),
+            self._alone(),
             self._replacement() as (_, connection),
             connection() as writer,
         ):
@@ -296,6 +302,9 @@ class ReleaseStore:
         if failure:
             raise unreadable(self.path, failure)
 
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        return exclusive(str(self.path), _WAIT, 0o600 if self._private else 0o666)
+
     @contextlib.contextmanager
     def _replacement(
         self,
@@ -306,11 +315,15 @@ class ReleaseStore:
         """
         self._sweep()
         draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
-        leftover = draft.with_name(draft.name + ".wal")
+        empty = draft.with_name(draft.name + ".empty")
         listing: list[Row] = []
 
         @contextlib.contextmanager
         def opened() -> Iterator[duckdb.DuckDBPyConnection]:
+            if self._private and not draft.exists():
+                with attached(empty, writing=True):  # DuckDB leaves the mode of a new file to the umask
+                    pass
+                _copy_private(empty, draft)
             with attached(draft, writing=True) as connection:
                 yield connection
                 listing[:] = connection.execute(_LISTING).fetchall()
@@ -322,14 +335,16 @@ class ReleaseStore:
             self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
             with draft.open("rb+") as whole:
                 os.fsync(whole.fileno())  # what has the name is whole, also after a loss of power
+            if self.exists():
+                shutil.copymode(self.path, draft)
             state = state_of(draft)  # what it keeps under its new name, whoever replaces it next
             os.replace(draft, self.path)
             self._listing = None if state is None else (state, listing)
         except (duckdb.Error, OSError) as error:
             failure = first_line(error)
         finally:
-            _remove(draft)
-            _remove(leftover)
+            for path in (draft, draft.with_name(draft.name + ".wal"), empty):
+                _remove(path)
         if failure:
             raise OperationalError(f"cannot write the releases to {str(self.path)!r}: {failure}; then {REBUILD}")
 
@@ -339,13 +354,20 @@ class ReleaseStore:
             _remove(path)
 
     def _copy_to(self, draft: Path) -> None:
-        shutil.copy(self.path, draft)
+        copy = _copy_private if self._private else shutil.copy
+        copy(self.path, draft)
         log = self.path.with_name(self.path.name + ".wal")
         if log.exists():
-            shutil.copy(log, draft.with_name(draft.name + ".wal"))
+            copy(log, draft.with_name(draft.name + ".wal"))
 
 
 def _remove(path: Path) -> None:
     """Remove a file that is needed no longer, if it is there."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    """Copy a file to a new one of mode 0600, which never had another mode."""
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    shutil.copyfile(source, target)

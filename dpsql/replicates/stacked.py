@@ -167,7 +167,7 @@ def _core(planned: Planned, core: Core, slices: Sequence[slice], estimates: Floa
                 columns.append((name, first[name][0], _tiled(first[name][1], times)))
                 noisy.append((name, False))
             continue
-        small = None if core.minimum is None else hidden(core, column, estimates[0], planned.widths, slices)
+        small = None if core.minimum is None else hidden(core, column, estimates[0], planned, slices)
         still = isinstance(column, Derived) and has_its_law(column.formula)
         moved = _tiled(held, times) if still else _moved(planned, core, column, slices, estimates, held, small)
         columns.append((info.name, kind, moved))

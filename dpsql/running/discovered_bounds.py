@@ -23,6 +23,7 @@ from dpsql.measure.discovery import set_aside
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import ColumnPolicy, Policy
+from dpsql.policy.limits import limits_in
 from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, fold, shown
 from dpsql.privacy import reserve
@@ -138,6 +139,7 @@ class BoundsFinder:
             **{"kind": KIND, "bounds": True, "asked": asked, "names": [name], "tables": [held.name]},
             **{"table": held.name, "column": column.name, "type": kind},
             **{"rests_on": [release.id], "guarantee": guarantee},
+            "limits": limits_in(self.batches.holdings.policy.tables, [held.name]),
         }
         made: list[ReleaseRecord] = []
         shown_ = bounds_table(name, row)

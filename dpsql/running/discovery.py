@@ -15,6 +15,7 @@ from dpsql.errors import DataError, IntegrityError, PolicyError
 from dpsql.measure.discovery import DiscoveryJob, discover
 from dpsql.measure.sources import Holdings
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
+from dpsql.policy.limits import limits_in
 from dpsql.policy.text import column_text
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.units import units_in
@@ -265,6 +266,7 @@ class Finder:
             "column": declared.name,
             "type": column.type,
             "units": units_in(policy.tables, source.tables),
+            "limits": limits_in(policy.tables, source.tables),
             "asked": asked,
             "groups": prospect.groups,
             "least": prospect.way.law.least,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import IntegrityError, OperationalError, SQLError
+from dpsql.errors import IntegrityError, RequestError, SQLError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import ColumnPolicy, Policy
@@ -116,7 +116,7 @@ def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[Release
     """Find the columns that a plan waits for; the last of them, which has the budget of its numbers.
 
     Raises IntegrityError for a plan of another policy, BudgetError where the budget holds not all that is to be
-    charged, both before any of it, and OperationalError where nothing was found of a column: what was charged for
+    charged, both before any of it, and RequestError where nothing was found of a column: what was charged for
     finding stays charged.
     """
     finds = [find for find in plan.finds if isinstance(find, Finding)]
@@ -132,7 +132,7 @@ def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[Release
         found, record = finder.find(find.asked, fresh=False, label=label)
         register(record)
         if not found.values:
-            raise OperationalError(
+            raise RequestError(
                 f"no value of {find.prospect.table}.{find.prospect.column} has enough {find.prospect.unit}s at this "
                 "budget, so there is nothing to group by; the discovery stays charged, the batch was not: ask with more"
             )

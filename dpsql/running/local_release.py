@@ -19,6 +19,7 @@ from dpsql.measure import read_schemas
 from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_locally
 from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy, TablePolicy
+from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
 from dpsql.policy.units import units_in
 from dpsql.policy.values import fold
@@ -249,6 +250,7 @@ class Maker:
             "names": [released.name],
             "tables": [held.name],
             "units": units_in(self.holdings.policy.tables, [held.name]),
+            "limits": limits_in(self.holdings.policy.tables, [held.name]),
             "columns": list(released.domain.names),
             "ids": [column for column, _ in released.ids],
             "combinations": released.domain.size,

@@ -1,44 +1,92 @@
 """Small counts are not shown: numbers whose count may lie under a table's ``minimum``, as many custodians must.
 
 Post-processing of what was measured, for whoever reads results; the guarantee is that of the noise, with it or without.
-A number is judged by the counts behind it, each by the lower end of its confidence interval: a count of rows or units
-by itself, a formula (AVG, a share, STDDEV) by every count in it, a quantile by the rows that it ranks, and a SUM, or
-another combination of counts, by the count of the same rows in the same SELECT. What has none is not shown either.
-A hidden number is NULL, and so are its errors; ``c_hidden`` beside it says so. It happens before all that a statement
-does with its noisy tables, so that nothing that is worked out of a hidden number can show it.
+A number is judged by the noisy sizes of the sets of rows that enter it with one coefficient each
+(``workload.compile.level_sets``), whatever it is written as, each by the lower end of its 95 % interval; a quantile by
+the rows that it ranks. A number with a set whose size does not follow from the numbers of the same SELECT is not shown
+either. A hidden number is NULL, and so are its errors; ``c_hidden`` beside it says so. It happens before all that a
+statement does with its noisy tables, so that nothing that is worked out of a hidden number can show it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Floats
+from dpsql.reconstruct import RowsOfAnswers, evaluate
+from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release.record import Column
 from dpsql.sql.outer.relation import HIDDEN
-from dpsql.workload.expr.batch import Core, Derived, Measured, Output, Ranked
-from dpsql.workload.expr.formulas import leaves
+from dpsql.workload.compile.level_sets import Judge, judged_by
+from dpsql.workload.expr.batch import Core, Derived, Measured, Ranked
+from dpsql.workload.expr.formulas import Leaf, Number, Product, Sum, affine, narrowed
 
 Mask = NDArray[np.bool_]
+LEVEL = 0.05
+"""1 - confidence of the intervals that judge, whatever confidence is asked for in the results."""
+
+
+class Estimated(Protocol):
+    """What says how far estimates of a plan may be off."""
+
+    @property
+    def widths(self) -> Floats: ...
+    @property
+    def noise(self) -> NoiseModel: ...
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def answers(self) -> RowsOfAnswers: ...
+    @property
+    def compiled(self) -> Scaled: ...
+
+
+class Scaled(Protocol):
+    """What says by how much estimates are scaled: L."""
+
+    @property
+    def common_steps(self) -> int: ...
 
 
 def hidden(
-    core: Core, column: Measured | Derived | Ranked, values: Floats, widths: Floats, slices: Sequence[slice]
+    core: Core, column: Measured | Derived | Ranked, values: Floats, plan: Estimated, slices: Sequence[slice]
 ) -> Mask:
     """Which numbers of a column are not shown, row by row; ``core`` has a minimum.
 
-    ``values`` and ``widths`` (m,): estimates and half-widths of all outputs, of which ``slices`` are the core's.
+    ``values`` (m,): estimates of all outputs, of which ``slices`` are the core's.
     """
     rows = slices[0].stop - slices[0].start
-    behind = _behind(core, column)
-    if not behind:
-        return np.ones(rows, dtype=np.bool_)
-    # A multiple of a count is judged by the count; so is a sum of several, as if they were of the same rows.
-    times = [float(sum(term.coefficient for term in core.outputs[at].terms)) for at in behind]
-    low = [(values[slices[at]] - widths[slices[at]]) / by for at, by in zip(behind, times, strict=True)]
-    return np.asarray(np.min(low, axis=0) < float(core.minimum or 0))
+    judges = _judges(core, column)
+    small = np.full(rows, not judges)
+    for judge in judges or ():
+        small |= _lower_ends(judge, values, plan, slices) < float(core.minimum or 0)
+    return small
+
+
+def _judges(core: Core, column: Measured | Derived | Ranked) -> list[Judge] | None:
+    if isinstance(column, Ranked):
+        return judged_by(core, column.prefixes[-1:])
+    if isinstance(column, Measured):
+        return judged_by(core, (column.output,))
+    formula, used = narrowed(column.formula)
+    linear = affine(formula, len(used))
+    return judged_by(core, used, None if linear is None else linear[0].tolist())
+
+
+def _lower_ends(judge: Judge, values: Floats, plan: Estimated, slices: Sequence[slice]) -> Floats:
+    """The lower ends of the 95 % intervals of a linear combination of outputs, row by row."""
+    parts = [slices[at] for at in judge]
+    if len(judge) == 1 and plan.alpha == LEVEL:
+        ((weight,), (part,)) = judge.values(), parts
+        return np.asarray(weight * values[part] - abs(weight) * plan.widths[part])
+    formula = Sum(tuple(Product((Number(weight), Leaf(at))) for at, weight in enumerate(judge.values())))
+    estimates = np.stack([values[part] for part in parts], axis=1)
+    rows = plan.answers.rows(parts, plan.noise)
+    return evaluate(formula, estimates, rows, plan.noise, LEVEL, divisor=plan.compiled.common_steps).low
 
 
 def counted(number: str, columns: Sequence[Column], minimum: int | None) -> tuple[Column, ...]:
@@ -53,22 +101,3 @@ def counted(number: str, columns: Sequence[Column], minimum: int | None) -> tupl
             values = [None if left_out else value for value, left_out in zip(values, small, strict=True)]
         shown.append((name, kind, values))
     return (*shown, (f"{number}{HIDDEN[0]}", "BOOLEAN", small))
-
-
-def _behind(core: Core, column: Measured | Derived | Ranked) -> list[int]:
-    """The outputs that count what a column is made of."""
-    if isinstance(column, Ranked):
-        return [column.prefixes[-1]]
-    used = [column.output] if isinstance(column, Measured) else sorted(set(leaves(column.formula)))
-    counts = [at for at in used if core.outputs[at].counts]
-    if counts:
-        return counts
-    wanted = {rows for at in used for rows in _rows(core.outputs[at])}
-    beside = [at for at, output in enumerate(core.outputs) if output.counts and _rows(output) <= wanted]
-    covered = {rows for at in beside for rows in _rows(core.outputs[at])}
-    return beside if covered == wanted else []
-
-
-def _rows(output: Output) -> set[object]:
-    """The conditions of the rows that an output is about."""
-    return {term.condition for term in output.terms}

@@ -22,7 +22,7 @@ from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
 from dpsql.running.feasible import feasible, holding
-from dpsql.running.minimum import Mask, hidden
+from dpsql.running.minimum import Mask, Scaled, hidden
 from dpsql.running.post_process import OuterSQL, after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
@@ -113,13 +113,6 @@ class Possible(Protocol):
     @property
     def values(self) -> Floats: ...
     def interval(self, part: slice, constant: float, low: Floats, high: Floats, /) -> tuple[Floats, Floats]: ...
-
-
-class Scaled(Protocol):
-    """What says by how much estimates are scaled: L."""
-
-    @property
-    def common_steps(self) -> int: ...
 
 
 def tables_of(
@@ -234,7 +227,7 @@ class Estimates:
             value, error, low, high, kind = self._number(core, column, slices)
             mark: Columns = []
             if core.minimum is not None:
-                small = hidden(core, column, self.values, self.plan.widths, slices)
+                small = hidden(core, column, self.values, self.plan, slices)
                 value, error, low, high = (_without(numbers, small) for numbers in (value, error, low, high))
                 mark = [(beside["_hidden"], "BOOLEAN", coded(small.tolist()))]
             found.append((info.name, kind, _packed(value)))
@@ -246,16 +239,16 @@ class Estimates:
 
     def _number(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
         """(value, standard error, low, high, DuckDB type) of a private column, as shown."""
-        value, error, low, high, kind = self._unbiased(core, column, slices)
+        value, error, low, high, kind = self.unbiased(core, column, slices)
         if self.possible is None:
             return value, error, low, high, kind
         if isinstance(column, Measured):
             constant = float(core.outputs[column.output].constant)
             low, high = self.possible.interval(slices[column.output], constant, np.asarray(low), np.asarray(high))
-        value = Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
+        value = Estimates(self.plan, self.possible.values).unbiased(core, column, slices)[0]
         return value, error, *holding(value, low, high), kind
 
-    def _unbiased(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
+    def unbiased(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
         """The same from ``values`` alone."""
         plan = self.plan
         if isinstance(column, Measured):

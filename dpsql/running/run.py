@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import logging
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -10,8 +13,8 @@ from typing import TypeAlias
 from dpsql.arrays import Json
 from dpsql.earlier import keep
 from dpsql.earlier.over_time import kept_over_time
-from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
-from dpsql.errors import BudgetError, IntegrityError, LedgerError
+from dpsql.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
+from dpsql.errors import BudgetError, IntegrityError, LedgerError, RequestError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.sources import Holdings
@@ -20,7 +23,10 @@ from dpsql.planning.adaptive import AdaptivePlan
 from dpsql.planning.plan import Plan
 from dpsql.planning.sparse import SparsePlan
 from dpsql.planning.text import releases_named
+from dpsql.policy import Policy
+from dpsql.policy.limits import changed_limits, limits_in
 from dpsql.policy.units import units_in
+from dpsql.privacy.ledger import Entry
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -29,9 +35,12 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
+from dpsql.sql import Answer
 from dpsql.sql.parse.trees import uncollected
 from dpsql.strategy.sparse import MOST_SHOWN
 from dpsql.workload.compile.over_periods import Over
+
+log = logging.getLogger("dpsql")
 
 AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
 
@@ -160,12 +169,13 @@ class Batches:
     def answered(
         self,
         keys: Sequence[str],
-        most: Sequence[float] | None,
         names: Sequence[str] | None,
         alpha: float | None,
+        accepts: Accepts | None = None,
     ) -> tuple[Release, list[int]] | None:
         """The most precise release that answers all ``keys``, and its results for them (``earlier.same_question``)."""
-        found = most_precise(self.books.entries(), keys, most, names, alpha, types_of(self.holdings.schemas()))
+        types = types_of(self.holdings.schemas())
+        found = most_precise(self.books.entries(), keys, names, alpha, types, accepts)
         if found is None:
             return None
         entry, places = found
@@ -233,6 +243,7 @@ class Batches:
             "names": [query.name for query in plan.queries],
             "tables": read,
             "units": units_in(self.holdings.policy.tables, read),
+            "limits": limits_in(self.holdings.policy.tables, read),
             "statements": len(plan.queries),
             "numbers": compiled.numbers,
             "cells": plan.cells,
@@ -252,6 +263,7 @@ class Batches:
         check_estimates(plan, estimates)
         if named:
             self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
+            _warn_of_limits(self.books, self.holdings.policy, plan.queries)
         # A name or value may have no stored form.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
 
@@ -289,18 +301,51 @@ class Batches:
             observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 
+        # By its id the ledger says what became of the charge, wherever memory runs out.
+        job = replace(job, charge_id=job.charge_id or uuid.uuid4().hex)
         measuring = (self.holdings.engine, ledger, payload)
-        if isinstance(job, SparseJob):
-            release = measure_sparse(job, *measuring)[0]
-        elif isinstance(job, AdaptiveJob):
-            release = measure_adaptively(job, *measuring)[0]
-        else:
-            release = measure(job, *measuring)[0]
-        # What users see is what the ledger gives back.
-        with uncollected():
-            record = record_of(ledger.release(release).payload or b"")
-            self.register(record, as_kept=True)
-        return Release(release, plan.charge.amount, plan.charge.guarantee, record)
+        with contextlib.suppress(MemoryError):
+            if isinstance(job, SparseJob):
+                release = measure_sparse(job, *measuring)[0]
+            elif isinstance(job, AdaptiveJob):
+                release = measure_adaptively(job, *measuring)[0]
+            else:
+                release = measure(job, *measuring)[0]
+            # What users see is what the ledger gives back.
+            with uncollected():
+                record = record_of(ledger.release(release).payload or b"")
+                self.register(record, as_kept=True)
+            return Release(release, plan.charge.amount, plan.charge.guarantee, record)
+        raise RequestError(_out_of_memory(ledger.charged(job.charge_id)))
+
+
+def _out_of_memory(entry: Entry | None) -> str:
+    """What is said of a batch whose memory ran out, by its charge in the ledger."""
+    if entry is None:
+        return "memory ran out, and nothing was charged; give the process more memory, or split the batch"
+    if entry.released is None:
+        return (
+            f"memory ran out: the batch was charged as release {entry.id} and its answer was not recorded. What was "
+            "charged stays charged; give the process more memory, or split the batch, then run again"
+        )
+    return (
+        f"memory ran out: the batch was charged and its answer recorded as release {entry.id}; give the process more "
+        "memory and run the same batch again, which is free"
+    )
+
+
+def _warn_of_limits(books: Books, policy: Policy, queries: Sequence[Answer]) -> None:
+    """Log each view that a batch is about to replace whose limits were others."""
+    replaced = {query.name.lower() for query in queries if query.named and query.replace}
+    if not replaced:
+        return
+    entries = [entry for entry in books.entries() if entry.released is not None]
+    for name in sorted(replaced):
+        shown = [entry for entry in entries if name in [view.lower() for view in entry.views]]
+        if shown:
+            before = shown[-1].limits
+            for line in changed_limits(before, limits_in(policy.tables, before), f" in release {shown[-1].id}"):
+                log.warning("the view %s is replaced under other limits: %s", name, line)
 
 
 def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:

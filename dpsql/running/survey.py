@@ -25,6 +25,7 @@ from dpsql.measure.job import Job
 from dpsql.measure.survey import Observed, SurveyJob, survey
 from dpsql.planning.plan import Plan
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
+from dpsql.policy.limits import limits_in
 from dpsql.policy.text import Remark, policy_text
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.units import units_in
@@ -287,6 +288,7 @@ class Surveyor:
             **{"kind": KIND, "asked": asked, "noise": "gaussian", "names": names, **looked},
             "tables": list(dict.fromkeys(part.table for part in plan.parts)),
             "units": units_in(policy.tables, list(dict.fromkeys(read))),
+            "limits": limits_in(policy.tables, list(dict.fromkeys(read))),
         }
         return SurveyJob(tuple(counts), tuple(values), plan.charge, description, label, plan.aside)
 

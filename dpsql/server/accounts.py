@@ -120,6 +120,7 @@ class Accounts:
             return Analyst(name, self._budget(wish, None), self._tables(wish.tables), _expiry(wish.expires))
 
         secret = _checked(password)
+        self._proofs.read()  # nobody is added whose password could not be written beside the others
         analyst = self._ledger.declare_analyst(change)
         self._keep(name, Proofs(Verifier.of(secret)))
         return analyst, secret
@@ -279,10 +280,15 @@ class ProofsFile:
     def read(self) -> dict[str, Proofs]:
         """By name, as the file is now. Raises OperationalError."""
         with self._lock:
+            failure = ""
             try:
                 state = os.stat(self.path)
             except FileNotFoundError:
                 return {}
+            except OSError as error:
+                failure = error.strerror or "unknown"
+            if failure:
+                raise self._error(f"cannot be reached ({failure})")
             mark = (state.st_ino, state.st_mtime_ns)
             if self._read is None or self._read[0] != mark:
                 self._read = mark, _proofs(self.path)
@@ -304,7 +310,13 @@ class ProofsFile:
         if failure:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-            raise OperationalError(f"the passwords' file {str(self.path)!r} cannot be written: {failure}")
+            raise self._error(f"cannot be written ({failure})")
+
+    def _error(self, text: str) -> OperationalError:
+        return OperationalError(
+            f"the passwords' file {str(self.path)!r} {text}; give this user access to its directory, or name another "
+            "file with --passwords"
+        )
 
 
 def new_token() -> str:

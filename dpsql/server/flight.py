@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -23,7 +23,7 @@ from dpsql.release import Result
 from dpsql.server.commands import Conversation
 from dpsql.server.listener import Server, check_reach, tls_context
 from dpsql.server.protocol.settings import OWN, Settings
-from dpsql.server.protocol.sqlstate import FAULTS, state_of
+from dpsql.server.protocol.sqlstate import FAULTS, state_of, told
 from dpsql.server.protocol.statements import parts_of
 
 T = TypeVar("T")
@@ -42,7 +42,6 @@ _ONE_RESULT = (
     "read the views afterwards"
 )
 _TOO_LARGE = "the statement is too large; split the batch"
-_FAILED = "something went wrong in the server, and nothing more is said of it; the custodian's log may say more"
 
 
 @dataclass
@@ -122,16 +121,16 @@ class Flights:
             if self._asking[name] >= self.server.limits.per_account:
                 raise flight.FlightUnavailableError(_TOO_MANY)
             self._asking[name] += 1
-        said = _FAILED
         try:
-            found = self._done(self._answered(name, headers, peer, text)).arrow()
+            result, notices = self._done(self._answered(name, headers, peer, text))
+            found = result.arrow().replace_schema_metadata({"dpsql-notice": "; ".join(notices)} if notices else None)
             rows = self._rows(name, found.to_batches())
             next(rows)  # from here on its end is noticed, though the client may never ask for a row
             return flight.GeneratorStream(found.schema, rows)
         except Error as error:
             said = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        except (*FAULTS, lib.ArrowException):  # whose message may hold anything
-            pass
+        except (*FAULTS, lib.ArrowException) as error:
+            said = str(told(error))
         self._ended(name)
         raise flight.FlightServerError(said)
 
@@ -162,14 +161,15 @@ class Flights:
             if self._strangers < self.server.limits.connections:  # each holds a thread while it waits
                 self._strangers += 1
                 try:
-                    await self.server.slowed(peer)
+                    await self.server.waits.wait_after_wrong_token(peer)
                 finally:
                     self._strangers -= 1
-        else:
-            self.server.trusted(peer)
         return name
 
-    async def _answered(self, name: str, headers: Mapping[str, str], peer: str, text: str) -> Result:
+    async def _answered(
+        self, name: str, headers: Mapping[str, str], peer: str, text: str
+    ) -> tuple[Result, Sequence[str]]:
+        """The rows, and what a session over PostgreSQL's protocol would be told beside them."""
         server = self.server
         server.allowances.of(name).take()
         if len(text) > server.limits.statement:
@@ -191,8 +191,8 @@ class Flights:
         server.journal.statement(name, peer, part.bare, "answered", answer)
         for _, found in answer.results:
             if found is not None:
-                return Result(found.names, found.kinds, found.rows)
-        return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results])
+                return Result(found.names, found.kinds, found.rows), answer.notices
+        return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results]), answer.notices
 
 
 def _door(flights: Flights, place: str, pair: list[tuple[bytes, bytes]] | None) -> Arrow:

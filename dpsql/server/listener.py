@@ -20,14 +20,14 @@ from dpsql.server.journal import Journal
 from dpsql.server.protocol.limits import Allowances, Limits
 from dpsql.server.protocol.scram import MECHANISM, Exchange, SignInError, Verifier
 from dpsql.server.protocol.settings import REPORTED
-from dpsql.server.protocol.sqlstate import fields, fields_of
+from dpsql.server.protocol.sqlstate import SessionError, fields, fields_of
 from dpsql.server.protocol.wire import ClientGoneError, MalformedError, Reader, Wire
 from dpsql.server.service import Service
 from dpsql.server.session import Session
+from dpsql.server.waits import Waits, network_of
 
 MALFORMED = "the message is malformed or does not fit here; the connection is closed"
 WRONG = "the name or the password is wrong, or the account is suspended or has expired; ask the custodian"
-_SLOWEST = 8.0  # seconds before an answer to a wrong password
 
 Accounts = Callable[[str], "Verifier | None"]
 """The verifier of an account that may sign in now, by name; None for any other name."""
@@ -48,7 +48,7 @@ class Server:
     limits: Limits = field(default_factory=Limits)
     journal: Journal = field(default_factory=lambda: Journal(None))
     slow: float = 0.5
-    """Seconds before the answer to a first wrong password; each further one of the address takes twice as long."""
+    """Seconds before the answer to a first wrong password (``waits``)."""
 
     def __post_init__(self) -> None:
         check_reach(self.host, self.tls)
@@ -59,7 +59,7 @@ class Server:
         """Those who have not signed in, oldest first: as many as there may be sessions."""
         self._sessions: dict[tuple[int, bytes], Session] = {}
         self._signed_in: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
+        self.waits = Waits(self.slow)
         self._secret = os.urandom(32)
         self.allowances = Allowances(self.limits.statements, self.limits.kept)
         self._number = 0
@@ -113,8 +113,8 @@ class Server:
         wire = Wire(reader, writer, self.limits)
         if len(self._strangers) >= self.limits.connections:
             # Whoever waits longest gives way, of the address that most wait from: it crowds out nobody but itself.
-            crowd = Counter(stranger.peer for stranger in self._strangers.values()).most_common(1)[0][0]
-            oldest = next(task for task, stranger in self._strangers.items() if stranger.peer == crowd)
+            crowd = Counter(network_of(stranger.peer) for stranger in self._strangers.values()).most_common(1)[0][0]
+            oldest = next(task for task, stranger in self._strangers.items() if network_of(stranger.peer) == crowd)
             self._strangers.pop(oldest).abort()
         task = asyncio.ensure_future(self._client(wire))
         self._clients[task] = self._strangers[task] = wire
@@ -217,7 +217,7 @@ class Server:
             self.journal.event("accounts unreadable", account=name[:100], client=wire.peer, why=type(error).__name__)
             known = None
         exchange = Exchange(known or Verifier.decoy(name, self._secret))
-        proof = b""
+        last = b""  # which proves nothing
         try:
             wire.send(messages.AuthenticationSASL(mechanisms=[MECHANISM]))
             await wire.flush()
@@ -231,28 +231,27 @@ class Server:
             final = await wire.receive(self.limits.sign_in)
             if not isinstance(final, messages.SASLResponse):
                 raise MalformedError
-            proof = exchange.proved(final.data)
+            last = final.data
         except SignInError:
-            known = None
-        if known is None:
-            await self.slowed(wire.peer)
-            self.journal.event("sign in refused", account=name[:100], client=wire.peer)
-            wire.send(messages.ErrorResponse(fields("28P01", WRONG, severity="FATAL")))
+            pass
+
+        def check() -> bytes:
+            try:
+                return exchange.proved(last)
+            except SignInError:
+                self.journal.event("sign in refused", account=name[:100], client=wire.peer)
+                raise
+
+        refusal = SessionError(WRONG, "28P01")
+        try:
+            proof = await self.waits.check_in_turn(name, wire.peer, check)
+        except SessionError as busy:
+            proof, refusal = None, busy
+        if proof is None:
+            wire.send(messages.ErrorResponse(fields_of(refusal, severity="FATAL")))
             return None
-        self.trusted(wire.peer)
         wire.send(messages.AuthenticationSASLFinal(data=proof), messages.AuthenticationOk())
         return name
-
-    def trusted(self, peer: str) -> None:
-        """An address proved who it is: its wrong tries no longer count."""
-        self._failures.pop(peer, None)
-
-    async def slowed(self, peer: str) -> None:
-        """Wait the longer, the more often the address was wrong."""
-        if len(self._failures) > 10_000:
-            self._failures.clear()
-        self._failures[peer] += 1
-        await asyncio.sleep(min(_SLOWEST, self.slow * 2 ** min(self._failures[peer] - 1, 10)))
 
     def _greet(self, wire: Wire, held: Conversation, key: tuple[int, bytes]) -> None:
         told = REPORTED | {

@@ -7,19 +7,20 @@ private tables, planned or measured, waits its turn with one worker, since a con
 from __future__ import annotations
 
 import asyncio
-import re
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import duckdb
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
-from dpsql.driver.result_sets import ResultSet, read
+from dpsql.driver.result_sets import ResultSet, Row, read
 from dpsql.errors import Error, ProgrammingError, listed
+from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
 from dpsql.policy.text import column_text
 from dpsql.privacy.accountant import BudgetState
@@ -28,14 +29,14 @@ from dpsql.release import Result
 from dpsql.release.limits import Question
 from dpsql.release.names import is_unnamed
 from dpsql.release.reading import Reader, state_of
-from dpsql.release.release import Release
 from dpsql.server.accounts import Accounts
 from dpsql.server.catalogue.catalogue import Catalogue
 from dpsql.server.catalogue.dialect import asks_catalogue
 from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
+from dpsql.server.protocol.division import truncation_notice
 from dpsql.server.protocol.limits import Limits
 from dpsql.server.protocol.settings import Settings
-from dpsql.server.protocol.sqlstate import SessionError, fault
+from dpsql.server.protocol.sqlstate import SessionError, told
 from dpsql.server.protocol.statements import Part, statements_of
 from dpsql.server.remembered import Remembered
 from dpsql.sql.outer.probes import over_empty_tables
@@ -47,10 +48,6 @@ _RELEASED = (
     "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = 'dpsql_releases' "
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
-_PLACES = re.compile(
-    r"duckdb_databases|pragma_database_list|duckdb_settings|current_setting|allowed_paths", re.IGNORECASE
-)
-_OF_THE_SERVER = "this tells of files of the server; information_schema.tables says what there is to ask"
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
 FIRST = "the custodian approves each batch before it is charged: run it to ask for that; SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
@@ -132,6 +129,12 @@ class Service:
         self._shelves: dict[str, Shelf] = {}
         self._lock = threading.Lock()
 
+    def check(self) -> None:
+        """Raise ``dpsql.Error`` where an account cannot be read, or a table's source failed (``/healthz``)."""
+        if self.accounts is not None:
+            self.accounts.check()
+        self.con._check_sources()
+
     def close(self) -> None:
         """Wait for what runs, and take nothing more."""
         self._reading.shutdown(cancel_futures=True)
@@ -147,9 +150,12 @@ class Service:
         if asks_catalogue(part.text):
             return await self._stoppable(lambda question: self._listed(asker, part.text, question))
         going = await self._read(lambda: self._route(asker.name, part.text))
+        notice = await self._read(lambda: self._truncations(asker.name, going))
         if not going.private:
-            return await self._stoppable(lambda question: self._released(asker, going, question))
-        return await self._run(lambda: self._private(asker, part.text, going))
+            answer = await self._stoppable(lambda question: self._released(asker, going, question))
+        else:
+            answer = await self._run(lambda: self._private(asker, part.text, going))
+        return replace(answer, notices=(*answer.notices, notice)) if notice else answer
 
     async def columns(self, asker: Asker, part: Part) -> ResultSet | None:
         """The columns that a batch of one statement would have; None where it has no rows. Free, charges nothing."""
@@ -199,15 +205,18 @@ class Service:
         going = await self._read(lambda: self._route(asker.name, part.text))
         return sum(piece.query is None or not piece.query.named for piece in going.pieces)
 
-    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
-        """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
+    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Free | None, str]:
+        """What ``answer`` would do: the plan that it would pay for, the answer that is free, None for a probe.
 
         And what stands in the way, if anything: the asker's own budget, or that the custodian approves it first.
         """
         await self._admit(asker)
-        found = await self._run(lambda: _with_budget(lambda: self._cursor(asker).dry_run(part.text)))
+        cursor = self._cursor(asker)
+        found = await self._run(lambda: _with_budget(lambda: cursor.dry_run(part.text)))
         own = await self._read(lambda: self._own(asker.name))
-        if own is None or not isinstance(found, Plan):
+        if not isinstance(found, Plan):
+            return cursor.free, ""
+        if own is None:
             return found, ""
         if not own.affords(found.charge):
             return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
@@ -291,8 +300,6 @@ class Service:
         settings = asker.settings
 
         def ask(text: str) -> Result:
-            if _PLACES.search(text):
-                raise SessionError(_OF_THE_SERVER, "42501")
             found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha
@@ -316,6 +323,22 @@ class Service:
             found = shelf.catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
             results.append((f"SELECT {len(found.rows)}", found))
         return Answer(results, kind="catalogue")
+
+    def _truncations(self, name: str, going: Route) -> str:
+        """What a client of PostgreSQL's protocol is told of quotients that PostgreSQL would truncate."""
+        held = [(one.query.tree, one.tables) for one in going.pieces if one.query is not None and "/" in one.text]
+        if not held:
+            return ""
+        shelf, columns = self._shelf(name), dict[str, dict[str, str]]()
+        rows: Sequence[Row] = []
+        with contextlib.suppress(Error):  # which the batch itself will meet, and say better
+            if going.private:
+                rows = [(t, c, kind) for t, types in self.con.schemas().items() for c, kind in types.items()]
+            elif not going.constant:
+                rows = shelf.reader.sql(_RELEASED).fetchall()
+        for table, column, kind in rows:
+            columns.setdefault(table.lower(), {})[column.lower()] = kind
+        return truncation_notice(held, columns)
 
     def _check_names(self, asker: Asker, going: Route) -> None:
         """SessionError where a batch would show a result under a name that another analyst's result has."""
@@ -343,9 +366,7 @@ class Service:
         if release is None:
             return Answer(results, named=by_name)
         asker.own.update({name.lower(): {asker.name: release.id} for name in release.views if is_unnamed(name)})
-        said = f"charged {release.guarantee}" if release.cost else f"free, as release {release.id} knows the answers"
-        if release.cost:
-            said += f"; release {release.id}"
+        said = f"charged {release.guarantee}; release {release.id}" if cursor.free is None else str(cursor.free)
         return Answer(results, (said,), "private", release.cost, release.guarantee, release.id, by_name)
 
     def _cursor(self, asker: Asker) -> Cursor:
@@ -359,7 +380,7 @@ class Service:
         return await self._worked(self._running, work)
 
     async def _worked(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """What ``work`` returns. Anything but a ``dpsql.Error`` that it raises becomes one with fixed text."""
+        """What ``work`` returns. What it raises is told in the words for an analyst (``told``)."""
         submitted = pool.submit(work)
         future = asyncio.wrap_future(submitted)
         try:
@@ -371,11 +392,9 @@ class Service:
         error = future.exception()
         if error is None:
             return future.result()
-        if isinstance(error, Error):
-            raise error
         if isinstance(error, duckdb.InterruptException):
             raise SessionError(CANCELLED, "57014")
-        raise fault(error)  # its message may hold anything
+        raise told(error)
 
 
 def _with_budget(work: Callable[[], T]) -> T:

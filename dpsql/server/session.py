@@ -19,7 +19,7 @@ from dpsql.server.protocol.limits import Allowance, Limits
 from dpsql.server.protocol.parameters import Prepared, prepared
 from dpsql.server.protocol.pg_types import Encoder
 from dpsql.server.protocol.results import copied, data_row, description, encoders
-from dpsql.server.protocol.sqlstate import FAULTS, SessionError, fault, fields, fields_of
+from dpsql.server.protocol.sqlstate import FAULTS, SessionError, fields, fields_of, told
 from dpsql.server.protocol.statements import Part, closed, declared, fetched, parts_of, without
 from dpsql.server.protocol.wire import Wire
 from dpsql.server.service import CANCELLED, Answer
@@ -142,7 +142,7 @@ class Session:
         except Error as error:
             failure = error
         except FAULTS as error:
-            failure = fault(error)
+            failure = told(error)
         self._held.failed()
         self._wire.send(messages.ErrorResponse(fields_of(failure, text)))
         return False

@@ -107,4 +107,7 @@ class Status:
             await asyncio.get_running_loop().run_in_executor(None, self.well)
             return "200 OK", "ok\n"
         except Error:
-            return "503 Service Unavailable", "the ledger or the server is not well; the log says more\n"
+            return (
+                "503 Service Unavailable",
+                "the ledger, a table's source or the server is not well; the log says more\n",
+            )

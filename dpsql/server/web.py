@@ -138,10 +138,9 @@ class Agents:
                 text = token.strip().decode("latin-1")
                 name = await self.server.service.looked_up(self.owner, text)
         if name is None:
-            await self.server.slowed(peer)
+            await self.server.waits.wait_after_wrong_token(peer)
             self.server.journal.event("sign in refused", client=peer, door="mcp")
             raise _TurnedAwayError(*_NO_TOKEN)
-        self.server.trusted(peer)
         return name
 
     async def _body(self, receive: Receive) -> bytes:

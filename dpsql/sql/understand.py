@@ -16,6 +16,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SQLError
+from dpsql.free_sql.bounds import Bounds, check, table
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
@@ -23,7 +24,7 @@ from dpsql.sql.aggregate.queries import Read, read_select
 from dpsql.sql.clamped import clamped_notes
 from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
-from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
+from dpsql.sql.outer.core_tables import bounds_of, core_columns, core_types, noisy_types
 from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
@@ -45,6 +46,7 @@ from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.lines import Scalar
 
 MAX_CORES = 40_000
+_RUNS = 50  # of outer SQL: to plan it, to try it and to show its errors, over replicates, too
 
 
 Types = Sequence[tuple[str, str]]
@@ -79,6 +81,7 @@ def understand(
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
     notes |= dict.fromkeys(left_out_notes(answers, tables))
     notes |= dict.fromkeys(clamped_notes(answers, tables))
+    notes |= dict.fromkeys(policy.doubtful_units)
     return Understood(tuple(answers), tables, tuple(notes))
 
 
@@ -125,6 +128,8 @@ class _Batch:
         self.tables = dict(tables)  # and the rows of units that statements read
         self.sandbox = sandbox
         self.results: dict[str, Named] = {}
+        self.bounds: dict[str, Bounds] = {}
+        self.bounded: dict[object, Bounds] = {}
         self.described: dict[tuple[str, tuple[Types, ...]], Types] = {}
         self.marked: list[str] = []  # results that could be mistaken for a noisy table's name
         self.types: dict[str, Types] = {}
@@ -164,6 +169,7 @@ class _Batch:
             self.marked.append(fold(statement.name))
         self.results[fold(statement.name)] = result
         self.types[fold(statement.name)] = types
+        self.bounds[fold(statement.name)] = reader.bounds or table(types, answer.cores[0].rows)
         return answer
 
 
@@ -176,6 +182,7 @@ class _Statement:
         self.cores: list[Core] = []
         self.labels = 0
         self.read: Read | None = None
+        self.bounds: Bounds | None = None  # of outer SQL
         self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation, batch.of_units)
 
     def answer(self) -> tuple[Answer, Named, Types]:
@@ -215,20 +222,43 @@ class _Statement:
         for number, name in enumerate(noisy):
             shape = shape.replace(identifier(name), f"#{number}")
         key = shape_of(shape), tuple(tuple(types) for types in noisy.values())
+        self.bounds = self._bounded(sql, key, bounds_of(self.cores, unions))
         if key not in batch.described:
             batch.described[key] = self._described(sql, noisy)
         return batch.described[key]
 
+    def _bounded(self, sql: str, key: object, noisy: Mapping[str, Bounds]) -> Bounds:
+        """The bounds of outer SQL over noisy tables, before DuckDB sees it; SQLError for what can grow beyond them."""
+        batch = self.batch
+        failure: SQLError | None = None
+        found: Bounds | None = None
+        tables = {fold(name): held for name, held in noisy.items()} | {
+            fold(r): batch.bounds[fold(r)] for r in self.items.reads
+        }
+        asked = key, tuple((held.rows, tuple(held.columns.values())) for held in tables.values())
+        if asked not in batch.bounded:
+            changing = changing_function(sql)
+            if changing is not None:
+                raise refuse(
+                    f"{changing} gives another result each time; write a constant",
+                    self.statement.tree,
+                    code="changing-function",
+                )
+            try:
+                found = check(sql, batch.sandbox.connection, lambda path: tables.get(path[-1]), runs=_RUNS)
+            except SQLError as error:
+                failure = error
+            if failure is not None or found is None:
+                said = re.sub(r" \(line [0-9]+, column [0-9]+\)$", "", str(failure or "DuckDB cannot read it"))
+                known = failure is not None and failure.code in ("too-large", "recursive")
+                code = failure.code if failure is not None and known else "after-the-noise"
+                raise refuse(f"{self.statement.name}, after the noise: {said}", self.statement.tree, code=code)
+            batch.bounded[asked] = found
+        return batch.bounded[asked]
+
     def _described(self, sql: str, noisy: Mapping[str, Types]) -> Types:
         """The types of outer SQL's columns over noisy tables of these types, as DuckDB says; SQLError otherwise."""
         sandbox, name = self.batch.sandbox, self.statement.name
-        changing = changing_function(sql)
-        if changing is not None:
-            raise refuse(
-                f"{changing} gives another result each time; write a constant",
-                self.statement.tree,
-                code="changing-function",
-            )
         with sandbox.scratch():  # a later result may have a core's name
             for noisy_table, held in noisy.items():
                 sandbox.create(noisy_table, held)

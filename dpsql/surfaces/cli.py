@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from dpsql.errors import Error, PolicyError, SQLError, one_line
+from dpsql.errors import OUT_OF_MEMORY, Error, OperationalError, PolicyError, SQLError, one_line
 from dpsql.surfaces.grammar import ACTIONS, Action, parser
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        with _warnings(quiet=options.quiet):
+        with _warnings(quiet=options.quiet), _memory():
             return _action(options.action)(options) or 0
     except Error as error:
         from dpsql.surfaces import output
@@ -82,6 +82,15 @@ def _action(command: str) -> Action:
 
 
 @contextlib.contextmanager
+def _memory() -> Iterator[None]:
+    """OperationalError where memory runs out, once what filled it is gone."""
+    with contextlib.suppress(MemoryError):
+        yield
+        return
+    raise OperationalError(OUT_OF_MEMORY)
+
+
+@contextlib.contextmanager
 def _warnings(*, quiet: bool) -> Iterator[None]:
     """What the library logs, as lines on stderr; nothing of it where ``quiet``."""
 
@@ -99,9 +108,12 @@ def _warnings(*, quiet: bool) -> Iterator[None]:
     handler = Lines(logging.WARNING)
     logger = logging.getLogger("dpsql")
     logger.addHandler(handler)
+    before = logger.level
+    logger.setLevel(logging.WARNING)  # of its own, since the package mcp lets the root logger pass errors alone
     try:
         yield
     finally:
+        logger.setLevel(before)
         logger.removeHandler(handler)
 
 

@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> None:
             release = con.run(text, alpha=options.alpha, errors=options.errors, label=options.label)
             formats.check(options, len(list(release)), *files)
         else:
+            _check_payable(con, options, text)
             held = planned(con, options, text)
             formats.check(options, len(held.queries), *files)
             release = con.run(
@@ -122,6 +123,14 @@ def budget_named(options: argparse.Namespace, text: str) -> bool:
     return "MAX_ERROR" in text.upper() or any(read_options(text)[1])
 
 
+def _check_payable(con: Connection, options: argparse.Namespace, text: str) -> None:
+    """Refuse before a plan is made what could not be charged."""
+    plain = options.method == "auto" and getattr(options, "estimates", "") in ("", "unbiased")
+    amounts = options.epsilon, options.delta, options.rho
+    plain = plain and options.rows_per_unit is None
+    con._check_payable(text, amounts, options.label or "", plain=plain, fresh=options.fresh)
+
+
 def _may_be_free(options: argparse.Namespace) -> bool:
     """Whether no option asks for something that earlier releases alone cannot give."""
     given = options.delta, options.objective, options.rounds, options.rows_per_unit
@@ -164,6 +173,8 @@ def release(options: argparse.Namespace) -> int:
         if not written and not given:
             options.usage("the workload is missing; give --workload 'ranges(age)', or SQL as for run")
         text = "; ".join(part for part in (written, inputs.batch(options).rstrip("; \n") if given else "") if part)
+        if not options.dry_run:
+            _check_payable(con, options, text)
         held = planned(con, options, text)
         if options.dry_run:
             if options.json:

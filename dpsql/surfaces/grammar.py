@@ -422,7 +422,7 @@ policy POLICY  policy file (TOML) with the new dataset name
 --ledger FILE  ledger file; default: beside the policy
 --anchor FILE  the ledger's anchor, if it has one
 
-dpsql policy confirm  say that files were written to and the tables are as they were
+dpsql policy confirm  say that tables are as they were though files were written to, and sound though a scan failed
 policy POLICY  policy file (TOML)
 --database FILE  DuckDB file with the private tables
 --ledger FILE  ledger file; default: beside the policy

@@ -13,6 +13,7 @@ from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import LedgerError, OperationalError, ProgrammingError
 from dpsql.release import ReleaseStore
+from dpsql.release.books import check_reachable
 
 log = logging.getLogger("dpsql")
 
@@ -38,6 +39,7 @@ def connected(options: argparse.Namespace, **more: Any) -> Connection:
 def released(options: argparse.Namespace) -> ReleaseStore:
     """The releases alone: who queries them needs neither the private tables nor the ledger."""
     if options.releases is not None:
+        check_reachable("releases", Path(options.releases))
         return ReleaseStore(options.releases)
     if options.policy is None:
         options.usage("there is nothing to query; give --releases FILE, or --policy FILE to find it beside")

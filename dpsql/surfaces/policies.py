@@ -297,7 +297,7 @@ def renew(options: argparse.Namespace) -> None:
 
 
 def confirm(options: argparse.Namespace) -> None:
-    """Say that the files of the tables were written to and the tables are as they were."""
+    """Say that the tables are as they were though files were written to, and sound though a scan failed."""
     with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
         changed = con.changed_files()
         con.confirm_files()

@@ -6,11 +6,15 @@ import argparse
 import logging
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
 from dpsql.errors import LedgerError, OperationalError, ProgrammingError, SQLError, listed, one_line
 from dpsql.policy import Policy
+from dpsql.policy.limits import changed_limits, limits_by_release, limits_in
 from dpsql.privacy.ledger import Entry
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
@@ -22,24 +26,66 @@ from dpsql.surfaces import formats, inputs, output
 
 log = logging.getLogger("dpsql")
 
+_NOW = 0
+"""In place of a release: the policy as it is now."""
+
 
 def list_(options: argparse.Namespace) -> None:
     """List every charge of the ledger."""
     with inputs.connected(options) as con:
         state = con.budget
         entries = list(state.charges)
+        changed = _changed_limits(con, entries)
         if options.json:
-            output.print_json({"releases": [entry_json(entry) for entry in entries]})
+            releases = [{**entry_json(entry), "limits_changed": changed[entry.id]} for entry in entries]
+            output.print_json({"releases": releases, "limits_changed_since": changed[_NOW]})
             return
         if not entries:
             print(f"Nothing was released yet; there is no charge in {con.ledger_path}.")
             return
         columns = ("id", "time (UTC)", "label", "guarantee", "account", "cost", "results")
         output.show(output.grid(columns, ("BIGINT", *["VARCHAR"] * 6), [_row(entry, state) for entry in entries]))
+        lines = [
+            f"{'the policy now' if release == _NOW else f'release {release}'}: {line}"
+            for release, found in changed.items()
+            for line in found
+        ]
+        if lines:
+            print("\nLimits that changed:")
+            output.show("\n".join(f"  {one_line(line)}" for line in lines))
+
+
+def _changed_limits(con: Connection, entries: Sequence[Entry]) -> dict[int, list[str]]:
+    """What is otherwise in the limits of each release than in the one before, and in the policy by now (`_NOW`)."""
+    now = limits_in(con.policy.tables, con.policy.tables)
+    return limits_by_release([*((entry.id, entry.limits) for entry in entries), (_NOW, now)])
+
+
+def _warn_of_limits(name: str, options: argparse.Namespace) -> None:
+    """Log where a result was released under other limits than the policy has now, or the release before it had."""
+    if options.policy is None:
+        return
+    with connect(policy=options.policy) as con:
+        if not con.ledger_path.exists():
+            return
+        try:
+            entries = con.releases()
+        except LedgerError:
+            return  # ``inputs.released`` said so
+        shown = [entry for entry in entries if name.lower() in [view.lower() for view in entry.views]]
+        if not shown:
+            return
+        release = shown[-1]
+        found = _changed_limits(con, entries)[release.id]
+        now = limits_in(con.policy.tables, release.limits)
+        found += changed_limits(release.limits, now, f" in release {release.id}")
+        for line in dict.fromkeys(found):
+            log.warning("limits changed: %s", one_line(line))
 
 
 def show(options: argparse.Namespace) -> None:
     store = inputs.released(options)
+    _warn_of_limits(options.name, options)
     formats.check(options, 1, store.path)
     view = f"dp.{identifier(options.name)}"
     whole = re.fullmatch(r"(r[0-9]+)\.(.+)", options.name, re.IGNORECASE)
@@ -194,6 +240,7 @@ def entry_json(entry: Entry) -> dict[str, object]:
         "cost": entry.charge.amount,
         "results": list(entry.results),
         "views": list(entry.views),
+        "limits": entry.limits,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import logging
 import os
 import signal
 import ssl
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from dpsql.server.flight import Flights
     from dpsql.server.listener import Server
     from dpsql.server.status import Status
+
+log = logging.getLogger("dpsql")
+_HANGUP = "SIGHUP changes nothing; to read policy and certificate again, stop the server with SIGTERM and start it"
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -47,6 +51,9 @@ async def _served(con: Connection, options: argparse.Namespace) -> bool:
     from dpsql.server.protocol.limits import Limits
     from dpsql.server.service import Service
 
+    loop = asyncio.get_running_loop()
+    if sys.platform != "win32":
+        loop.add_signal_handler(signal.SIGHUP, log.warning, _HANGUP)
     limits = Limits(
         connections=options.connections,
         per_account=options.per_account,
@@ -63,10 +70,9 @@ async def _served(con: Connection, options: argparse.Namespace) -> bool:
     service = Service(con, limits, accounts)
     server = Server(service, accounts.verifier, options.host, options.port, tls, limits, journal)
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    agents, status = _agents(server, accounts, tls, options), _status(server, accounts, options)
+    agents, status = _agents(server, accounts, tls, options), _status(server, options)
     flights = _flights(server, accounts, options)
     await server.start()
     ports = {"port": server.port}
@@ -115,7 +121,7 @@ def _flights(server: Server, accounts: Accounts, options: argparse.Namespace) ->
     return Flights(server, accounts.owner, options.flight_port, options.tls_cert, options.tls_key)
 
 
-def _status(server: Server, accounts: Accounts, options: argparse.Namespace) -> Status | None:
+def _status(server: Server, options: argparse.Namespace) -> Status | None:
     if options.status is None:
         return None
     from dpsql.server.status import Status
@@ -126,7 +132,7 @@ def _status(server: Server, accounts: Accounts, options: argparse.Namespace) -> 
 
     def well() -> None:
         server.well()
-        accounts.check()
+        server.service.check()
 
     return Status(server.journal, well, server.gauges, host.strip("[]") or "127.0.0.1", int(port))
 

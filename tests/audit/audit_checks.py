@@ -103,6 +103,9 @@ class SilentLedger:
     def __init__(self, log: list[str] | None = None) -> None:
         self.log = [] if log is None else log
 
+    def failed_scans(self) -> dict[str, object]:
+        return {}
+
     def charge(self, *_: object, **__: object) -> int:
         """Grant."""
         self.log.append("charge")

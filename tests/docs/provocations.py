@@ -230,6 +230,11 @@ def _releases_broken(s: Scene) -> None:
     s.con.sql("SELECT 1")
 
 
+def _unreachable(s: Scene) -> None:
+    (s.folder / "loop.ledger").symlink_to("loop.ledger")
+    s.again(ledger=s.folder / "loop.ledger")
+
+
 def _releases_foreign(s: Scene) -> None:
     con = s.again(releases=s.folder / "foreign.duckdb")
     (s.folder / "foreign.duckdb").write_bytes(b"not a database" * 100)
@@ -273,7 +278,9 @@ def _audited(s: Scene) -> None:
 def _slow_query(s: Scene) -> None:
     con = s.again(query_timeout=0.2)
     con.run(COUNT, **BUDGET)
-    con.sql("SELECT COUNT(*) FROM range(10_000_000_000) a WHERE hash(a.range) = 7")
+    con.sql(
+        "SELECT max(m) FROM (SELECT median(hash(a)) OVER (PARTITION BY b) AS m FROM range(3000) s(a), range(3000) t(b))"
+    )
 
 
 def _column(s: Scene) -> None:
@@ -675,6 +682,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
     "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
     "private text in sql()": lambda s: s.con.sql(COUNT),
+    "a loop of links": _unreachable,
     "releases like a schema": lambda s: dpsql.connect(
         s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
     ),
@@ -753,6 +761,17 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a surrogate": _after("SELECT '\ud800'"),
     "releases unreadable": _releases_broken,
     "releases no database": _releases_foreign,
+    "no SELECT": lambda s: s.execute("FROM (PIVOT (VALUES (1, 2)) t(a, b) ON a USING sum(b))"),
+    "a function on no list": _after("SELECT getenv('HOME') FROM v"),
+    "a cast on no list": _after("SELECT '1'::BIGNUM"),
+    "a table function on no list": _after("FROM duckdb_settings()"),
+    "a table on no list": _after("FROM duckdb_databases"),
+    "a large value": _after("SELECT repeat('a', 10000000)"),
+    "many large values": _after("SELECT repeat('a', 900000) FROM range(1000)"),
+    "many steps": _after("SELECT levenshtein(repeat('a', 40000), repeat('b', 40000))"),
+    "a large join": _after("FROM range(10000) a, range(10000) b"),
+    "a large series": _after("FROM range(100000000)"),
+    "many grouping sets": _after("SELECT count(*) FROM range(10000000) r(a) GROUP BY CUBE(a)"),
     "too many rows": _after("SELECT * FROM range(2_000_000)"),
     "errors of chance": _beside("SELECT n + random() AS r FROM v"),
     "errors of many rows": _beside("SELECT n, i.range AS i FROM v, range(20000) i"),
@@ -848,6 +867,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
 ELSEWHERE = {
+    "memory ran out": "server/test_out_of_memory.py",
     "alphabet has half of a character": "privacy/test_pure_threshold.py",
     "--population sample goes with --errors": "surfaces/test_cli.py",
     "dpsql.population is": "server/test_server_protocol.py",
@@ -887,6 +907,10 @@ ELSEWHERE = {
     "ledger … cannot be written": "assurance/test_read_only_files.py",
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",
+    "the scan of … failed for release": "test_failed_sources.py",
+    "the files of … changed while they were read": "measure/test_one_state.py",
+    "the columns of … changed just after the charge": "measure/test_one_state.py",
+    "the noise of a count would not fit": "measure/test_sparse.py",
     "…: … are undecided": "test_policy_advice.py",
     "estimates=… needs the cells": "test_estimates.py",
     "the threshold would be larger than any table: ask for more epsilon or shorter": "privacy/test_pure_threshold.py",

@@ -20,7 +20,7 @@ import dpsql
 from dpsql import measure
 from dpsql.driver.connection import Connection
 from dpsql.earlier import over_time
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
 from dpsql.measure import Job
 from dpsql.privacy.ledger import Ledger
@@ -366,7 +366,7 @@ class Cut(BaseException):
 
 
 PLACES = {
-    "after the charge": (FileEngine, "scan"),
+    "after the charge": (OpenEngine, "scan"),
     "before it is recorded": (Ledger, "record"),
     "before the views": (ReleaseStore, "write"),
 }

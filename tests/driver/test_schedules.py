@@ -19,7 +19,7 @@ from helpers import scratch
 import dpsql
 from dpsql.driver.connection import Connection
 from dpsql.driver.schedules import Due
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, ProgrammingError, SQLError
 from dpsql.privacy.ledger import Ledger
 from dpsql.release.store import ReleaseStore
@@ -126,7 +126,7 @@ def dies(*_: Any, **__: Any) -> Any:
 
 PLACES = {
     "before the charge": (run, "measure"),
-    "after the charge": (FileEngine, "scan"),
+    "after the charge": (OpenEngine, "scan"),
     "before it is recorded": (Ledger, "record"),
     "before the views": (ReleaseStore, "write"),
 }

@@ -257,6 +257,7 @@ def test_bounds_that_contradict_are_refused(caps: str, said: str) -> None:
         ("day FROM visits", "it is no expression"),
         ("COUNT(*)", "tables.visits.at_most[0].per is COUNT(*)"),
         ("CASE WHEN day = 1 AND ward = 'a' THEN 1 ELSE 2 END", "name a column with declared values or bounds"),
+        ("TRY_CAST(day + 1000 AS TINYINT)", "name a column with declared values or bounds"),
     ],
 )
 def test_what_has_no_groups_is_refused(con: duckdb.DuckDBPyConnection, per: str, said: str) -> None:

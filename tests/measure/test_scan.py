@@ -19,7 +19,7 @@ from helpers import compiled_of, engine_of, exact, filled, job_of, policy_of, so
 
 import dpsql
 from dpsql import measure
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import OperationalError
 from dpsql.measure import from_sql, reading
 from dpsql.measure.scan_sql import select_list
@@ -160,7 +160,7 @@ def test_a_scan_that_duckdb_never_runs_is_not_charged(tmp_path: Path, monkeypatc
     monkeypatch.setattr(
         reading, "read_once", lambda value, line, name: replace(real(value, line, name), first=Name("nowhere"))
     )
-    with pytest.raises(dpsql.InternalError, match="on any table"):
+    with pytest.raises(dpsql.InternalError, match="on generated rows"):
         con.run(plan)
     assert con.budget.spent == 0
 
@@ -176,13 +176,13 @@ def test_a_failed_scan_tells_nothing(
 ) -> None:
     database, policy = _setup(tmp_path)
     con = dpsql.connect(database, policy=policy)
-    original = FileEngine.scan
+    original = OpenEngine.scan
 
     def scan(self: Any, *rest: Any) -> Any:
         held = original(self, *rest)
         raise error(f"value {SECRET} of {held}")
 
-    monkeypatch.setattr(FileEngine, "scan", scan)
+    monkeypatch.setattr(OpenEngine, "scan", scan)
     with pytest.raises(OperationalError) as caught:
         con.run("SELECT SUM(v), COUNT(*) FROM t WHERE k > 0", epsilon=1.0)
     assert str(SECRET) not in str(caught.value)
@@ -206,7 +206,7 @@ def test_messages_are_the_same_for_neighbours(tmp_path: Path, monkeypatch: pytes
         def scan(self: Any, *rest: Any, rows: int = rows) -> Any:
             raise duckdb.ConversionException(f"row {rows}")
 
-        monkeypatch.setattr(FileEngine, "scan", scan)
+        monkeypatch.setattr(OpenEngine, "scan", scan)
         with pytest.raises(OperationalError) as caught:
             con.run("SELECT COUNT(*) FROM t", epsilon=1.0)
         messages.append(str(caught.value))
@@ -238,7 +238,7 @@ def test_an_interrupt_stays_one_and_carries_nothing(tmp_path: Path, monkeypatch:
         held = np.array([SECRET])
         raise KeyboardInterrupt(str(held))
 
-    monkeypatch.setattr(FileEngine, "scan", scan)
+    monkeypatch.setattr(OpenEngine, "scan", scan)
     with pytest.raises(KeyboardInterrupt) as caught:
         con.run("SELECT COUNT(*) FROM t", epsilon=1.0)
     assert caught.value.args == ()

@@ -291,6 +291,14 @@ def test_other_batches_are_refused_before_a_charge(
     assert con.budget.spent == 0
 
 
+def test_noise_beyond_64_bits_is_refused_before_a_charge(tmp_path: Path) -> None:
+    con = opened(tmp_path, '"who"', "max_rows_per_unit = 1_000_000\n")
+    with pytest.raises(dpsql.DataError, match="would not fit 64 bits"):
+        con.plan(PAIRS, epsilon="0.000000000001", method="sparse")
+    with pytest.raises(dpsql.DataError, match="would not fit 64 bits"):
+        GeometricThreshold(Fraction(2**62, 800), 1)
+
+
 def test_what_the_policy_lacks_is_said(tmp_path: Path) -> None:
     for number, (old, new, error, words) in enumerate(
         [

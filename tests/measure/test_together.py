@@ -157,7 +157,8 @@ def run(batch: Compiled, duck: duckdb.DuckDBPyConnection, sources: Mapping[str, 
     """L x as a run finds it, what is kept of units once for all counts."""
     n = batch.rows.shape[1]
     itself = SimpleNamespace(shape=(n, n), times=lambda x, bits: x)
-    job = SimpleNamespace(layouts=batch.layouts, sources=sources, common_steps=batch.common_steps, integers=itself)
+    named = {"layouts": batch.layouts, "sources": sources, "schemas": {}}
+    job = SimpleNamespace(**named, common_steps=batch.common_steps, integers=itself)
     return np.array(measure._observe(job, measure.ConnectionEngine(duck), [0] * n), dtype=object)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import sqlite3
 import threading
@@ -211,6 +213,21 @@ def test_a_missing_ledger_is_not_made_up(path: Path) -> None:
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be created"):
         Ledger.open_or_create(tmp_path / "no" / "ledger", "rand-1", PURE)
+
+
+def test_a_directory_that_may_only_be_read(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be made there, and Linux refuses to remove what was not made, too."""
+    ledger = Ledger.create(path, "rand-1", PURE)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for owner, name in ((os, "open"), (os, "link"), (os, "unlink"), (Path, "unlink")):
+        monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(LedgerError, match=r"new\.ledger cannot be created \(Read-only file system\); choose"):
+        Ledger.open_or_create(tmp_path / "new.ledger", "rand-1", PURE)
+    with pytest.raises(LedgerError, match=r"copy\.ledger cannot be written \(Read-only file system\); choose"):
+        ledger.back_up(tmp_path / "copy.ledger")
 
 
 @pytest.mark.parametrize(

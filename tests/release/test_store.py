@@ -504,11 +504,12 @@ def test_a_table_takes_few_statements_whatever_its_rows(store: ReleaseStore, mon
 
 def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.write(record(1, table("a", 1.0)))
-    settings = dict(
-        store.sql(
-            "SELECT name, value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory')"
-        ).fetchall()
-    )
+    with reading_module.isolated(store.path) as connection:
+        settings = dict(
+            connection.execute(
+                "SELECT name, value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory')"
+            ).fetchall()
+        )
     assert settings == {"memory_limit": "1.8 GiB", "temp_directory": ""}
     monkeypatch.setattr(reading_module, "MOST_ROWS", 1000)
     assert len(store.sql("FROM range(1000)")) == 1000
@@ -517,5 +518,43 @@ def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(instances.ASKED, "memory_limit", "30MB")
     monkeypatch.setattr(instances, "_spare", SpareInstances(1))
     with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
-        store.sql("SELECT list(repeat(i::VARCHAR, 100)) FROM range(2_000_000) r(i)")
+        store.sql("SELECT list(repeat(i::VARCHAR, 50)) FROM range(2_000_000) r(i)")
     assert store.sql("SELECT count(*) FROM a").fetchall() == [(1,)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+def test_the_file_of_an_account_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "ann.duckdb", list[tuple[str, int]]()
+    writes = store_module.write_records
+
+    def look(*given: Any) -> None:
+        seen.extend((place.name, place.stat().st_mode & 0o777) for place in tmp_path.iterdir())
+        writes(*given)
+        seen.extend((place.name, place.stat().st_mode & 0o777) for place in tmp_path.iterdir())
+
+    monkeypatch.setattr(store_module, "write_records", look)
+    before = os.umask(0)
+    try:
+        store = ReleaseStore(path, private=True)
+        store.write(record(1, table("a", 1.0)))
+        store.write(record(2, table("b", 2.0)))
+        store.rebuild([record(1, table("a", 1.0))])
+        path.chmod(0o644)  # as a version before made it
+        ReleaseStore(path, private=True).point(record(1, table("a", 1.0)))
+        path.unlink()
+        store.rebuild([record(1, table("a", 1.0))])
+        opened = ReleaseStore(tmp_path / "everybody.duckdb")
+        opened.write(record(1, table("a", 1.0)))
+        assert opened.path.stat().st_mode & 0o777 == 0o666
+        opened.path.chmod(0o640)  # as a custodian may wish
+        opened.rebuild([record(1, table("a", 1.0))])
+        assert opened.path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+    assert {mode for name, mode in seen if "ann" in name and ".empty" not in name} == {0o600}
+    left = sorted(place.name for place in tmp_path.iterdir() if "ann" in place.name)
+    assert left == [
+        "ann.duckdb",
+        "ann.duckdb.lock",
+    ]
+    assert all(place.stat().st_mode & 0o777 == 0o600 for place in tmp_path.iterdir() if "ann" in place.name)

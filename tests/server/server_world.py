@@ -58,7 +58,7 @@ def connection(folder: Path) -> dpsql.Connection:
 def server(folder: Path, limits: Limits | None = None, **options: Any) -> Server:
     """A server of the small data set at a free port, with accounts ann and bob, password "secret"."""
     held = limits or Limits(stalled=5.0)
-    options = {"accounts": accounts, "slow": 0.01, "journal": Journal(folder / "log.jsonl"), **options}
+    options = {"accounts": accounts, "slow": 1e-6, "journal": Journal(folder / "log.jsonl"), **options}
     return Server(Service(connection(folder), held), port=0, limits=held, **options)
 
 
@@ -69,4 +69,4 @@ def server_of_analysts(folder: Path, rule: str = "", *names: str) -> Server:
     for name in names or ("ann", "bob"):
         held.add(name, Wish(epsilon=40), "secret 12")
     journal = Journal(folder / "log.jsonl")
-    return Server(Service(con, accounts=held), held.verifier, port=0, slow=0.01, journal=journal)
+    return Server(Service(con, accounts=held), held.verifier, port=0, slow=1e-6, journal=journal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def test_the_same_question_is_measured_again_for_another(running: Running) -> No
         said = zoe.ask("SELECT state, COUNT(*) AS n FROM visits GROUP BY state")
         assert said.notices[0].startswith("charged epsilon 0.5 (pure)")
         # A name that ann has is free for zoe, and each has their own under it.
+        zoe.ask("SET dpsql.epsilon = DEFAULT")  # which would buy a total with less error than the sum over states
         assert zoe.ask("CREATE VIEW anns_view AS SELECT COUNT(*) AS zoes FROM visits").tags == ["CREATE VIEW"]
         assert zoe.ask("SELECT * FROM anns_view").columns[0] == "zoes"
         assert ann.ask("SELECT * FROM anns_view").columns[:2] == ["state", "anns_column"]
@@ -123,6 +125,13 @@ def test_what_nobody_of_them_released_is_everybodys(running: Running, folder: Pa
             assert client.ask("SELECT n FROM of_all").tags == ["SELECT 1"]
             text = "SELECT COUNT(*) AS n FROM visits WHERE age < 50"
             assert client.ask(text).notices[0].startswith("free")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_no_other_user_of_the_machine_reads_the_files_of_accounts(running: Running, folder: Path) -> None:
+    mine = [path for path in folder.iterdir() if path.name.startswith("visits.releases.ann-")]
+    assert len(mine) == 2
+    assert {path.stat().st_mode & 0o777 for path in mine} == {0o600}
 
 
 def test_an_agent_sees_what_its_account_sees(running: Running) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import os
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from server_world import server
 from wire_client import Running, served
+
+from dpsql.free_sql import bounds
 
 pytestmark = pytest.mark.surfaces
 
@@ -113,7 +116,8 @@ def test_psycopg_asks_asynchronously(running: Running) -> None:
     assert asyncio.run(asked()) == [(3,)]
 
 
-def test_psycopg_cancels(running: Running) -> None:
+def test_psycopg_cancels(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
     psycopg = pytest.importorskip("psycopg")
 
     async def cancelled() -> None:

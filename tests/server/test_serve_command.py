@@ -104,6 +104,7 @@ def test_an_analyst_is_added_changed_and_removed(run: Run, folder: Path) -> None
         (("remove", "ann"), "there is no analyst ann"),
         (("suspend", "ann"), "there is no analyst ann"),
         (("add", "ann", "--epsilon", "1", "--password-file", "/no/such"), "No such file"),
+        (("add", "ann", "--epsilon", "1", "--passwords", "a" * 300), "cannot be reached (File name too long); give"),
     ],
 )
 @pytest.mark.few(every=2)
@@ -154,6 +155,10 @@ def test_a_server_of_its_own_process(run: Run, folder: Path) -> None:
             assert answer.read() == b"ok\n"
         if AGENTS:
             assert "epsilon 1" in budget_of(ports["mcp_port"], token)
+        if sys.platform != "win32":
+            process.send_signal(signal.SIGHUP)
+            assert process.stderr is not None
+            assert "SIGHUP changes nothing" in process.stderr.readline()
         with pytest.raises(PermissionError):
             Client(port, "ann", bob)
         with Client(port, "ann", ann) as client:

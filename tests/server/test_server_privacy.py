@@ -21,7 +21,7 @@ from server_world import POLICY, accounts, connection, database, server
 from wire_client import Client, Running, Said, served
 
 import dpsql
-from dpsql.engines.duckdb import FileEngine
+from dpsql.engines.duckdb import OpenEngine
 from dpsql.server.accounts import Accounts, Wish
 from dpsql.server.journal import Journal
 from dpsql.server.listener import Server
@@ -76,7 +76,7 @@ CHARGED = (
 def server_of(folder: Path) -> Server:
     con = connection(folder) if not (folder / "visits.duckdb").exists() else None
     con = con or dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml")
-    return Server(Service(con), accounts, port=0, slow=0.01, journal=Journal(folder / "log.jsonl"))
+    return Server(Service(con), accounts, port=0, slow=1e-6, journal=Journal(folder / "log.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +139,11 @@ def test_a_scan_that_fails_says_nothing_of_rows(
 
     database(tmp_path)
     with served(lambda: server_of(tmp_path)) as running, Client(running.port) as ann:
-        monkeypatch.setattr(FileEngine, "scan", failing)
+        monkeypatch.setattr(OpenEngine, "scan", failing)
         ann.ask("SET dpsql.epsilon = 0.5")
         said = ann.ask("SELECT COUNT(*) AS n FROM visits")
         assert (said.letters, said.errors[0]["C"]) == ("EZ", "57000")
-        assert "details may depend on private data" in said.errors[0]["M"]
+        assert "the custodian's log says why under the reference" in said.errors[0]["M"]
         assert running.server.service.con.budget.account("pure").spent == 0.5
     assert "HIV" not in (tmp_path / "log.jsonl").read_text() + caplog.text + repr(said)
 

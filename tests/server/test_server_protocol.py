@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from server_world import server
 from wire_client import Client, Running, served
 
 from dpsql.errors import LedgerError
+from dpsql.free_sql import bounds
 from dpsql.server.catalogue.dialect import asks_catalogue, in_duckdb
 from dpsql.server.protocol.limits import Limits
 
@@ -370,18 +371,6 @@ def test_a_wrong_password_and_an_unknown_name_are_told_the_same(running: Running
         assert ann.ask("SELECT 1").rows == [("1",)]
 
 
-def test_each_wrong_password_waits_longer(tmp_path: Path) -> None:
-    with served(lambda: server(tmp_path, slow=0.1)) as running:
-        waited = []
-        for _ in range(3):
-            start = time.monotonic()
-            with pytest.raises(PermissionError):
-                Client(running.port, "ann", "wrong")
-            waited.append(time.monotonic() - start)
-        assert waited[0] > 0.1
-        assert waited[2] > 0.4
-
-
 def test_connections_are_counted(tmp_path: Path) -> None:
     with served(lambda: server(tmp_path, Limits(connections=3, per_account=2))) as running:
         held = [Client(running.port), Client(running.port)]
@@ -443,7 +432,8 @@ def test_the_server_stops_gracefully(tmp_path: Path) -> None:
             Client(running.port)
 
 
-def test_a_statement_may_be_cancelled(running: Running) -> None:
+def test_a_statement_may_be_cancelled(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
     with Client(running.port) as ann:
         ann.send(b"Q", b"SELECT COUNT(*) FROM range(3000000) a, range(3000000) b\0")
         while not select.select([ann.socket], [], [], 0.2)[0]:  # what comes before the statement runs cancels nothing

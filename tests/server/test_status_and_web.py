@@ -70,7 +70,7 @@ def watched(folder: Path) -> Iterator[World]:
     with served(lambda: server_of_analysts(folder)) as running:
         accounts = running.server.service.accounts
         assert accounts is not None
-        status = Status(running.server.journal, accounts.check, running.server.gauges, port=0)
+        status = Status(running.server.journal, running.server.service.check, running.server.gauges, port=0)
         running.do(status.start())
         yield World(running, accounts, status, accounts.token("ann"), accounts.token("bob"))
         running.do(status.stop())

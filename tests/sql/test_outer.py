@@ -246,7 +246,7 @@ def test_later_statements_read_what_is_left_of_a_failed_one(pipeline: Pipeline) 
         (ONE + "SELECT NULL AS z FROM r", "cast it to a plain type"),
         (ONE + "SELECT m FROM r", "no result that it reads has a column m"),
         (ONE + "SELECT k.n FROM r", 'Referenced table "k" not found'),
-        (ONE + "SELECT nope(n) FROM r", "nope does not exist"),
+        (ONE + "SELECT nope(n) FROM r", "the function nope is not among those"),
         (ONE + "SELECT n || [1] FROM r", "after the noise"),
         ("SELECT n FROM r", "the policy has no table r"),
         ("SELECT n FROM r; " + ONE, "the policy has no table r"),

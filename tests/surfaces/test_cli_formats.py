@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dpsql.free_sql import bounds
 from dpsql.surfaces import output
 from dpsql.surfaces.cli import main
 
@@ -147,6 +149,7 @@ def test_a_release_is_exported_in_every_format(place: Path, capsys: pytest.Captu
         (["-o", "one.duckdb"], "one.duckdb exists already"),
         (["--result", "nothing"], "release 1 has no result nothing; it has everybody"),
         (["--releases", "none.duckdb"], "there is no releases file"),
+        (["--releases", "a" * 300], "cannot be reached (File name too long); give this user access to its directory"),
     ):
         assert main([*export, *wrong]) == 1
         assert said in capsys.readouterr().err
@@ -191,7 +194,10 @@ def test_reports_are_written(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "there is no folder" in capsys.readouterr().err
 
 
-def test_a_query_is_stopped_in_time(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_query_is_stopped_in_time(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
     told(capsys, "run", "one.sql", *P, "--epsilon", "1")
     slow = "SELECT count(*) FROM range(100000000000) a, range(1000) b WHERE a.range % 7 = b.range"
     assert main(["sql", slow, *P, "--timeout", "0.2"]) == 1

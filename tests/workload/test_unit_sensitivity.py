@@ -129,12 +129,8 @@ def test_in_words() -> None:
     labs = layout("labs", [[1]], k=9, unit="patient_id")
     beds = layout("beds", [[2]])
     assert relation_text([beds]) == "one row of beds"
-    assert relation_text([visits, beds]) == (
-        "all rows of one patient_id in visits (at most 5 count), or one row of beds"
-    )
-    assert relation_text([visits, labs]) == (
-        "all rows of one patient_id in visits (at most 5 count) and labs (at most 9 count)"
-    )
+    assert relation_text([visits, beds]) == ("all rows of one u in visits (at most 5 count), or one row of beds")
+    assert relation_text([visits, labs]) == ("all rows of one u in visits (at most 5 count) and labs (at most 9 count)")
 
 
 U, K = Stored("u", "INTEGER"), Stored("k", "INTEGER")

@@ -21,7 +21,7 @@ from dpsql.engines.spark.values import (
     spark_type,
     string,
 )
-from dpsql.workload.expr.total import INFINITE_DAY, decimal_sizes, digits, held_moment
+from dpsql.workload.expr.total import decimal_sizes, digits, held_moment
 
 _EXACT = 2**53
 
@@ -44,7 +44,7 @@ def constant(value: bool | int | float | str | None, kind: str) -> Expr:
         return Expr(f"CAST('{shown}' AS DOUBLE)", "DOUBLE")
     number = int(value)
     if kind == "DATE":
-        return date_constant(min(max(number, -INFINITE_DAY), INFINITE_DAY))
+        return date_constant(number)
     if kind == "TIMESTAMP":
         return moment_constant(held_moment(number))
     if kind.startswith("DECIMAL("):

@@ -281,7 +281,10 @@ class SparkEngine:
 
         found, outcome = inside(self.session, work, self.limits.seconds)
         check_outcome(
-            outcome, asked.name, self.limits.seconds, inside="Spark", look_at="the executors, memory and files"
+            *(outcome, asked.name, self.limits.seconds),
+            inside="Spark",
+            look_at="the executors, memory and files",
+            tables=[table.name for table in asked.tables],
         )
         return found or {}
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import duckdb
 
 from dpsql.driver.result_sets import ResultSet
-from dpsql.errors import OperationalError, SQLError
+from dpsql.errors import RequestError, SQLError
+from dpsql.free_sql.bounds import Bounds, check, table_in
 from dpsql.quoting import identifier
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.server.catalogue.dialect import in_duckdb
-from dpsql.server.catalogue.functions import statements
+from dpsql.server.catalogue.functions import MACROS, statements, views
 from dpsql.server.catalogue.pg_tables import Row, columns, rows
 from dpsql.server.catalogue.relations import Relation, numbered
 
@@ -42,7 +43,7 @@ class Catalogue:
     def sql(
         self, text: str, user: str, database: str, seconds: float | None, question: Question | None = None
     ) -> ResultSet:
-        """The result of one query. Raises SQLError for what DuckDB refuses, OperationalError past time or memory."""
+        """The result of one query. Raises SQLError for what DuckDB refuses, RequestError past time or memory."""
         instance = self._instance()
         return answer_within(lambda asked: _asked(instance, text, (user, database), asked), seconds, question=question)
 
@@ -89,6 +90,12 @@ SELECT 16001 AS oid, getvariable('dp_database') AS datname, 10 AS datdba, 6 AS e
 """
 
 
+def _readable(cursor: duckdb.DuckDBPyConnection, path: tuple[str, ...]) -> Bounds | None:
+    """A table or view of the catalogue; None for any other."""
+    name = ".".join(path)
+    return table_in(cursor, ".".join(map(identifier, path))) if name in columns() or name in views() else None
+
+
 def _asked(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str], question: Question) -> ResultSet:
     failure, code = "", "not-answered"
     cursor = instance.cursor()
@@ -96,8 +103,11 @@ def _asked(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str
         cursor.execute("SET VARIABLE dp_user = ?", [asker[0]])
         cursor.execute("SET VARIABLE dp_database = ?", [asker[1]])
         question.on(cursor)
-        found = cursor.extract_statements(in_duckdb(text))
+        written = in_duckdb(text)
+        found = cursor.extract_statements(written)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
+            raise SQLError("the catalogue answers one SELECT at a time; nothing of it can be changed")
+        if check(written, cursor, lambda path: _readable(cursor, path), MACROS) is None:
             raise SQLError("the catalogue answers one SELECT at a time; nothing of it can be changed")
         cursor.execute(found[0])
         described = cursor.description or []
@@ -113,5 +123,5 @@ def _asked(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str
     finally:
         cursor.close()
     if failure == "memory":
-        raise OperationalError("the query of the catalogue needs too much memory; ask for less at once")
+        raise RequestError("the query of the catalogue needs too much memory; ask for less at once")
     raise SQLError(f"the catalogue does not answer this: {failure}", code=code)

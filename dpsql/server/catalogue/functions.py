@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
+from dpsql.free_sql.functions import ELEMENTS, NUMBER, TEXT, Extent, series, text
 from dpsql.quoting import string
 from dpsql.server.catalogue.pg_tables import FORMATTED, OWNER, types
 from dpsql.server.protocol.settings import SERVER_VERSION
@@ -212,8 +216,19 @@ def statements() -> list[str]:
     return ["CREATE SCHEMA info", _format_type(), *early, *views, *late]
 
 
-def _lines(text: str) -> list[str]:
-    return text.replace("\n    ", " ").strip().split("\n")
+@cache
+def views() -> frozenset[str]:
+    """The names of the views, as a query writes them."""
+    return frozenset(line.partition(" := ")[0] for line in _lines(_VIEWS)) | {"pg_database"}
+
+
+def _as_long(args: Sequence[Extent]) -> Extent:
+    """What looks something up, or quotes what it is given."""
+    return text(TEXT + 2 * sum(one.size for one in args))
+
+
+def _lines(written: str) -> list[str]:
+    return written.replace("\n    ", " ").strip().split("\n")
 
 
 def _format_type() -> str:
@@ -224,3 +239,13 @@ def _format_type() -> str:
     )
     numeric = "WHEN t = 1700 AND m > 0 THEN 'numeric(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
     return f"CREATE MACRO format_type(t, m) AS (CASE {numeric} ELSE CASE t {cases} {arrays} ELSE '???' END END)"
+
+
+MACROS = {
+    **{line.partition("(")[0].rpartition(".")[2]: _as_long for line in _lines(_MACROS)},
+    "format_type": _as_long,
+    "current_schemas": lambda args: series(ELEMENTS, NUMBER),
+    "_pg_expandarray": lambda args: args[0],
+    **dict.fromkeys(("array_lower", "array_upper"), lambda args: Extent(NUMBER, 0, args[0].elements)),
+}
+"""How large what the macros give can be."""

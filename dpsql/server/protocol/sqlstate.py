@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import uuid
 
 from dpsql.errors import (
+    OUT_OF_MEMORY,
     BudgetError,
     DataError,
     Error,
@@ -18,9 +20,14 @@ from dpsql.errors import (
     ProgrammingError,
     SQLError,
     printable,
+    speaks_of_the_request,
 )
 
-FAULT = "dpsql itself is at fault, and what happened is not shown here; tell whoever runs the server"
+NOT_TOLD = (
+    "the server could not answer this; the custodian's log says why under the reference {}, and the budget shows what "
+    "was charged"
+)
+"""All that an analyst is told where it is not the request that is at fault."""
 FAULTS = (
     ArithmeticError,
     AssertionError,
@@ -35,14 +42,9 @@ FAULTS = (
 log = logging.getLogger("dpsql")
 
 
-def fault(error: BaseException) -> InternalError:
-    """The error with fixed text that a client sees instead; the log has its kind, a name in a program."""
-    log.error("a batch failed with %s, which is a fault of dpsql", type(error).__name__)
-    return InternalError(FAULT)
-
-
 # The first class that fits: every class stands above those that it is made of.
 _STATES: tuple[tuple[type[Error], str], ...] = (
+    (PolicyError, "42501"),  # insufficient_privilege
     (BudgetError, "53400"),  # configuration_limit_exceeded
     (LedgerError, "58030"),  # io_error
     (OperationalError, "57000"),  # operator_intervention
@@ -50,7 +52,6 @@ _STATES: tuple[tuple[type[Error], str], ...] = (
     (IntegrityError, "42710"),  # duplicate_object
     (InternalError, "XX000"),
     (NotSupportedError, "0A000"),
-    (PolicyError, "42501"),  # insufficient_privilege
     (SQLError, "42601"),  # syntax_error
     (ProgrammingError, "42000"),
     (InterfaceError, "42000"),
@@ -71,6 +72,25 @@ class SessionError(ProgrammingError):
     def __init__(self, message: str, state: str) -> None:
         super().__init__(message)
         self.state = state
+
+
+def told(error: BaseException) -> Error:
+    """What an analyst is told of an error: the error itself where it speaks of the request, else one fixed sentence.
+
+    Files, ledgers, sources, the policy and faults of dpsql are the custodian's: the log has the message of a
+    ``dpsql.Error``, and of any other the kind alone, beside the reference that the sentence has.
+    """
+    if isinstance(error, Error) and speaks_of_the_request(error):
+        return error
+    if isinstance(error, MemoryError):
+        log.error("memory ran out while a statement was answered; give the server more")
+        return SessionError(OUT_OF_MEMORY, "53200")
+    reference = uuid.uuid4().hex[:8]
+    known = isinstance(error, Error)
+    said = printable(str(error)) if known else "its message may hold anything and is not shown"
+    log.error("reference %s: a request failed with %s: %s", reference, type(error).__name__, said)
+    state = state_of(error) if isinstance(error, Error) else "XX000"
+    return SessionError(NOT_TOLD.format(reference), state)
 
 
 def state_of(error: Error) -> str:

@@ -63,7 +63,7 @@ def _parts(key: Key) -> tuple[LineAtom, ...] | None:
     parts = [one for one in key.conditions if isinstance(one, LineAtom)]
     if len(parts) < len(key.conditions) or len({one.column for one in parts}) != 1:
         return None
-    return tuple(one for one in parts if not one.on_null)
+    return tuple(one for one in parts if not one.on_null) or None
 
 
 def _expression(text: str) -> exp.Expr:

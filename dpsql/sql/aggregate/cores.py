@@ -8,8 +8,9 @@ all ranges of the column's declared values, or all that begin at the first.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations, count, product
 from math import comb, prod
 
@@ -19,9 +20,11 @@ from dpsql.errors import listed
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
+from dpsql.sql.aggregate.joined_keys import joined
 from dpsql.sql.aggregate.keys import key_of
+from dpsql.sql.aggregate.pieces import pieces_of
 from dpsql.sql.aggregate.range_keys import NAMES, check_core, long_key, range_key
-from dpsql.sql.aggregate.statistics import Shown, name_of, shown_by
+from dpsql.sql.aggregate.statistics import Shown, is_two_valued, name_of, shown_by
 from dpsql.sql.parse.statements import hints_of, refuse
 from dpsql.sql.parse.trees import nodes, written
 from dpsql.sql.resolve.batch_tables import distinct_table, one_row_each
@@ -31,7 +34,7 @@ from dpsql.sql.resolve.select_names import SelectNames, unwrapped
 from dpsql.sql.values.admitted import check_admitted
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.literals import is_constant
-from dpsql.sql.values.predicates import truth
+from dpsql.sql.values.predicates import not_null, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import (
     CaseKey,
@@ -41,12 +44,14 @@ from dpsql.workload.expr.batch import (
     Key,
     KeyOutput,
     Measured,
+    Piece,
     Query,
     RangeKey,
+    Ranked,
     Table,
 )
-from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
-from dpsql.workload.expr.formulas import Formula, Leaf
+from dpsql.workload.expr.conditions import TRUE, And, Condition, LineAtom, gather
+from dpsql.workload.expr.formulas import Formula, Leaf, Product, leaves
 from dpsql.workload.expr.within import Within
 
 MAX_SETS = 2**15
@@ -314,6 +319,13 @@ class CoreDraft:
             self.columns[key] = Derived(f"d{len(self.columns)}", formula, title=title)
         return self.columns[key].name
 
+    def together(self, columns: Sequence[str], title: str) -> str | None:
+        """The column of the numbers of several columns at once, which is there to be judged; None of fewer than two."""
+        used = {at for name in columns for at in _outputs(self.column(name))}
+        if len(columns) < 2 or len(used) < 2:
+            return None
+        return self._formula(Product(tuple(Leaf(at) for at in sorted(used))), title)
+
     def several(self, node: exp.Expression) -> list[tuple[Shown, list[str]]]:
         """The columns that dp_regression and the like stand for, and of their rows what SQL says each is."""
         self._private.append(node)
@@ -374,6 +386,14 @@ class CoreDraft:
         places: list[tuple[int, int]] = []
         table = self.computed.table()
         rowwise = one_row_each(table, keys)  # then units need not be counted one by one
+        shown = dict(zip(map(id, keys), joined(keys, table, self.scope.within), strict=True))
+        keys = tuple({id(one.key): one.key for one in shown.values()}.values())
+        columns = [
+            replace(column, key=shown[id(column.key)].key, label=shown[id(column.key)].first + column.label)
+            if isinstance(column, KeyOutput)
+            else column
+            for column in columns
+        ]
         apart = {number: asked for number, asked in collector.apart.items() if asked[1] is not None or not rowwise}
         outputs = [o for i, o in enumerate(collector.outputs) if i not in apart]
         own = count()
@@ -392,6 +412,10 @@ class CoreDraft:
             queries.append(Query(label, units.name, keys, (output,), *asked))
             tables.append(units)
         core = Core(label, tuple(queries), tuple(places), tuple(columns), self.rows.minimum)
+        if core.minimum is not None:
+            summed = {term.column for output in core.outputs for term in output.terms if term.column is not None}
+            pieces = {name: self._pieces(name) for name in sorted(summed)}
+            core = replace(core, table=self.computed.table(), pieces=pieces)
         check_core(core, self.select, whole=whole)
         most_numbers = self.rows.table.most_numbers
         if long_key(keys) is None and core.rows * len(core.outputs) > most_numbers:
@@ -413,9 +437,31 @@ class CoreDraft:
             )
         return core, tuple(tables)
 
+    def _pieces(self, column: str) -> tuple[Piece, ...] | None:
+        """The pieces of a summed column; one that has two values by its bounds is cut between them."""
+        held = self.scope.column(column)
+        node = self.computed.summed.get(column)
+        pieces = (Piece(not_null(held), varying=column),) if node is None else pieces_of(node, self.scope)
+        if pieces is None or len(pieces) != 1 or not pieces[0].varying or not is_two_valued(held):
+            return pieces
+        lower, upper = Fraction(held.policy.lower), Fraction(held.policy.upper)  # type: ignore[arg-type]
+        middle = held.line.below(Fraction(1) if held.line.kind == "grid" else held.line.place((lower + upper) / 2))
+        ends = (lower, (None, middle)), (upper, (middle, None))
+        return tuple(Piece(gather(And, pieces[0].condition, LineAtom(column, (part,))), v) for v, part in ends)
+
 
 def _title(node: exp.Expression, name: str) -> str:
     return name or written(node)
+
+
+def _outputs(column: CoreColumn) -> Iterator[int]:
+    """The outputs that a column is worked out of."""
+    if isinstance(column, Measured):
+        yield column.output
+    elif isinstance(column, Derived):
+        yield from leaves(column.formula)
+    elif isinstance(column, Ranked):
+        yield column.prefixes[-1]
 
 
 @functools.cache

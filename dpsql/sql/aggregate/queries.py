@@ -18,7 +18,7 @@ from dpsql.sql.aggregate.aggregates import CONSTANT, kind, rank_of
 from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
 from dpsql.sql.aggregate.statistics import TABLES, name_of
 from dpsql.sql.outer.core_tables import core_columns, has_other
-from dpsql.sql.outer.relation import OTHER, Item, Named, Relation, Selected, United, beside_numbers, hole
+from dpsql.sql.outer.relation import HIDDEN, OTHER, Item, Named, Relation, Selected, United, beside_numbers, hole
 from dpsql.sql.parse.refusals import check_clauses, not_an_aggregate
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import DUCKDB, written
@@ -42,10 +42,20 @@ class OverCore:
         self.nested = nested
         self.sources: list[Relation] = []
         self.bits: dict[tuple[int, ...], str] = {}
+        self._numbers: dict[str, None] = {}
 
     def sql(self, node: exp.Expression) -> str:
         """The expression over the core's columns, as text."""
         return written(self._outer(node), copy=False)  # the tree is made here, for this
+
+    def item(self, node: exp.Expression) -> str:
+        """An item of SELECT over the core's columns; where small counts are hidden, by all its numbers together."""
+        self._numbers.clear()
+        text = self.sql(node)
+        if self.draft.rows.minimum is None:
+            return text
+        judge = self.draft.together(list(self._numbers), written(node))
+        return text if judge is None else f"CASE WHEN {identifier(judge + HIDDEN[0])} THEN NULL ELSE {text} END"
 
     def _outer(self, node: exp.Expression) -> exp.Expression:
         draft = self.draft
@@ -65,7 +75,9 @@ class OverCore:
             return self._window(node)
         found = kind(node)
         if found in PRIVATE:
-            return exp.to_identifier(draft.number_column(node, found, ""), quoted=True)
+            name = draft.number_column(node, found, "")
+            self._numbers[name] = None
+            return exp.to_identifier(name, quoted=True)
         if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup):
             raise not_an_aggregate(node)
         return self._mapped(node)
@@ -245,7 +257,7 @@ class _Reader:
         if rounded is not None and kind(rounded) in PRIVATE:
             held = self.draft.number_column(rounded, kind(rounded), name)
             companions = self._companions(held, self.beside)
-        self.items.append(Item(self.over.sql(node), name, companions))
+        self.items.append(Item(self.over.item(node), name, companions))
 
     def _several(self, node: exp.Expression, prefix: str) -> None:
         """The columns that dp_regression and the like stand for; rows of theirs by UNNEST."""

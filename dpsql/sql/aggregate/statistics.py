@@ -227,7 +227,7 @@ class _Moments:
         if i < 0:
             return {one: Fraction(1), self.n: -self.at[j]}
         if self.columns[i].name == self.columns[j].name:
-            if _is_two_valued(self.columns[j]):
+            if is_two_valued(self.columns[j]):
                 return {self.n: (self.middles[j] - Fraction(self.columns[j].policy.lower)) ** 2}  # type: ignore[arg-type]
             # (v - c)^2 from (v - m)^2, m the middle of the bounds, which c is a short number for.
             off = self.middles[j] - self.at[j]
@@ -259,7 +259,7 @@ def _bounds(column: Column, node: exp.Expr) -> tuple[Fraction, Fraction]:
     return lower, upper
 
 
-def _is_two_valued(column: Column) -> bool:
+def is_two_valued(column: Column) -> bool:
     """Whether the bounds are all that there is: (v - c)^2 is one number then, and nothing to measure."""
     lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
     step = column.policy.step or (1 if column.line.kind == "integer" and column.line.unit is None else None)

@@ -47,7 +47,9 @@ def sum_of(node: exp.Expr, scope: Scope, aggregate: str = "SUM") -> Column:
         raise refuse(
             f"{aggregate}(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare, code="count-distinct"
         )
-    return _summed(_number(bare, scope, aggregate), bare, scope, aggregate)
+    column = _summed(_number(bare, scope, aggregate), bare, scope, aggregate)
+    scope.computed.summed.setdefault(column.name, bare)
+    return column
 
 
 def _bounded(column: Column, node: exp.Expr, scope: Scope, aggregate: str) -> Column:

@@ -30,7 +30,8 @@ class Answer:
     def meaning(self) -> list[object]:
         """What tells this statement from another over the same tables, as JSON can hold it."""
         outer = None if self.outer is None else [self.outer.sql(True), self.outer.sql(False)]
-        hiding = [repr(core) if core.minimum is None else f"{core!r} from {core.minimum}" for core in self.cores]
+        # What was hidden by another rule is another question: "from" was the word while its SQL judged a number.
+        hiding = [repr(core) if core.minimum is None else f"{core!r} at least {core.minimum}" for core in self.cores]
         return [self.name, self.text, outer, list(self.reads), hiding]
 
 

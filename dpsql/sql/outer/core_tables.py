@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from dpsql.free_sql.bounds import Bounds, table
+from dpsql.free_sql.functions import TEXT, Extent, either
 from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
 from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
 
@@ -44,6 +46,31 @@ def core_types(core: Core, columns: Sequence[ColumnInfo] | None = None) -> list[
         ends = {"_low": kind, "_high": kind, **dict.fromkeys(HIDDEN, "BOOLEAN")}
         found.extend((name, ends.get(suffix, beside)) for suffix, name in info.companions)
     return found
+
+
+def bounds_of(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str, Bounds]:
+    """The bounds of the same tables as ``noisy_types``: their rows, and the longest label of each group key."""
+    single: dict[str, Bounds] = {}
+    for core in cores:
+        labels = {column.name: _longest(column) for column in core.columns if isinstance(column, KeyOutput)}
+        single[core.name] = table(core_types(core), core.rows, labels)
+    found = {}
+    for name, union in unions.items():
+        parts = [single.pop(table.name) for table in union.tables]
+        columns = dict.fromkeys(column for part in parts for column in part.columns)
+        each = {column: either(p.columns[column] for p in parts if column in p.columns) for column in columns}
+        bits = {bit.lower(): Extent() for bit, _ in union.bits}
+        found[name] = Bounds({**each, **bits}, sum(part.rows for part in parts))
+    return {**single, **found}
+
+
+def _longest(column: KeyOutput) -> float:
+    """The bytes of a key's longest label."""
+    key = column.key
+    if isinstance(key, RangeKey):
+        return TEXT
+    labels = key.labels[column.label].values if isinstance(key, CaseKey) else (*key.values, key.other_label)
+    return max((len(str(label).encode()) for label in labels), default=0)
 
 
 def noisy_types(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str, list[tuple[str, str]]]:

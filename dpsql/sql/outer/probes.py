@@ -13,6 +13,7 @@ from typing import TypeAlias
 import duckdb
 from sqlglot import exp
 
+from dpsql.free_sql.bounds import Bounds, check
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
@@ -166,6 +167,9 @@ def over_empty_tables(text: str, policy: Policy, schemas: Mapping[str, Mapping[s
                 connection.execute(f"CREATE TABLE {identifier(schema or 'main')}.{identifier(last)} ({listed})")
             for name, view in policy.views.items():
                 connection.execute(f"CREATE VIEW {identifier(name)} AS {view}")
+            names = {name.rpartition(".")[2].lower() for name in (*policy.tables, *policy.views)}
+            if check(text, connection, lambda path: Bounds({}, 0, listed=False) if path[-1] in names else None) is None:
+                return None
             cursor = connection.execute(text)
             described = cursor.description or []
             return [str(d[0]) for d in described], [str(d[1]) for d in described], cursor.fetchall()

@@ -23,18 +23,18 @@ from dpsql.sql.parse.tokens import place_of, replaced, tokens_of
 _READS = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "VALUES", "TABLE"})
 _QUERIES = frozenset({"SELECT", "WITH", "FROM"})
 _FINAL = "every release is final when it is made, and nothing was or will be undone; leave it out"
-_CHANGES = "private tables are only measured and releases never change; load and change tables with DuckDB itself"
+_CHANGES = "private tables are only measured and releases never change; leave it out"
 _REFUSED = {
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "COPY", "IMPORT", "EXPORT"), _CHANGES),
     **dict.fromkeys(("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT"), _FINAL),
     **dict.fromkeys(("SET", "RESET", "PRAGMA", "USE", "ATTACH", "DETACH", "INSTALL", "LOAD", "CHECKPOINT", "VACUUM"),
-                    "a connection has no settings of its own; pass options to dpsql.connect()"),
+                    "a connection keeps the settings that it was opened with; leave it out"),
     "DROP": "a release stays in the ledger, whatever view shows it; leave it out",
     "EXPLAIN": "con.plan(sql) shows what a batch measures, with its errors, for free",
     "ANALYZE": "statistics of private tables are private; leave it out",
     "CALL": "there are no stored procedures; write a SELECT",
-    "EXECUTE": "there are no prepared statements; pass parameters to execute()",
-    "PREPARE": "there are no prepared statements; pass parameters to execute()",
+    "EXECUTE": "there are no prepared statements; pass parameters beside the text",
+    "PREPARE": "there are no prepared statements; pass parameters beside the text",
 }  # fmt: skip
 _RELEASED = re.compile(r"dp|r[1-9][0-9]*|dpsql_releases", re.IGNORECASE)
 _CATALOGUES = frozenset({"information_schema", "pg_catalog"})

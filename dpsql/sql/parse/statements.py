@@ -79,8 +79,8 @@ def parse(text: str) -> tuple[Statement, ...]:
     _check_limits(text)
     if _PATH.fullmatch(text.strip()):
         raise SQLError(
-            f"the batch is {text.strip()[:80]}, the path of a file, where its text is asked; read it first, such as "
-            "Path(...).read_text()",
+            f"the batch is {text.strip()[:80]}, the path of a file, where its text is asked; read the file and send "
+            "its text",
             code="syntax",
         )
     try:

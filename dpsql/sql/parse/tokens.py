@@ -9,6 +9,7 @@ from sqlglot import Token, TokenType
 from sqlglot.errors import TokenError
 
 from dpsql.errors import SQLError
+from dpsql.sql.parse.dollars import tokens_with_dollars
 from dpsql.sql.parse.trees import DUCKDB
 
 QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -20,7 +21,7 @@ _CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a batch. Raises SQLError where a quote or a comment has no end."""
     try:
-        return DUCKDB.tokenize(text)
+        return tokens_with_dollars(text) if "$" in text else DUCKDB.tokenize(text)
     except TokenError as error:
         raise SQLError(f"the batch cannot be read: {first_line(str(error))}; check its quotes", code="syntax") from None
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from sqlglot import exp
+
 from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import fold
 from dpsql.workload.expr.batch import Column, Table
@@ -24,11 +26,13 @@ class Computed:
     Equal values are one column, so that its regions are cut once. Names are the expressions' texts,
     made unique against the table's own columns as identifiers compare. ``notes`` are what a reader of the plan should
     know of the conditions that were read, in order; ``patterns`` the columns and patterns of LIKE that a scan matches.
+    ``summed`` holds the expression of each computed column that is summed, by its name.
     """
 
     base: Table
     notes: dict[str, None] = field(default_factory=dict)
     patterns: dict[tuple[str, str], None] = field(default_factory=dict)
+    summed: dict[str, exp.Expr] = field(default_factory=dict)
     _found: dict[tuple[Value, Line, str], Column] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _by_name: dict[str, Column] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from dpsql.sql.values import expressions
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope, Truth
-from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, always_null, shown
+from dpsql.sql.values.typed import Path, Typed, always_null, shown
 from dpsql.workload.expr.batch import Column, constant
 from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
 from dpsql.workload.expr.lines import Interval, Line, Scalar, plain, scientific
@@ -173,9 +173,7 @@ def _inside(result: object, intervals: Intervals) -> bool:
 def _preimage(path: Path, intervals: Intervals) -> Intervals:
     """The column's intervals on which the path's function lies in ``intervals``."""
     found: list[Interval] = []
-    kind = path.column.line.kind
-    line = path.column.line
-    ends: tuple[int | None, int | None] = {"date": DAYS, "timestamp": MOMENTS}.get(kind, (line.low, line.high))
+    ends = path.column.line.ends
     for first, last in path.domain:
         for low, high in intervals:
             start = first if low is None else least(path, first, last, low[0] + low[1])

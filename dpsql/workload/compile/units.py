@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy import sparse
 
 from dpsql.arrays import Csr, Flags, Ints
 from dpsql.linalg import exact
+from dpsql.policy.values import fold
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
@@ -390,23 +391,41 @@ def _both_signs(corners: sparse.csc_array, entry: Ints) -> sparse.csc_array:
 def relation_text(layouts: Sequence[Layout]) -> str:
     """What neighbours differ in: "all rows of one patient_id in visits (at most 5 count)".
 
-    Depends on the policy and the batch alone. Units of several kinds are protected each against
-    its own neighbours, so that they are joined by "or".
+    Each table is named with its own unit column: "... in visits (...) and of the same id in patients (...)". Depends on
+    the policy and the batch alone. Units of several kinds are protected each against its own neighbours, so that they
+    are joined by "or".
     """
     parts = []
     for mates in by_unit(layouts):
         if mates[0].source.unit is None:
             parts.append("one " + mates[0].source.protects)
             continue
-        limits: dict[str, dict[str, None]] = {}
+        label = mates[0].source.protects
+        limits: dict[str, dict[str, dict[str, None]]] = {label: {}}  # the column whose name says most comes first
         for layout in mates:
             bounds = [f"at most {layout.source.limit} count", *(cap.said for cap in layout.source.caps)]
             if layout.source.of is not None:
                 bounds = ["all together as one row"]
-            limits.setdefault(layout.source.table, {})[", ".join(bounds)] = None
-        listed = [f"{table} ({'; '.join(bounds)})" for table, bounds in limits.items()]
-        parts.append(f"all rows of one {mates[0].source.protects} in {_all_of(listed)}")
+            limits.setdefault(_own_column(layout.source), {}).setdefault(layout.source.table, {})[", ".join(bounds)] = (
+                None
+            )
+        listed = [
+            f"{column} in {_all_of([f'{table} ({_bounds(bounds)})' for table, bounds in tables.items()])}"
+            for column, tables in limits.items()
+            if tables
+        ]
+        parts.append(" and of the same ".join([f"all rows of one {listed[0]}", *listed[1:]]))
     return ", or ".join(parts)
+
+
+def _own_column(source: RowSource) -> str:
+    """The column of a table that says whose a row is; what it is called elsewhere where a reference leads to it."""
+    unit = source.unit
+    return source.protects if unit is None or unit.source or fold(unit.name) == fold(source.protects) else unit.name
+
+
+def _bounds(words: Iterable[str]) -> str:
+    return "; ".join(words)
 
 
 def _all_of(words: Sequence[str]) -> str:

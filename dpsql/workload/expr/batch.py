@@ -263,11 +263,28 @@ CoreColumn = KeyOutput | Measured | Derived | Ranked
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What a summed expression is in the rows where ``condition`` holds.
+
+    It is ``constant`` there or, where ``varying`` is not empty, a value of the row; equal texts are equal values.
+    """
+
+    condition: Condition
+    constant: Fraction = Fraction(0)
+    varying: str = ""
+
+
+Pieces = Mapping[str, tuple[Piece, ...] | None]
+"""The pieces of each summed column of a table, None where they cannot be told; disjoint, and NULL in all other rows."""
+
+
+@dataclass(frozen=True)
 class Core:
     """The private part of one SELECT: a noisy table over the groups of its keys.
 
     ``queries`` have the same keys; there are several where units are counted beside rows. ``places`` says
-    of each output of the core which query has it, and where there. ``minimum``: the least count that its results show.
+    of each output of the core which query has it, and where there. ``minimum``: the least count that its results show;
+    where there is one, ``table`` holds the columns of the rows, and ``pieces`` say what is summed in which of them.
     """
 
     name: str
@@ -275,6 +292,8 @@ class Core:
     places: tuple[tuple[int, int], ...]
     columns: tuple[CoreColumn, ...]
     minimum: int | None = field(default=None, repr=False)
+    table: Table | None = field(default=None, repr=False, compare=False)
+    pieces: Pieces = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def keys(self) -> tuple[Key, ...]:

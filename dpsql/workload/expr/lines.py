@@ -16,6 +16,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -44,6 +46,11 @@ _INTEGERS = {
     "UBIGINT": (0, 2**64 - 1),
     "UHUGEINT": (0, 2**128 - 1),
 }
+INFINITE_DAY = 2**31 - 1
+"""The day number of DuckDB's infinite date."""
+INFINITE_MOMENT = 2**63 - 1
+"""The microseconds of DuckDB's infinite timestamp."""
+_INFINITE = {"date": INFINITE_DAY, "timestamp": INFINITE_MOMENT, "timestamptz": INFINITE_MOMENT}
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _EPOCH = dt.date(1970, 1, 1)
 _EPOCH_TIME = dt.datetime(1970, 1, 1)
@@ -195,16 +202,33 @@ class Line:
             return (math.floor(position) + 1, 0)
         return (position, 1)
 
+    @property
+    def ends(self) -> tuple[int | None, int | None]:
+        """The least and the greatest value of a discrete line, of dates and times the infinite ones; None for none."""
+        infinite = _INFINITE.get(self.kind)
+        return (self.low, self.high) if infinite is None else (-infinite, infinite)
+
+    def inside(self, cuts: Sequence[Cut]) -> tuple[int, int]:
+        """The places, from and up to, of those of ascending cuts that lie between two values of the type.
+
+        A cut before them is the start of the line, one behind them its end: its value may be none of the type, and
+        must not be written as a constant of it.
+        """
+        least, greatest = self.ends
+        start = 0 if least is None else bisect_right(cuts, (least, 0))
+        return start, len(cuts) if greatest is None else bisect_left(cuts, (greatest + 1, 0))
+
     def clip(self, interval: Interval) -> Interval | None:
         """The interval within the type's range; None where nothing is left."""
         low, high = interval
-        if self.low is not None and low is not None and low[0] <= self.low:
+        least, greatest = self.ends
+        if least is not None and low is not None and low[0] <= least:
             low = None
-        if self.high is not None and high is not None and high[0] > self.high:
+        if greatest is not None and high is not None and high[0] > greatest:
             high = None
-        if self.low is not None and high is not None and high[0] <= self.low:
+        if least is not None and high is not None and high[0] <= least:
             return None
-        if self.high is not None and low is not None and low[0] > self.high:
+        if greatest is not None and low is not None and low[0] > greatest:
             return None
         if low is not None and high is not None and not low < high:
             return None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, nextafter
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.workload.expr.conditions import Like, LineAtom, OpaqueAtom, Predicate
-from dpsql.workload.expr.lines import Cut, Interval, Line, Scalar
+from dpsql.workload.expr.lines import Cut, Interval, Line, Scalar, Value
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -169,7 +170,8 @@ def line_axis(
     """Cut a column's line by ``atoms`` and group keys and merge what they do not tell apart.
 
     ``closed`` holds the points of a closed domain (rows elsewhere have no region), ``nulls``
-    is False where the policy rules NULL out, ``keys`` is given where the column is grouped.
+    is False where the policy rules NULL out, ``keys`` is given where the column is grouped. Every
+    interval is clipped to the line here, so that a cut of the axis is a value that the column's type holds.
     Cost O(a + p) for a atoms and p cuts, besides sorting.
     """
     unique = list(dict.fromkeys(atoms))
@@ -181,9 +183,11 @@ def line_axis(
             found.update(cut for cut in interval if cut is not None)
     for interval in (*points, *universe):
         found.update(cut for cut in interval if cut is not None)
-    cuts = sorted(found)
-    index = {cut: i + 1 for i, cut in enumerate(cuts)}
+    listed = sorted(found)
+    start, stop = line.inside(listed)
+    cuts = listed[start:stop]
     n_pieces = len(cuts) + 1
+    index = {cut: min(max(i - start + 1, 0), n_pieces) for i, cut in enumerate(listed)}
 
     def span(interval: Interval) -> tuple[int, int]:
         low, high = interval
@@ -247,6 +251,43 @@ def _atoms_that_hold(
             holding ^= 1 << number
         yield holding
     yield on_null
+
+
+def representatives(axis: Axis) -> list[tuple[Value, ...]]:
+    """A row in each region of an axis: values of the columns that it looks at, NULL apart.
+
+    Of a run, whose regions differ by a number alone, rows in the first and the last, and beside them.
+    """
+    if isinstance(axis, OpaqueAxis):
+        if isinstance(axis.predicate, Like):
+            return [(axis.predicate.pattern.replace("%", "").replace("_", "a"),), ("",)]
+        low, high = (False, True) if axis.line.kind == "boolean" else ("", "a") if axis.line.kind == "text" else (0, 1)
+        return [(low, low), (low, high), (high, low)]
+    if isinstance(axis, RunAxis):
+        last = axis.first + axis.size - 1
+        least, greatest = axis.line.ends
+        ends = (axis.first - 1, axis.first, last, last + 1)
+        return [(end,) for end in ends if (least is None or least <= end) and (greatest is None or end <= greatest)]
+    first = _before(axis.line, axis.cuts[0]) if axis.cuts else None
+    return [*([] if first is None else [(first,)]), *((_after(axis.line, cut),) for cut in axis.cuts)]
+
+
+def _after(line: Line, cut: Cut) -> Value:
+    """The first value of a line after a cut."""
+    value, side = cut
+    if not side:
+        return value
+    return value + "\0" if line.kind == "text" else nextafter(value, inf)
+
+
+def _before(line: Line, cut: Cut) -> Value:
+    """A value of a line before a cut; None where there may be none."""
+    value, side = cut
+    if side:
+        return value
+    if line.kind == "text":
+        return "" if value else None
+    return value - 1 if line.discrete else nextafter(value, -inf)
 
 
 def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

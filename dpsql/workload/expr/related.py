@@ -34,9 +34,8 @@ from dpsql.policy.values import fold
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.batch import Column, constant
 from dpsql.workload.expr.conditions import Like
-from dpsql.workload.expr.lines import Cut, Line, line_of
+from dpsql.workload.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Cut, Line, line_of
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
-from dpsql.workload.expr.total import INFINITE_DAY, INFINITE_MOMENT
 from dpsql.workload.expr.values import Evaluate, Stored, Value, stored, walk
 
 MOST_COMPUTED = 20_000

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import Name, Test, Value
+from dpsql.workload.expr.values import Name, Node, Test, Value
 
 Column: TypeAlias = tuple[str, Value]
 """A column of a SELECT: its name and its value."""
@@ -65,6 +66,26 @@ class Union:
 
 
 Relation: TypeAlias = Table | Select | Joined | Union
+
+
+def nodes(relation: Relation) -> Iterator[Node]:
+    """The values and tests of a relation and of all that it is over, each object once."""
+    waiting, seen = [relation], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Select):
+            yield from (value for _, value in one.columns)
+            if one.where is not None:
+                yield one.where
+            waiting.append(one.source)
+        elif isinstance(one, Joined):
+            yield from (match.on for match in one.joins)
+            waiting += [one.base, *(match.rows for match in one.joins)]
+        elif isinstance(one, Union):
+            waiting += one.parts
 
 
 def same(*names: str) -> tuple[Column, ...]:

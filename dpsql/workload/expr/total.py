@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
+from dpsql.errors import InternalError
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.lines import Cut, Interval, Line
+from dpsql.workload.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Cut, Interval, Line, line_of
 
 BASE = "dpsql_base"
 """The alias of the table that a scan is over."""
@@ -31,10 +33,6 @@ MOST_STATES = 100_000
 """The same for a pattern of more than ``FEW_SIGNS`` with wildcards, for which RE2 may run out of states: some
 milliseconds."""
 FEW_SIGNS = 12
-INFINITE_DAY = 2**31 - 1
-"""The day number of DuckDB's infinite date."""
-INFINITE_MOMENT = 2**63 - 1
-"""The microseconds of DuckDB's infinite timestamp."""
 # The least finite timestamp, midnight of a day; between it and minus infinity there is none.
 _LEAST_MOMENT = -9_223_372_022_400_000_000
 # The least finite day or moment of a type, and minus infinity; nothing else is below.
@@ -111,7 +109,14 @@ def _held(name: tree.Name, line: Line) -> tree.Value | None:
 
 
 def lowered(node: tree.Node) -> tree.Node:
-    """A node in those that an engine prints."""
+    """A node in those that an engine prints.
+
+    Raises InternalError for a constant that its type does not hold: in a branch of CASE it would fail on the rows that
+    reach it, and on no other. A printer runs before the charge.
+    """
+    if isinstance(node, tree.Constant | tree.Numbers):
+        _check_held(node)
+        return node
     if isinstance(node, tree.Stored):
         return lowered(_stored(node))
     if isinstance(node, tree.Number):
@@ -120,7 +125,8 @@ def lowered(node: tree.Node) -> tree.Node:
         short = tree.Compared(tree.bare("strlen", node.value), "<=", tree.whole(longest_matched(node.pattern)))
         return tree.Guarded(short, tree.Like(node.value, node.pattern))
     if isinstance(node, tree.Within):
-        pieces = tuple(between(node.value, node.line, interval) for interval in node.intervals)
+        clipped = (node.line.clip(interval) for interval in node.intervals)
+        pieces = tuple(between(node.value, node.line, interval) for interval in clipped if interval is not None)
         return tree.Some((*pieces, tree.IsNull(node.value)) if node.on_null else pieces)
     if isinstance(node, tree.Is):
         words = {True: tree.Constant(True, "BOOLEAN"), False: tree.Constant(False, "BOOLEAN"), None: tree.NULL}
@@ -128,6 +134,28 @@ def lowered(node: tree.Node) -> tree.Node:
             tuple(tree.Compared(node.test, SAME, words[t]) for t in (True, False, None) if t in node.truths)
         )
     return node
+
+
+def _check_held(node: tree.Constant | tree.Numbers) -> None:
+    """Raises InternalError for a constant, or a list of whole numbers, that its type does not hold."""
+    least, greatest = _ends(node.type)
+    if isinstance(node, tree.Numbers):
+        ends: tuple[object, ...] = (min(node.values), max(node.values)) if node.values else ()
+    else:
+        ends = () if node.value is None else (node.value,)
+    for end in ends:
+        if not (least is None or least <= end) or not (greatest is None or end <= greatest):  # type: ignore[operator]
+            kind = node.type if node.type not in ("", tree.WHOLE) else "HUGEINT"
+            raise InternalError(
+                f"the scan of this batch needs {end} as a constant of {kind}, which does not hold it; report the SQL "
+                "and the policy (nothing was charged)"
+            )
+
+
+@lru_cache(256)
+def _ends(kind: str) -> tuple[int | None, int | None]:
+    """The least and the greatest constant of a type, as its line holds them; of whole numbers without a type, too."""
+    return line_of("HUGEINT" if kind in ("", tree.WHOLE) else kind).ends
 
 
 def between(value: tree.Value, line: Line, interval: Interval) -> tree.Test:

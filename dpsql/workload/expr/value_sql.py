@@ -16,9 +16,9 @@ from functools import lru_cache
 
 from dpsql.quoting import identifier, string
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
-from dpsql.workload.expr.total import INFINITE_DAY, INFINITE_MOMENT, decimal_sizes, digits, held_moment, lowered
+from dpsql.workload.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Line, line_of
+from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union, nodes
+from dpsql.workload.expr.total import decimal_sizes, digits, held_moment, lowered
 
 # The Gregorian calendar repeats after 400 years.
 _CYCLE = 146_097
@@ -38,6 +38,22 @@ def select_text(select: Select, references: References) -> str:
     if select.group_by:
         text += f" GROUP BY {', '.join(str(place + 1) for place in range(select.group_by))}"
     return text
+
+
+def constants(select: Select) -> dict[str, tuple[str, ...]]:
+    """The constants of a scan's statement, each once, as texts by the type that they are cast to."""
+    found: dict[str, dict[str, None]] = {}
+
+    def noted(node: tree.Node, _: Sequence[None]) -> None:
+        if isinstance(node, tree.Numbers):
+            found.setdefault(f"{node.type or 'HUGEINT'}[]", {})[str(list(node.values))] = None
+        elif isinstance(node, tree.Constant) and node.value is not None:
+            text, kind = cast_text(node)
+            found.setdefault(kind, {})[text] = None
+
+    for node in nodes(select):
+        tree.folded(node, lowered, noted)
+    return {kind: tuple(texts) for kind, texts in found.items()}
 
 
 def relation_text(relation: Relation, references: References) -> str:
@@ -210,6 +226,11 @@ def literal(line: Line, value: object) -> str:
     if line.kind == "text":
         return string(text)
     return f"CAST({text if line.kind == 'integer' else string(text)} AS {kind})"
+
+
+def cast_text(node: tree.Constant) -> tuple[str, str]:
+    """The text that is a constant, not NULL, where it is cast to the type beside it."""
+    return spelled(_line("HUGEINT" if node.type == tree.WHOLE else node.type), node.value)
 
 
 def spelled(line: Line, value: object) -> tuple[str, str]:

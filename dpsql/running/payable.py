@@ -1,0 +1,85 @@
+"""What is cheap is checked first: whether a batch could be charged at all, before it is planned for minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.arrays import Json
+from dpsql.errors import Error
+from dpsql.measure.failed_sources import refuse_failed
+from dpsql.measure.sources import Holdings
+from dpsql.planning.prepare import understood_for
+from dpsql.privacy.accountant import Request, charge_for
+from dpsql.privacy.charge import Charge
+from dpsql.release.books import Books
+from dpsql.running.answer_free import Earlier
+from dpsql.running.find_first import waiting
+
+_ALPHA = 0.05  # of intervals, which decide nothing here
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A batch that is about to be planned and paid for. ``plain``: unbiased estimates by a strategy that is fixed.
+
+    ``fresh``: whatever earlier releases say.
+    """
+
+    sql: str
+    request: Request
+    label: str
+    plain: bool = True
+    fresh: bool = False
+
+
+def check_payable(asked: Asked, holdings: Holdings, books: Books, past: Earlier) -> None:
+    """Raise what a charge for the batch would be refused with by now: account, locks of the ledger, failed sources.
+
+    Nothing where earlier releases may answer it for free, which needs none of these: planning says whether they do.
+    Depends on public values alone. Costs some milliseconds where nothing is in the way; where something is, it may
+    raise SQLError and PolicyError as planning does.
+    """
+    if waiting(holdings.policy):  # charged in parts that the plan alone knows
+        return
+    charges = charge_for(asked.request, books.budget)
+    refusal = _refusal(asked, charges, holdings, books)
+    if refusal is not None and (asked.fresh or not _may_be_free(asked, charges, books, past)):
+        raise refusal
+
+
+def _refusal(asked: Asked, charges: Sequence[Charge], holdings: Holdings, books: Books) -> Error | None:
+    description: Json = {}
+    policy, schemas = holdings.policy, holdings.schemas()
+    if any(table.periods is not None for table in policy.tables.values()):
+        reads = understood_for(asked.sql, policy, schemas)[1]
+        description = {} if reads is None else {"periods": reads.as_dict()}
+    try:
+        state = books.state()
+        if not books.path.exists():
+            if not any(state.affords(charge) for charge in charges):
+                state.check(charges[0])
+            return None
+        ledger = books.ledger()
+        ledger.check_charges(charges, asked.label, description)
+        if ledger.failed_scans():
+            answers = understood_for(asked.sql, policy, schemas)[0].answers
+            tables = {query.table for answer in answers for core in answer.cores for query in core.queries}
+            refuse_failed(holdings.engine, ledger, [holdings.sources[name] for name in tables & set(holdings.sources)])
+    except Error as refusal:
+        return refusal
+    return None
+
+
+def _may_be_free(asked: Asked, charges: Sequence[Charge], books: Books, past: Earlier) -> bool:
+    """Whether an earlier release may have what the batch asks; False only where none can."""
+    released = [entry for entry in books.entries() if entry.released is not None]
+    if not asked.plain:
+        return any(entry.charge in charges for entry in released)
+    if not released:
+        return False
+    keys = set(past.questions(asked.sql)[0])
+    answered = (entry.description.get("questions") for entry in released)
+    if any(keys <= {str(key) for key, _ in held} for held in answered if isinstance(held, list)):
+        return True
+    return past.answer(asked.sql, _ALPHA) is not None

@@ -1,0 +1,277 @@
+"""SQL over releases: which functions and tables it may name, and that what it can build is known before it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from growing import grown
+
+import dpsql
+from dpsql.errors import SQLError
+from dpsql.free_sql import bounds
+from dpsql.free_sql.bounds import Bounds, check, table, table_in
+from dpsql.free_sql.functions import AGGREGATES, GATHERING, SCALARS, STEPS
+from dpsql.sql.outer.sandbox import Sandbox
+
+COLUMNS = [("g", "VARCHAR"), ("n", "DOUBLE"), ("words", "VARCHAR[]")]
+SHORT = {"g": 20.0}
+TABLES = {
+    "t": table(COLUMNS, 50, SHORT),
+    "u": table([("g", "VARCHAR"), ("m", "DOUBLE")], 50, SHORT),
+    "big": table(COLUMNS, 1_000_000, SHORT),
+    "old": table(COLUMNS, 50),  # of whose texts nothing is known
+}
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        yield connection
+
+
+def judged(sql: str, parser: duckdb.DuckDBPyConnection) -> Bounds | None:
+    return check(sql, parser, lambda path: TABLES.get(path[-1]))
+
+
+GROWS = [
+    # One call, a nested one, and what grows from query to query or from item to item.
+    "SELECT levenshtein(repeat('a', 40000), repeat('b', 40000))",
+    "SELECT damerau_levenshtein(repeat('a', 20000), repeat('b', 20000))",
+    "SELECT length(repeat('a', 2600000000))",
+    "SELECT repeat(repeat('a', 30000), 30000)",
+    "SELECT replace(replace(replace(repeat('a', 9999), 'a', 'bbbbbbbbbb'), 'b', 'cccccccccc'), 'c', 'dd')",
+    "SELECT regexp_replace(repeat('a', 9999), 'a', repeat('b', 9999), 'g')",
+    "SELECT regexp_replace(repeat('a', 9999), '.*', '\\0' || repeat('\\0', 100))",
+    "SELECT lpad('a', 1000000000, 'b')",
+    "SELECT rpad(g, 1000000000, 'x') FROM t",
+    "SELECT 'a'.repeat(2000000000)",
+    "SELECT main.repeat('a', 2000000000)",
+    "SELECT repeat('a', n::INTEGER) FROM t",
+    "SELECT repeat(g, length(g) * 9999999) FROM t",
+    "SELECT printf('%1000000000d', 5)",
+    "SELECT printf('%*d', 1000000000, 5)",
+    "SELECT printf(g, 5) FROM t",
+    "SELECT format('{:>1000000000}', 'a')",
+    "SELECT format('{:>{}}', 'a', 1000000000)",
+    "SELECT bar(n, 0, 10, 1000000000) FROM t",
+    "SELECT array_to_string(list_transform(range(1000), lambda x: repeat('a', 10000)), ',')",
+    "SELECT range(1000000000)",
+    "SELECT range(-1000000000, 0)",
+    "SELECT len(generate_series(0, 10000000000, 2))",
+    "SELECT list_resize([1], 1000000000)",
+    "SELECT list_sort(range(9999999))",
+    "SELECT [[x + y for x in range(9999)] for y in range(9999)]",
+    "SELECT * FROM (VALUES (repeat('a', 2000000000)))",
+    "SELECT 1 ORDER BY repeat('a', 2000000000)",
+    "SELECT 1 LIMIT length(repeat('a', 2000000000))",
+    "SELECT count(*) FILTER (WHERE repeat('a', 2000000000) > 'b') FROM t",
+    "SELECT sum(n) OVER (PARTITION BY repeat('a', 2000000000)) FROM t",
+    "SELECT * REPLACE (repeat('a', 2000000000) AS g) FROM t",
+    "SELECT COLUMNS(repeat('a', 2000000000)) FROM t",
+    "SELECT * FROM t PIVOT (max(repeat('a', 2000000000)) FOR g IN ('a'))",
+    "SELECT * FROM t WHERE g IN (SELECT repeat('a', 2000000000))",
+    "SELECT CASE WHEN true THEN repeat('a', 2000000000) END",
+    "SELECT repeat('a', 2000000000) COLLATE NOCASE = 'a'",
+    "DESCRIBE SELECT repeat('a', 2000000000)",
+    "SUMMARIZE SELECT repeat('a', 2000000000) AS x",
+    "WITH a AS (SELECT repeat('a', 99999) AS x), b AS (SELECT x || x AS x FROM a), c AS (SELECT x || x AS x FROM b), "
+    "d AS (SELECT x || x AS x FROM c) SELECT x || x FROM d",
+    "SELECT repeat('a', 99999) AS x, x || x AS y, y || y AS z, z || z AS w, w || w AS v",
+    "SELECT repeat(s, 99999) FROM (SELECT string_agg(g, '') AS s FROM t)",
+    "SELECT string_agg(g, ',') OVER (ORDER BY n) FROM big",
+    "SELECT " + " || ".join(["g"] * 200) + " || repeat('a', 99999) FROM old",
+    # Steps and rows.
+    "SELECT repeat('a', 99999) FROM range(1000000)",
+    "SELECT sum(levenshtein(a.g, b.g)) FROM big a, t b",
+    "SELECT max(levenshtein(repeat('a', 9999) || g, repeat('b', 9999) || g)) FROM t",
+    "SELECT regexp_matches(repeat('a', 99999), repeat('a?', 9999))",
+    "SELECT regexp_matches(repeat('a', 99999), '((a?){0,500}){0,2}b')",
+    "SELECT g LIKE repeat('%a', 9999) FROM (SELECT repeat('a', 99999) AS g)",
+    "SELECT count(*) FROM range(100000) a, range(100000) b",
+    "SELECT count(*) FROM range(1000000000)",
+    "SELECT count(*) FROM big a, big b",
+    "SELECT count(*) FROM big a JOIN big b ON a.n < b.n",
+    "SELECT count(*) FROM big a FULL JOIN big b ON a.n = b.n + 1",
+    "SELECT (SELECT count(*) FROM big b WHERE b.n < a.n) FROM big a",
+    "SELECT count(*) FROM big a WHERE EXISTS (SELECT 1 FROM big b WHERE b.n < a.n)",
+    "SELECT count(*) FROM big a, LATERAL (SELECT * FROM big b WHERE b.n < a.n)",
+    "SELECT count(*) FROM (SELECT 1 AS k FROM big) a JOIN (SELECT 1 AS k FROM big) b USING (k)",
+    "SELECT * FROM range(100000) a JOIN range(100000) b ON a.range // 100000 = b.range // 100000",
+    "SELECT unnest(range(9999)), unnest(range(9999))",
+    "SELECT unnest(range(9999)) FROM big",
+    "SELECT * FROM big, unnest(range(9999))",
+    "SELECT * FROM generate_series(DATE '2020-01-01', DATE '2030-01-01', INTERVAL 1 SECOND)",
+    "SELECT count(*) FROM big GROUP BY CUBE(g, n, words, 1, 2, 3)",
+]
+
+
+@pytest.mark.parametrize("sql", GROWS)
+def test_what_can_grow_too_large_is_refused_as_a_whole(sql: str, parser: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(SQLError) as error:
+        judged(sql, parser)
+    assert error.value.code == "too-large"
+
+
+@pytest.mark.parametrize(
+    ("sql", "fragment"),
+    [
+        ("WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM r) SELECT * FROM r", "WITH RECURSIVE"),
+        ("SELECT list_reduce(range(100), lambda a, b: a + a)", "the function list_reduce"),
+        ("SELECT bitstring('1', 1000000000)", "the function bitstring"),
+        ("SELECT equi_width_bins(0, 10, 100000000, true)", "the function equi_width_bins"),
+        ("SELECT '1'::BIGNUM", "a cast to BIGNUM"),
+        ("SELECT NULL::INTEGER[100000000]", "a cast to ARRAY"),
+        ("SELECT current_setting('allowed_paths')", "the function current_setting"),
+        ("SELECT sleep_ms(10000)", "the function sleep_ms"),
+        ("FROM query('FROM duckdb_' || 'databases()')", "the table function query"),
+        ("FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))", "json_execute_serialized_sql"),
+        ("FROM pg_settings", "pg_settings is not among what may be read"),
+        ("FROM system.main.duckdb_databases", "is not among what may be read"),
+        ("SHOW DATABASES", "SHOW databases"),
+        ("SELECT 1\nFROM t WHERE\n  getenv('HOME') = g", "(line 3, column 3)"),
+    ],
+)
+def test_what_is_on_no_list_is_refused(sql: str, fragment: str, parser: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(SQLError) as error:
+        judged(sql, parser)
+    assert fragment in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT g || ' (' || n || ')' AS x, string_agg(g, ', ' ORDER BY g) FROM t GROUP BY ALL LIMIT 10",
+        "SELECT a.g, a.n / b.m FROM big a JOIN u b USING (g)",
+        "SELECT a.g FROM big a, big b WHERE a.g = b.g AND a.n < b.n",
+        "SELECT a.g, (SELECT m FROM u WHERE u.g = a.g) FROM big a WHERE EXISTS (SELECT 1 FROM big b WHERE b.g = a.g)",
+        "SELECT lpad(n::INT::VARCHAR, 9, ' '), format('{:,.2f}', n), printf('%5.1f %s', n, g), bar(n, 0, 9, 9) FROM t",
+        "SELECT repeat('#', least(n, 100)::INT) FROM t",
+        "SELECT replace(upper(g), 'A', 'bb') FROM big WHERE g ILIKE '%a%' OR levenshtein(g, 'hello') < 3",
+        "SELECT levenshtein(a.g, b.g) FROM t a, u b",
+        "SELECT i, coalesce(n, 0) FROM range(12) r(i) LEFT JOIN t ON t.n = i",
+        "SELECT d FROM generate_series(DATE '2020-01-01', DATE '2030-01-01', INTERVAL 1 DAY) s(d)",
+        "SELECT unnest(words), [x + 1 for x in range(10)], list_sum(list_transform(range(9), lambda x: x * 2)) FROM t",
+        "FROM (FROM t PIVOT (sum(n) FOR g IN ('a', 'b')))",
+        "UNPIVOT u ON m",
+        "SUMMARIZE t",
+        "SELECT * FROM t ASOF JOIN u ON t.g = u.g AND t.n >= u.m",
+        "SELECT GROUPING(g), count(*), quantile_cont(n, [0.25, 0.5]) FROM t GROUP BY ROLLUP(g)",
+        "SELECT {'a': g}, row(g, n), MAP {'a': 1}, n::DECIMAL(10,2), TRY_CAST(g AS INT), n ** 2, INTERVAL 5 DAY FROM t",
+        "SELECT g FROM t UNION ALL BY NAME SELECT g, m FROM u ORDER BY g",
+    ],
+)
+def test_what_people_write_is_answered(sql: str, parser: duckdb.DuckDBPyConnection) -> None:
+    assert judged(sql, parser) is not None
+
+
+def test_the_list_of_functions_is_closed(parser: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every function of DuckDB that has no line in the table is refused by its name, and every line is a function."""
+    monkeypatch.setattr(bounds, "nearest", lambda *_: "")  # which takes longer than all else
+    held = "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type <> 'pragma' AND internal"
+    names = {str(name) for (name,) in parser.execute(held).fetchall() if str(name).isidentifier()}
+    answered = SCALARS.keys() | AGGREGATES | GATHERING
+    for name in sorted(names - answered):
+        with pytest.raises(SQLError, match="is not among those that run over releases"):
+            judged(f'SELECT "{name}"(1)', parser)
+    words = {name for name in answered if name.isidentifier()}
+    assert len(words - names) < 20  # synonyms of another version, and words of the parser
+    assert STEPS.keys() <= SCALARS.keys()
+
+
+def test_no_value_is_longer_than_its_bound(parser: duckdb.DuckDBPyConnection) -> None:
+    parser.execute("CREATE OR REPLACE TABLE v AS FROM (VALUES ('aab', 'w1'), ('ébb', 'x,a')) v(g, w)")
+    held = table_in(parser, "v")
+    compared = 0
+    for seed in range(150):
+        draw = random.Random(seed)
+        sql = f"SELECT {grown(draw, draw.randint(1, 3), 6)} AS x FROM v"
+        found: Bounds | None = None
+        with contextlib.suppress(SQLError):
+            found = check(sql, parser, lambda path: held if path == ("v",) else None)
+        if found is None:
+            continue
+        try:
+            (longest,) = parser.execute(f"SELECT max(strlen(x)) FROM ({sql})").fetchone() or (0,)
+        except duckdb.InvalidInputException:  # BLOBs that are no text
+            continue
+        assert (longest or 0) <= found.columns["x"].size, sql
+        compared += 1
+    assert compared > 120
+
+
+POLICY = """
+dataset = "visits-1"
+[budget]
+epsilon = 4.0
+[tables.visits]
+unit = "row"
+[tables.visits.columns]
+age = { lower = 0, upper = 9 }
+"""
+
+
+@pytest.fixture(scope="module")
+def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Connection]:
+    folder = tmp_path_factory.mktemp("visits")
+    with duckdb.connect(folder / "visits.duckdb") as raw:
+        raw.execute("CREATE TABLE visits AS SELECT (i % 10)::INTEGER AS age FROM range(100) t(i)")
+    (folder / "visits.toml").write_text(POLICY)
+    with dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml") as found:
+        yield found
+
+
+OUTER = [
+    "SELECT COUNT(*) + levenshtein(repeat('a', 40000), repeat('b', 40000)) AS x FROM visits",
+    "SELECT COUNT(*) + length(repeat('a', 1200000000)) AS x FROM visits",
+    "WITH a AS (SELECT COUNT(*) AS n, repeat('a', 99999) AS s FROM visits), b AS (SELECT s || s || s || s AS s FROM a) "
+    "SELECT s || s || s || s AS s FROM b",
+    "CREATE VIEW r AS SELECT repeat('a', 9999) AS s, COUNT(*) AS n FROM visits; "
+    "SELECT replace(s, 'a', repeat('b', 9999)) AS s FROM r",
+    "SELECT COUNT(*) + length(repeat('a', 1200000000)) AS x FROM visits LIMIT 0",
+]
+
+
+@pytest.mark.parametrize("sql", OUTER)
+def test_outer_sql_is_refused_before_duckdb_sees_it(
+    sql: str, con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(Sandbox, "describe", lambda _, text: (seen.append(text), ([("s", "VARCHAR")], ""))[1])
+    spent = con.budget
+    for ask in (
+        lambda: con.plan(sql, epsilon=0.1),
+        lambda: con.run(sql, epsilon=0.1),
+        lambda: con.cursor().execute(sql),
+    ):
+        with pytest.raises(SQLError) as error:
+            ask()
+        assert error.value.code == "too-large"
+    assert not any("1200000000" in text or "40000" in text or "replace" in text for text in seen)
+    assert con.budget == spent
+
+
+def test_questions_over_releases_are_refused_before_they_run(
+    con: dpsql.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.run("CREATE OR REPLACE VIEW all_of_them AS SELECT COUNT(*) AS n FROM visits", epsilon=0.1)
+    spent = con.budget
+    monkeypatch.setattr(bounds, "MOST_BYTES", 1_000)
+    for sql in (
+        "SELECT repeat('a', 2000) FROM all_of_them",
+        "SELECT repeat(?, 2000) FROM all_of_them",
+        "SELECT n FROM all_of_them WHERE getenv('HOME') = ''",
+        "FROM duckdb_databases",
+        "FROM pragma_database_list",
+        "FROM pg_catalog.pg_settings",
+        "WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM r) SELECT x FROM r",
+        "FROM query('FROM all_of_them')",
+    ):
+        with pytest.raises(SQLError):
+            con.sql(sql, ["a"] if "?" in sql else None)
+    assert con.sql("SELECT repeat('a', 900) AS a, n FROM all_of_them").fetchall()[0][0] == "a" * 900
+    assert con.budget == spent
