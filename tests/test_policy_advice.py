@@ -141,6 +141,38 @@ def test_what_was_meant_is_not_remarked_on() -> None:
     assert advice(rows, SCHEMA, {}, {"t": ("member_no",)}) == []  # no two rows share a primary key
 
 
+def test_a_collation_of_units_keys_references_and_groups_is_remarked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with filled("c.duckdb") as db:
+        db.execute("CREATE TABLE people (id VARCHAR COLLATE NOCASE, \"a COLLATE b\" VARCHAR DEFAULT 'COLLATE')")
+        db.execute(
+            'CREATE TABLE visits ("pid" VARCHAR COLLATE "nocase.noaccent", why VARCHAR COLLATE nfc, '
+            'plain VARCHAR COLLATE "binary", noted VARCHAR COLLATE nocase)'
+        )
+    Path("c.toml").write_text(
+        'dataset = "c-1"\n[budget]\nepsilon = 1\n'
+        '[tables.people]\nunit = "id"\nkey = ["id"]\nmax_rows_per_unit = 1\n'
+        '[tables.people.columns]\n"a COLLATE b" = { values = ["x"] }\n'
+        '[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 2\nreferences = { pid = "people.id" }\n'
+        '[tables.visits.columns]\nwhy = { values = ["x"] }\nplain = { values = ["x"] }\nnoted = {}\n'
+    )
+    assert main(["policy", "check", "c.toml", "--database", "c.duckdb"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "COLLATE" in line]
+    assert [(line.split(": ")[2], line.split("has ")[1].split(",")[0]) for line in said] == [
+        ("tables.people.unit", "COLLATE nocase"),
+        ("tables.visits.unit", "COLLATE nocase.noaccent"),
+        ("tables.visits.columns.why", "COLLATE nfc"),
+    ]
+    with filled("c.duckdb") as db:  # as the remark says
+        for column in ("pid", "why"):
+            db.execute(f"ALTER TABLE visits ALTER {column} TYPE VARCHAR")
+        db.execute("ALTER TABLE people ALTER id TYPE VARCHAR")
+    assert main(["policy", "check", "c.toml", "--database", "c.duckdb"]) == 0
+    assert "COLLATE" not in capsys.readouterr().err
+
+
 def test_every_error_is_shown_at_once(hospital: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = """
 anker = "x"
