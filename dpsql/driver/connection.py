@@ -73,9 +73,9 @@ class Connection(Discovering, Keeping):
     def cursor(self, *, errors: bool | None = None, population: str | None = None) -> Cursor:
         """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
 
-        ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``;
-        by default what ``connect(cursor_errors=...)`` says. ``population``: as ``sql`` takes it, for what its queries
-        compute from releases.
+        ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``,
+        and ``g_other`` beside a group whose undeclared values are NULL; by default what ``connect(cursor_errors=...)``
+        says. ``population``: as ``sql`` takes it, for what its queries compute from releases.
         """
         from dpsql.driver.cursor import Cursor
 
