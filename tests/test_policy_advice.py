@@ -88,13 +88,24 @@ def test_the_terminal_takes_a_table_for_public(monkeypatch: pytest.MonkeyPatch) 
 def test_the_terminal_asks_for_units(
     hospital: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = "patient_id\nmany\n4\n" + "\n" + "nobody\nID\n1\n" + "row\n" + "ward_id\n\n" + "-1\n\n2\n\n"
+    answers = (
+        "patient_id\nmany\n4\nlots\n800\n"
+        + "\n\n"
+        + "nobody\nID\n1\n\n"
+        + "row\n90\n"
+        + "ward_id\n\n\n"
+        + "-1\n\n2\n\n"
+    )
     for stream, content in (("stdin", answers), ("stderr", "")):
         terminal = io.StringIO(content)
         terminal.isatty = lambda: True  # type: ignore[method-assign]
         monkeypatch.setattr(f"sys.{stream}", terminal)
     assert main(["policy", "init", "--database", "hospital.duckdb"]) == 0
     text = capsys.readouterr().out
+    assert "max_rows_per_unit = 4\nexpected_rows = 800\n" in text
+    assert 'unit = "row"\nexpected_rows = 90\n' in text
+    assert text.count("\n# expected_rows =   # about how many rows count") == 3
+    assert "write a whole number such as 20000" in terminal.getvalue()
     assert 'unit = "patient_id"\nmax_rows_per_unit = 4\n' in text.replace("# confirm: ", "#")
     assert '# confirm: unit = "admissions.patient_id"\n# confirm: max_rows_per_unit = 5\n' in text
     assert '\nunit = "id"\nmax_rows_per_unit = 1\n' in text
