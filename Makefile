@@ -38,13 +38,14 @@ $(STAMP): pyproject.toml
 demo: env
 	$(BIN)/dpsql demo
 
-# Analyst demo, password health-survey: psql -h localhost -p 5432 -U demo
+# Analyst demo, password health-survey: psql -h localhost -p 5432 -U demo rand_hie
+# The ledger is that of the policy, which make demo and the README's commands spend from, too.
 demo-serve: env
 	mkdir -p demo
 	echo health-survey > demo/password.txt
-	$(BIN)/dpsql analyst add demo sql_examples/rand_hie.toml --ledger demo/served.ledger --epsilon 4 --pure-epsilon 1 \
+	$(BIN)/dpsql analyst add demo sql_examples/rand_hie.toml --epsilon 4 --pure-epsilon 1 \
 	    --password-file demo/password.txt || true
-	$(BIN)/dpsql serve sql_examples/rand_hie.toml --ledger demo/served.ledger
+	$(BIN)/dpsql serve sql_examples/rand_hie.toml
 
 lint: env
 	$(BIN)/ruff check

@@ -282,3 +282,35 @@ def test_without_a_proof_the_release_is_shown_as_it_is(con: dpsql.Connection, mo
     with pytest.warns(UserWarning, match="leaves this release as it is"):
         found = feasible(plan, y, "nonnegative")
     assert found.values == pytest.approx(plan.answers.estimate(y, plan.compiled.common_steps))
+
+
+NOT_BELOW = {("by_g", "n"), ("by_g", "s"), ("by_k", "n"), ("everything", "n"), ("declared", "n")}
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_intervals_of_counts_begin_at_zero_on_request(con: dpsql.Connection, blocks: bool) -> None:
+    batch = COUNTS if blocks else BATCH
+    plan = con.plan(batch, epsilon=0.4, earlier=False)
+    cut, plain = con.run(plan, fresh=True, lower_at_zero=True), con.run(plan)
+    assert (plain.id, plain.cost) == (cut.id, 0)  # one measurement, whichever way it is shown
+    again = con.run(plan, lower_at_zero=True)
+    below = 0
+    for name in plain:
+        for column in plain[name].columns:
+            base, part = column.rsplit("_", 1) if column.endswith(("_low", "_high")) else (column, "")
+            before, after = plain[name].df()[column], cut[name].df()[column]
+            assert after.equals(again[name].df()[column])
+            if part and (blocks or (name, base) in NOT_BELOW):
+                assert (after == before.clip(lower=0)).all()
+                below += int((before < 0).sum())
+            else:  # estimates, and what a row can lower
+                assert after.equals(before)
+    assert below > 5
+
+
+def test_answers_with_intervals_from_zero_are_free_to_others(con: dpsql.Connection) -> None:
+    asked = "SELECT k, COUNT(*) AS n FROM t WHERE v < 3 GROUP BY k"
+    release = con.run(asked, epsilon=0.4, lower_at_zero=True)
+    cursor = con.cursor().execute(asked)
+    assert cursor.release is not None
+    assert (cursor.release.cost, cursor.release.id) == (0, release.id)

@@ -68,6 +68,8 @@ def test_without_expected_rows_groups_of_a_thousand_are_assumed(tmp_path: Path) 
     assert {row["group_rows"] for row in plan.rows()} == {None, 1000.0}
     assert other.rows()[0]["group_rows"] == 1000.0
     assert "for groups of 1,000 rows" in str(plan)
+    assert "how many rows there are in t: errors marked '~' assume 1,000 rows in each group" in str(plan)
+    assert "nothing declares" not in str(other)
     assert "depends" not in str(other).replace("depends on the answer", "")
 
 
@@ -138,5 +140,24 @@ def test_answers_that_noise_hides_are_named(tmp_path: Path) -> None:
     assert "Warning" not in str(con.plan("SELECT COUNT(*) FROM t", epsilon=1))
     # Without expected_rows nothing is known of the answers.
     silent = connected(tmp_path / "b", "").plan(plan.sql, epsilon=0.02)
-    assert "Warning" not in str(silent)
+    assert "likely to hide" not in str(silent)
     assert {row["expected"] for row in silent.rows()} == {None}
+
+
+@pytest.mark.parametrize("values", [1_500, 30_000])
+def test_counts_by_very_many_groups_are_remarked_on(tmp_path: Path, values: int) -> None:
+    """Without a number of rows by the rows that they would need, with one by what the noise hides of it."""
+    policy = POLICY.replace("upper = 100, ", f"upper = {values}, values = [{', '.join(map(str, range(values)))}], ")
+    by_v, plain = "SELECT v, COUNT(*) AS n FROM t GROUP BY v", "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
+    texts = {}
+    for expected in ("", "expected_rows = 4000"):
+        folder = tmp_path / (expected or "none")
+        connected(folder, expected).close()
+        (folder / "p.toml").write_text(policy.format("", expected))
+        with dpsql.connect(folder / "t.duckdb", policy=folder / "p.toml") as con:
+            texts[expected] = str(con.plan(by_v, epsilon=0.001))
+            assert "Warning" not in str(con.plan(plain, epsilon=1))
+            assert "sparse" not in str(con.plan(f"{by_v}; {plain}", epsilon=0.001))
+    assert f"in each of {values:,} groups) unless there are some" in texts[""]
+    assert "the noise is likely to hide q1.n" in texts["expected_rows = 4000"]
+    assert all("method='sparse' shows the groups that stand out" in text for text in texts.values())

@@ -237,6 +237,8 @@ def test_domains_that_no_method_plans_are_refused_with_their_size(
         con.plan(RANGES, rho=1, objective="max")
     with pytest.raises(InterfaceError, match="estimated without bias only"):
         con.run(RANGES, rho=1, estimates="nonnegative")
+    with pytest.raises(InterfaceError, match="leave lower_at_zero out"):
+        con.run(RANGES, rho=1, lower_at_zero=True)
 
 
 def test_units_with_several_rows_scale_the_noise(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:

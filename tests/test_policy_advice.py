@@ -88,13 +88,24 @@ def test_the_terminal_takes_a_table_for_public(monkeypatch: pytest.MonkeyPatch) 
 def test_the_terminal_asks_for_units(
     hospital: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = "patient_id\nmany\n4\n" + "\n" + "nobody\nID\n1\n" + "row\n" + "ward_id\n\n" + "-1\n\n2\n\n"
+    answers = (
+        "patient_id\nmany\n4\nlots\n800\n"
+        + "\n\n"
+        + "nobody\nID\n1\n\n"
+        + "row\n90\n"
+        + "ward_id\n\n\n"
+        + "-1\n\n2\n\n"
+    )
     for stream, content in (("stdin", answers), ("stderr", "")):
         terminal = io.StringIO(content)
         terminal.isatty = lambda: True  # type: ignore[method-assign]
         monkeypatch.setattr(f"sys.{stream}", terminal)
     assert main(["policy", "init", "--database", "hospital.duckdb"]) == 0
     text = capsys.readouterr().out
+    assert "max_rows_per_unit = 4\nexpected_rows = 800\n" in text
+    assert 'unit = "row"\nexpected_rows = 90\n' in text
+    assert text.count("\n# expected_rows =   # about how many rows count") == 3
+    assert "write a whole number such as 20000" in terminal.getvalue()
     assert 'unit = "patient_id"\nmax_rows_per_unit = 4\n' in text.replace("# confirm: ", "#")
     assert '# confirm: unit = "admissions.patient_id"\n# confirm: max_rows_per_unit = 5\n' in text
     assert '\nunit = "id"\nmax_rows_per_unit = 1\n' in text
@@ -139,6 +150,38 @@ def test_what_was_meant_is_not_remarked_on() -> None:
     assert advice(policy, SCHEMA, {"t": {"day"}}, {}) == []
     rows = Policy.parse('dataset = "d"\n[budget]\nepsilon = 1\n[tables.t]\nunit = "row"')
     assert advice(rows, SCHEMA, {}, {"t": ("member_no",)}) == []  # no two rows share a primary key
+
+
+def test_a_collation_of_units_keys_references_and_groups_is_remarked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with filled("c.duckdb") as db:
+        db.execute("CREATE TABLE people (id VARCHAR COLLATE NOCASE, \"a COLLATE b\" VARCHAR DEFAULT 'COLLATE')")
+        db.execute(
+            'CREATE TABLE visits ("pid" VARCHAR COLLATE "nocase.noaccent", why VARCHAR COLLATE nfc, '
+            'plain VARCHAR COLLATE "binary", noted VARCHAR COLLATE nocase)'
+        )
+    Path("c.toml").write_text(
+        'dataset = "c-1"\n[budget]\nepsilon = 1\n'
+        '[tables.people]\nunit = "id"\nkey = ["id"]\nmax_rows_per_unit = 1\n'
+        '[tables.people.columns]\n"a COLLATE b" = { values = ["x"] }\n'
+        '[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 2\nreferences = { pid = "people.id" }\n'
+        '[tables.visits.columns]\nwhy = { values = ["x"] }\nplain = { values = ["x"] }\nnoted = {}\n'
+    )
+    assert main(["policy", "check", "c.toml", "--database", "c.duckdb"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "COLLATE" in line]
+    assert [(line.split(": ")[2], line.split("has ")[1].split(",")[0]) for line in said] == [
+        ("tables.people.unit", "COLLATE nocase"),
+        ("tables.visits.unit", "COLLATE nocase.noaccent"),
+        ("tables.visits.columns.why", "COLLATE nfc"),
+    ]
+    with filled("c.duckdb") as db:  # as the remark says
+        for column in ("pid", "why"):
+            db.execute(f"ALTER TABLE visits ALTER {column} TYPE VARCHAR")
+        db.execute("ALTER TABLE people ALTER id TYPE VARCHAR")
+    assert main(["policy", "check", "c.toml", "--database", "c.duckdb"]) == 0
+    assert "COLLATE" not in capsys.readouterr().err
 
 
 def test_every_error_is_shown_at_once(hospital: Path, capsys: pytest.CaptureFixture[str]) -> None:

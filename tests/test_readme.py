@@ -1,9 +1,10 @@
-"""The README's Python runs as it stands, from where a reader would run it."""
+"""The commands of the README run as they stand, after ``make demo`` and over its one ledger."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,16 +12,42 @@ from pathlib import Path
 
 import pytest
 
+import dpsql
+from dpsql.surfaces.cli import main
+
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_demo_and_its_server_leave_the_ledger_to_the_policy() -> None:
+    """A ledger of another name would be a second budget for the same rows."""
+    recipes = re.findall(
+        r"^demo[\w-]*: env\n(?:\t.*\n)+", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(recipes) == 2
+    assert not any("--ledger" in recipe or "--directory" in recipe for recipe in recipes)
 
 
 @pytest.mark.long
-def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_commands_of_the_readme_run_after_the_demo_over_one_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     examples = tmp_path / "sql_examples"
-    (examples / "data").mkdir(parents=True)
-    shutil.copy(ROOT / "sql_examples" / "rand_hie.toml", examples)
-    shutil.copytree(ROOT / "sql_examples" / "data", examples / "data", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "sql_examples", examples, ignore=shutil.ignore_patterns("rand_hie.ledger*", "*.releases.*"))
+    (tmp_path / "dpsql").mkdir()
+    (tmp_path / "dpsql" / "examples").symlink_to("../sql_examples")  # as a checkout has it
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(dpsql, "__file__", str(tmp_path / "dpsql" / "__init__.py"))
+        assert main(["demo", "--quiet"]) == 0
+    capsys.readouterr()
+
+    ((command, printed),) = re.findall(r"```console\n\$ dpsql (plan .*)\n((?s:.*?))```", README)
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out.split() == printed.split()
+    assert main(["run", *shlex.split(command)[1:]]) == 0
+
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
@@ -32,3 +59,11 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "by_plan" in done.stdout
+
+    ((epsilon, view),) = re.findall(r"SET dpsql.epsilon = (\S+);.*?=> (CREATE VIEW .*?;)", README, re.DOTALL)
+    with dpsql.connect(policy="sql_examples/rand_hie.toml", label="demo") as con:
+        cursor = con.cursor().execute(view.replace("rand_hie->", ""), epsilon=epsilon)
+        assert cursor.release is not None
+        assert cursor.release.cost > 0
+        assert con.sql("FROM free_care").columns[:2] == ("health", "n")
+    assert [path.name for path in tmp_path.rglob("*.ledger")] == ["rand_hie.ledger"]

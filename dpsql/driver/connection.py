@@ -73,9 +73,9 @@ class Connection(Discovering, Keeping):
     def cursor(self, *, errors: bool | None = None, population: str | None = None) -> Cursor:
         """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
 
-        ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``;
-        by default what ``connect(cursor_errors=...)`` says. ``population``: as ``sql`` takes it, for what its queries
-        compute from releases.
+        ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``,
+        and ``g_other`` beside a group whose undeclared values are NULL; by default what ``connect(cursor_errors=...)``
+        says. ``population``: as ``sql`` takes it, for what its queries compute from releases.
         """
         from dpsql.driver.cursor import Cursor
 
@@ -275,7 +275,7 @@ class Connection(Discovering, Keeping):
             return table_of(prospects_of_sparse(sparse))
         return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None, sparse))
 
-    @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
+    @taking(fresh=flag(), errors=flag(), estimates=text(), lower_at_zero=flag(), label=maybe(text()))
     def run(
         self,
         batch: Plan | NeededBudget | str,
@@ -286,6 +286,7 @@ class Connection(Discovering, Keeping):
         fresh: bool = False,
         errors: bool = True,
         estimates: str = "unbiased",
+        lower_at_zero: bool = False,
         label: str | None = None,
         **options: Any,
     ) -> Release:
@@ -297,9 +298,10 @@ class Connection(Discovering, Keeping):
         than planned, and, where no budget is named at all, with whatever error (``dpsql.running.answer_free``).
         ``errors=False`` leaves the error columns out; ``estimates="feasible"`` (or "whole") shows numbers that a table
         could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are; "auto" shows
-        them where they are expected to be nearer (``dpsql.running.prospects``). ``options`` go to ``plan``. Raises
-        IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
-        BudgetError where the account does not hold the charge.
+        them where they are expected to be nearer (``dpsql.running.prospects``). ``lower_at_zero``: intervals of counts,
+        and of sums that no row lowers, begin at 0 or above, as those of feasible estimates do anyway; the numbers stay
+        as they are. ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR
+        REPLACE VIEW), BudgetError where the account does not hold the charge.
         """
         self._check_open()
         self._books.warn_of_changes()
@@ -313,8 +315,10 @@ class Connection(Discovering, Keeping):
             plan = batch
         else:
             from dpsql.running.answer_free import asks_for_free
+            from dpsql.running.feasible import LOWER_AT_ZERO
 
-            if not fresh and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
+            asked = LOWER_AT_ZERO if lower_at_zero else estimates
+            if not fresh and asks_for_free(batch, (epsilon, delta, rho), asked, options):
                 _ = self.policy  # with what was found since
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
                 if free is not None:
@@ -323,7 +327,7 @@ class Connection(Discovering, Keeping):
                     "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
-            plain = estimates == "unbiased" and not {"method", "rows_per_unit"} & set(options)
+            plain = asked == "unbiased" and not {"method", "rows_per_unit"} & set(options)
             self._check_payable(batch, (epsilon, delta, rho), said, plain=plain, fresh=fresh)
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
@@ -337,6 +341,10 @@ class Connection(Discovering, Keeping):
             from dpsql.running.prospects import expected_estimates
 
             estimates = "unbiased" if plan.estimated else expected_estimates(plan)
+        if lower_at_zero and estimates == "unbiased" and not plan.estimated:
+            from dpsql.running.feasible import LOWER_AT_ZERO
+
+            estimates = LOWER_AT_ZERO
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
         return self._mine(done, said)
 

@@ -61,13 +61,13 @@ class Cursor:
     """Runs batches on a connection and walks through their results (PEP 249). Make it with ``Connection.cursor``.
 
     ``arraysize``: rows of ``fetchmany`` without a size, 1 at first. ``errors``: whether results show the columns of
-    errors beside private numbers, and beside what a query over releases computes of them; releases have them either
-    way. ``release`` is what the last ``execute`` was answered from, None for a query over releases; its ``cost`` is 0
-    where an earlier one had the answers, and ``free`` then says which, and their errors. ``names`` are those of the
-    last batch's results. ``usual`` is the budget of a batch that names none, by default that of the connection;
-    ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier answer is used whatever level its own
-    intervals have. ``progress`` hears how far planning is. ``label`` is written beside charges, by default what
-    ``connect`` says.
+    errors beside private numbers, and beside what a query over releases computes of them, and what marks the group of
+    undeclared values; releases have them either way. ``release`` is what the last ``execute`` was answered from, None
+    for a query over releases; its ``cost`` is 0 where an earlier one had the answers, and ``free`` then says which, and
+    their errors. ``names`` are those of the last batch's results. ``usual`` is the budget of a batch that names none,
+    by default that of the connection; ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier
+    answer is used whatever level its own intervals have. ``progress`` hears how far planning is. ``label`` is written
+    beside charges, by default what ``connect`` says.
     Not to be used by two threads at the same time.
     """
 

@@ -22,7 +22,8 @@ def policy_advice(policy: Policy, schemas: Schemas, database: str | os.PathLike[
     file = policy.place("database") if database is None else Path(database)
     declared = {} if file is None else read_declared(file.absolute(), {})
     required = {name: table.required for name, table in declared.items()}
-    return advice(policy, schemas, required, {name: table.key for name, table in declared.items()})
+    keys = {name: table.key for name, table in declared.items()}
+    return advice(policy, schemas, required, keys, {name: table.collations for name, table in declared.items()})
 
 
 _CSV_NOTE = """\

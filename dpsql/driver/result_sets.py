@@ -19,7 +19,7 @@ from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.sql import Answer
 from dpsql.sql.outer.probes import answer_probes, over_empty_tables, plainly_empty, shown_columns
-from dpsql.sql.outer.relation import ERRORS
+from dpsql.sql.outer.relation import OPTIONAL
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import Piece, Route
 from dpsql.sql.parse.statements import Statement
@@ -38,19 +38,19 @@ class ResultSet:
 
 
 def result_set(table: ReleaseTable | RangeTable, answer: Answer, errors: bool) -> ResultSet:
-    """A result as it was released; without ``errors`` the columns that say how far its numbers may be off go."""
+    """A result as it was released; without ``errors`` the columns go that say how far numbers may be off, or OTHER."""
     if isinstance(table, RangeTable):
-        kept_of = [held for held in table.shown if errors or f"_{held[2][0]}" not in ERRORS]
+        kept_of = [held for held in table.shown if errors or f"_{held[2][0]}" not in OPTIONAL]
         few = replace(table, shown=tuple(kept_of))
         return ResultSet([name for name, _, _ in few.shown], [kind for _, kind, _ in few.shown], RangeRows(few))
     hidden: set[str] = set()
     names = [name for name, _, _ in table.columns]
     if not errors:
         shown = shown_columns(answer)
-        hidden = {name for column in shown for suffix, name in column.companions if suffix in ERRORS}
+        hidden = {name for column in shown for suffix, name in column.companions if suffix in OPTIONAL}
         if [name for column in shown for name in (column.name, *(beside for _, beside in column.companions))] != names:
             # Outer SQL failed on the numbers that came out, and the result is the noisy table under it.
-            hidden = {f"{name}{suffix}" for name in names for suffix in ERRORS}
+            hidden = {f"{name}{suffix}" for name in names for suffix in OPTIONAL}
     kept = [column for column in table.columns if column[0] not in hidden]
     result = Result.from_columns(kept)
     return ResultSet(result.columns, result.types, result.fetchall())

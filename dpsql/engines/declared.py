@@ -37,7 +37,8 @@ class Declared:
     """One table: DuckDB types, inclusive (lower, upper) of CHECK constraints and ENUM members, by column.
 
     ``required`` columns are NOT NULL, ``key`` are those of the primary key, and ``references`` has the (table, column)
-    that each foreign key of one column refers to.
+    that each foreign key of one column refers to. ``collations`` has the COLLATE of each column with a rule by which
+    texts of different bytes may be equal.
     """
 
     columns: Mapping[str, str]
@@ -46,6 +47,7 @@ class Declared:
     required: frozenset[str] = frozenset()
     key: tuple[str, ...] = ()
     references: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    collations: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[str, Declared]:
@@ -70,11 +72,11 @@ def _tables(database: Path) -> dict[str, Declared]:
     found = {}
     with instance(database) as connection:
         tables = connection.execute(
-            "SELECT table_schema, table_name FROM system.information_schema.tables "
-            "WHERE table_catalog = ? AND table_type = 'BASE TABLE' ORDER BY table_schema != 'main', 1, 2",
+            "SELECT schema_name, table_name, sql FROM system.main.duckdb_tables() "
+            "WHERE database_name = ? ORDER BY schema_name != 'main', 1, 2",
             [ALIAS],
         ).fetchall()
-        for schema, table in tables:
+        for schema, table, created in tables:
             name = table if schema == "main" else f"{schema}.{table}"
             columns = _columns(connection, schema, table)
             members = {c: _members(kind) for c, kind in columns.items() if kind.startswith("ENUM(")}
@@ -86,6 +88,7 @@ def _tables(database: Path) -> dict[str, Declared]:
                 frozenset(column for kind, named, _ in held if kind in ("NOT NULL", "PRIMARY KEY") for column in named),
                 next((named for kind, named, _ in held if kind == "PRIMARY KEY"), ()),
                 dict(_foreign(schema, held)),
+                _collations(created),
             )
     return found
 
@@ -126,6 +129,25 @@ def _foreign(schema: str, held: Sequence[_Constraint]) -> Iterator[tuple[str, tu
                 part[1:-1].replace('""', '"') if part and part.startswith('"') else part for part in match.groups()
             )
             yield column, (table if (place or schema) == "main" else f"{place or schema}.{table}", key)
+
+
+_BY_BYTES = ("binary", "c", "posix")  # collations that take texts for equal only where their bytes are
+
+
+def _collations(created: str) -> dict[str, str]:
+    """Collation by column of a CREATE TABLE as DuckDB prints it; nothing else in the catalog tells."""
+    if "COLLATE" not in created:
+        return {}
+    try:
+        tree = sqlglot.parse_one(created, dialect="duckdb")
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return {}
+    found = {
+        column.name: rule.this.sql("duckdb", identify=False).strip('"').lower()
+        for column in tree.find_all(exp.ColumnDef)
+        for rule in column.find_all(exp.CollateColumnConstraint)
+    }
+    return {name: rule for name, rule in found.items() if rule not in _BY_BYTES}
 
 
 def _members(kind: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.errors import listed
+from dpsql.errors import Error, listed
 from dpsql.planning.guesses import Guesses
 from dpsql.planning.one_by_one import HELD
 from dpsql.planning.planned_batch import PlannedBatch
@@ -19,12 +19,15 @@ from dpsql.privacy.amounts import show
 from dpsql.strategy.choose.task import BY_SOURCE
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
+from dpsql.workload.compile.sparse_counts import compile_sparse
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import KeyOutput, Measured
 
 SHOWN = 60
 _QUICKLY_BOUNDED = 256  # cells up to which a bound for pure noise takes next to no time
 _WIDE = 0.05  # a gap that is said to be wide, and why
+_MANY_GROUPS = 1_000  # of a count by groups, from which on most may be empty
+_MANY_ROWS = 1_000_000  # from which on it is no matter of course that a table has so many
 
 
 def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
@@ -74,7 +77,8 @@ def plan_head(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool = 
 def plan_facts(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool = False) -> list[tuple[str, str]]:
     """Guarantee, cost, sizes, the scan, noise, what else could have paid, notes on the conditions, each labelled.
 
-    A warning where errors of ``rows``, those of ``plan_rows``, are as large as the answers.
+    A warning where errors of ``rows``, those of ``plan_rows``, are as large as the answers, or rest on sizes of groups
+    that the policy does not declare.
     ``details`` adds what only readers of the mathematics ask for: the charge as the ledger counts it, the cells that
     the batch tells apart, and the strategy that is measured, which stands in the place of the noise.
     """
@@ -101,10 +105,11 @@ def plan_facts(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool =
     facts += [("Instead", text) for text in _alternatives(plan, details=details)]
     if plan.local_comparison is not None:
         facts.append(("Local", str(plan.local_comparison)))
-    lost, worse = hidden_text(rows), "" if plan.estimated else worse_text(rows)
+    lost, worse = hidden_text(plan, rows), "" if plan.estimated else worse_text(rows)
+    guessed = "" if plan.estimated else undeclared_text(plan, rows)
     return [
         *facts,
-        *([("Warning", lost)] if lost else []),
+        *[("Warning", text) for text in (lost, guessed) if text],
         *([("Note", worse)] if worse else []),
         *[("Note", note) for note in plan.notes],
     ]
@@ -183,7 +188,7 @@ def guess_text(rows: Sequence[Json]) -> str:
     )
 
 
-def hidden_text(rows: Sequence[Json]) -> str:
+def hidden_text(plan: PlannedBatch, rows: Sequence[Json]) -> str:
     """Which answers the noise is likely to hide, as their intervals are as wide as what is expected; empty for none."""
     hidden = [row for row in rows if row["expected"] and row["half_width"] >= abs(row["expected"])]
     if not hidden:
@@ -194,8 +199,59 @@ def hidden_text(rows: Sequence[Json]) -> str:
     ]
     return (
         f"the noise is likely to hide {listed(named, 3)}, where expected_rows spread evenly over the groups; ask for "
-        "fewer or coarser groups or spend more, as plan.what_if() or dpsql plan --what-if has it"
+        f"fewer or coarser groups or spend more, as plan.what_if() or dpsql plan --what-if has it{_sparse(plan)}"
     )
+
+
+def undeclared_text(plan: PlannedBatch, rows: Sequence[Json]) -> str:
+    """Which errors rest on no declared number of rows, and which counts need very many; empty for none.
+
+    ``expected`` of an average, ratio or quantile is None where its group's size is assumed.
+    """
+    tables = [layout.source.table for layout in plan.compiled.layouts]
+    silent = [table for table in dict.fromkeys(tables) if table not in plan.expected_rows]
+    guessed = [row for row in rows if row["group_rows"] is not None and row["expected"] is None]
+    outputs = [
+        core.outputs[column.output] if isinstance(column, Measured) and core.keys else None
+        for core, _ in plan.cores
+        for column in core.columns
+        if not isinstance(column, KeyOutput)
+    ]
+    needed = [
+        (row["numbers"] * row["half_width"], row)
+        for row, output in zip(rows, outputs, strict=False)
+        if output is not None and output.counts and row["expected"] is None
+    ]
+    counts = [(total, row) for total, row in needed if total >= _MANY_ROWS]
+    if not silent or not (guessed or counts):
+        return ""
+    said = []
+    if guessed:
+        size = figure(guessed[0]["group_rows"])
+        said.append(f"errors marked '~' assume {size} rows in each group and are larger where there are fewer")
+    if counts:
+        total, row = max(counts, key=lambda pair: pair[0])
+        said.append(
+            f"the noise hides most of {row['result']}.{row['column']} (±{figure(row['half_width'])} in each of "
+            f"{row['numbers']:,} groups) unless there are some {figure(total)} rows"
+        )
+    many = _sparse(plan) if counts else ""
+    return (
+        f"nothing declares how many rows there are in {listed(silent, 3)}: {', and '.join(said)}; add expected_rows "
+        f"to the policy, a public guess that changes no answer{many}"
+    )
+
+
+def _sparse(plan: PlannedBatch) -> str:
+    """The method that shows the large ones of very many groups alone, where the batch is one for it; else empty."""
+    if plan.origin is None or plan.charge.epsilon is None or plan.compiled.numbers < _MANY_GROUPS:
+        return ""
+    understood = plan.origin.prepared.understood
+    try:
+        compile_sparse(understood.queries, understood.tables)
+    except Error:
+        return ""
+    return "; method='sparse' shows the groups that stand out of the noise alone, and lists no empty ones"
 
 
 def worse_text(rows: Sequence[Json]) -> str:

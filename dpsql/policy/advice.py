@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
 
 from dpsql.errors import listed
 from dpsql.policy.columns import ColumnPolicy
@@ -40,14 +41,22 @@ def undecided(content: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def advice(policy: Policy, schemas: Schemas, required: Mapping[str, Set[str]], keys: Keys) -> list[str]:
+def advice(
+    policy: Policy,
+    schemas: Schemas,
+    required: Mapping[str, Set[str]],
+    keys: Keys,
+    collations: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> list[str]:
     """A line for each declaration that its author should look at again; none of them keeps a batch from running.
 
     ``required`` and ``keys``: the columns of each table that its schema says are NOT NULL, and its primary key.
+    ``collations``: the COLLATE by column of each table.
     """
     types = {fold(name): columns for name, columns in schemas.items()}
     never_null = {fold(table): {fold(column) for column in columns} for table, columns in required.items()}
     primary = {fold(table): key for table, key in keys.items()}
+    collated = {fold(table): columns for table, columns in collations.items()}
     found = list(policy.doubtful_units)
     for table in policy.tables.values():
         named = fold(table.name).removeprefix("main.")
@@ -58,7 +67,23 @@ def advice(policy: Policy, schemas: Schemas, required: Mapping[str, Set[str]], k
             is_required = fold(column.name) in never_null.get(named, ())
             is_key = len(key) == 1 and fold(column.name) == fold(key[0])
             found += _of_column(column, is_required=is_required, is_key=is_key)
+        found += _of_collations(table, collated.get(named, {}))
     return found
+
+
+def _of_collations(table: TablePolicy, collations: Mapping[str, str]) -> Iterator[str]:
+    """Units, keys, references and groups whose texts the database compares by another rule than the policy."""
+    parts = {fold(column.name): column.where for column in table.columns.values() if column.values or column.groups}
+    parts |= {fold(name): table.key("key") for name in table.unique}
+    parts |= {fold(name): table.key("references", name) for name in table.references}
+    parts |= {} if table.public else {fold(table.unit): table.key("unit")}
+    for name, rule in collations.items():
+        if fold(name) in parts:
+            yield (
+                f"{parts[fold(name)]}: column {name} has COLLATE {rule}, by which the database takes texts for equal "
+                "that the policy takes for different, so that units, groups or joined rows may be others than "
+                f"declared; store it without, as ALTER TABLE ... ALTER {dotted(name)} TYPE VARCHAR does"
+            )
 
 
 def _of_rows(table: TablePolicy, types: Mapping[str, str], key: tuple[str, ...]) -> Iterator[str]:

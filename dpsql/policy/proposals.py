@@ -47,6 +47,7 @@ class Proposal:
     ``most`` rows of a unit are the default of ``max_rows_per_unit``: one where the unit is the table's own key.
     ``others``: further columns of the table that identify something. ``person``: whether keys or names say that the
     unit is one. ``public``: everybody may see the table. ``decided``: a person said so.
+    ``rows``: about how many rows a person says that there are.
     """
 
     unit: str | None = None
@@ -57,6 +58,7 @@ class Proposal:
     person: bool = True
     public: bool = False
     decided: bool = False
+    rows: int | None = None
 
 
 def candidates(table: str, columns: Mapping[str, str], keys: Keys, references: References) -> list[str]:

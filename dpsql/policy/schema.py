@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +14,7 @@ from dpsql.policy.policy import Policy
 from dpsql.policy.settings import Findings
 from dpsql.policy.types import Schemas, SqlType, column_type, joinable
 from dpsql.policy.units import foreign_keys, unit_of
-from dpsql.policy.values import fold, kind_of, shown, unquoted
+from dpsql.policy.values import dotted, fold, kind_of, shown, unquoted
 
 NUMBERS = ("integer", "decimal", "float")
 
@@ -57,14 +58,24 @@ def csv_schema(table: TablePolicy) -> dict[str, str]:
     return {column.name: column.type for column in table.columns.values() if column.type is not None}
 
 
+def _absent(table: TablePolicy, name: str, schema: Mapping[str, str]) -> str:
+    """What may be meant by a column that is not there: a like one, or a part of paths that has no type yet."""
+    hint = nearest(name, schema)
+    typed = any(fold(column.name) == fold(name) and column.type is not None for column in table.columns.values())
+    in_folders = table.source is not None and not table.is_spark
+    if typed or not in_folders or re.fullmatch(r"[^*?\[=]*\.(parquet|csv|csv\.gz)", fold(table.source or "")):
+        return hint
+    return f'{hint}; a column in names of folders needs its type, as in {dotted(name)} = {{ type = "INTEGER" }}'
+
+
 def _check_table(table: TablePolicy, schema: Mapping[str, str]) -> None:
     types = {fold(name): column_type(text) for name, text in schema.items()}
     if table.unit != "row" and "." not in table.unit and fold(table.unit) not in types:
-        raise PolicyError(f"{table.key('unit')}: there is no column {table.unit}; {nearest(table.unit, schema)}")
+        raise PolicyError(f"{table.key('unit')}: there is no column {table.unit}; {_absent(table, table.unit, schema)}")
     if table.counts is not None:
         counted = types.get(fold(table.counts))
         if counted is None:
-            hint = nearest(table.counts, schema)
+            hint = _absent(table, table.counts, schema)
             raise PolicyError(f"{table.key('counts')}: there is no column {table.counts}; {hint}")
         if counted.kind != "integer":
             raise PolicyError(f"{table.key('counts')}: {table.counts} is {counted}; name a column of whole numbers")
@@ -91,7 +102,7 @@ def _check_columns(table: TablePolicy, schema: Mapping[str, str]) -> None:
         found = types.get(fold(column.name))
         with wrong.each():
             if found is None:
-                raise PolicyError(f"{column.where}: there is no such column; {nearest(column.name, schema)}")
+                raise PolicyError(f"{column.where}: there is no such column; {_absent(table, column.name, schema)}")
             _check_column(column, found)
     wrong.refuse()
 
@@ -102,7 +113,7 @@ def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
     own = schemas[fold(table.name)]
     types = {fold(name): kind for name, kind in own.items()}
     if unit is not None and not unit.path and fold(unit.column) not in types:
-        raise PolicyError(f"{table.key('unit')}: there is no column {unit.column}; {nearest(unit.column, own)}")
+        raise PolicyError(f"{table.key('unit')}: there is no column {unit.column}; {_absent(table, unit.column, own)}")
     if unit is not None and not unit.path:
         found = column_type(types[fold(unit.column)])
         if found.kind == "other" and found.name not in ("UUID", "BLOB"):
@@ -110,7 +121,7 @@ def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
             raise PolicyError(f"{where}: {unit.column} is {found}, which is no type of a unit; name another column")
     for column in table.unique:
         if fold(column) not in types:
-            raise PolicyError(f"{table.key('key')}: there is no column {column}; {nearest(column, own)}")
+            raise PolicyError(f"{table.key('key')}: there is no column {column}; {_absent(table, column, own)}")
         if not joinable(types[fold(column)], types[fold(column)]):
             raise PolicyError(
                 f"{table.key('key')}: {column} is {column_type(types[fold(column)])}, which is no type of a key; "
@@ -121,7 +132,7 @@ def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
         for column, target in zip(key.columns, key.key, strict=True):
             if fold(column) not in types:
                 raise PolicyError(
-                    f"{table.key('references', column)}: there is no column {column}; {nearest(column, own)}"
+                    f"{table.key('references', column)}: there is no column {column}; {_absent(table, column, own)}"
                 )
             if fold(target) in others and not joinable(types[fold(column)], others[fold(target)]):
                 raise PolicyError(

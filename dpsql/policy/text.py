@@ -52,6 +52,8 @@ NO_UNIT = """\
 # Whom one unit of noise protects: no column looks like one that marks a person. Confirm "row" only if every
 # row is somebody else; name the column if there is one. If everybody may see the table: public = true."""
 
+ROWS = "# expected_rows =   # about how many rows count, if that is public: plans tell by it what the noise hides"
+
 
 def budget_text(budget: tuple[str, str] | None = None) -> str:
     """The budget of a first policy: the epsilon and delta that a person decided, or figures to be confirmed."""
@@ -108,6 +110,7 @@ def _unit_lines(proposal: Proposal) -> list[str]:
     lines.append(f"{mark}unit = {quote(proposal.unit or 'row')}")
     if proposal.most is not None:
         lines.append(f"{mark}max_rows_per_unit = {proposal.most}")
+    lines.append(ROWS if proposal.rows is None else f"expected_rows = {proposal.rows}")
     lines += _key_lines(proposal)
     if proposal.references:
         listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in proposal.references.items())

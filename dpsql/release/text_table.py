@@ -17,7 +17,7 @@ _WIDEST = 60
 _NARROW = ";padding:0.3em 0.4em"
 _FITTING = {(tag, side): _NARROW for tag in ("th", "td") for side in ("left", "right")}
 _FITTING["td", "left"] += ";overflow-wrap:anywhere;min-width:4em"
-_SUFFIXES = ("_stderr", "_low", "_high")
+_DOUBLE = 15  # decimal digits that a DOUBLE tells apart
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def grid_of(
     """At most ``limit`` rows as they are shown.
 
     Columns c, c_stderr, c_low and c_high show the decimals that give the smallest
-    c_stderr two significant digits; other floats show six significant digits.
+    c_stderr two significant digits; other floats show six significant digits, or all before the point.
     """
     shown = rows[:limit]
     decimals = decimals_of(columns, shown)
@@ -96,25 +96,45 @@ def _note(rows: Sequence[Sequence[object]], limit: int) -> str:
 
 
 def decimals_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int | None]:
-    """Decimals of each column, None where no standard error guides it."""
+    """Decimals of each column as ``show`` takes them, None where no standard error guides it."""
     places = {c.lower(): i for i, c in enumerate(columns)}
     chosen: list[int | None] = [None] * len(columns)
     for column in places:
         error = places.get(column + "_stderr")
         if error is None:
             continue
-        sizes = [row[error] for row in rows]
-        positive = [s for s in sizes if isinstance(s, float) and 0 < s < math.inf]
-        if not positive:
-            continue
-        digits = min(max(0, 1 - math.floor(math.log10(min(positive)))), 12)
-        for name in (column, *(column + suffix for suffix in _SUFFIXES)):
-            if name in places:
-                chosen[places[name]] = digits
+        beside = [places[name] for name in (column, column + "_low", column + "_high") if name in places]
+        digits, of_error = decimals_for([row[at] for row in rows for at in beside], [row[error] for row in rows])
+        for at in beside:
+            chosen[at] = digits
+        chosen[error] = of_error
     return chosen
 
 
+def decimals_for(numbers: Sequence[object], errors: Sequence[object]) -> tuple[int | None, int | None]:
+    """Decimals of numbers and of their standard errors: the smallest positive error has two significant digits.
+
+    A DOUBLE has 15 decimal digits. Where all errors are below them, numbers have as few decimals as show all that there
+    are of these, and errors two significant digits.
+    """
+    finite = [abs(x) for x in numbers if isinstance(x, float) and math.isfinite(x)]
+    sizes = [s for s in errors if isinstance(s, float) and 0 <= s < math.inf]
+    if not sizes:
+        return None, None
+    largest = max(finite, default=0.0)
+    smallest = min((s for s in sizes if s > largest / 10**_DOUBLE), default=0.0)
+    most = max(0, _DOUBLE - (math.floor(math.log10(largest)) + 1 if largest >= 1 else 0))
+    digits = max(0, 1 - math.floor(math.log10(smallest))) if smallest else math.inf
+    if digits <= most:
+        return int(digits), int(digits)
+    least = most
+    while least and all(round(x, least - 1) == round(x, most) for x in finite):
+        least -= 1
+    return least, -2
+
+
 def show(value: object, decimals: int | None) -> str:
+    """A value as text: a number with so many decimals, below 0 significant digits, or six of these (None)."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -123,7 +143,9 @@ def show(value: object, decimals: int | None) -> str:
         if not math.isfinite(value):
             return str(value)
         if decimals is None:
-            return f"{value:.6g}"
+            return f"{value:.0f}" if 1e6 <= abs(value) < 10**_DOUBLE else f"{value:.6g}"
+        if decimals < 0:
+            return f"{value:.{-decimals}g}"
         text = f"{value:.{decimals}f}"
         return text.lstrip("-") if float(text) == 0 else text
     return clean(str(value))

@@ -33,6 +33,9 @@ that of the unbiased estimate, cut to what is possible and widened to hold the e
 
 f and g come from the signs of W @ rays, in exact integers. Of averages, ratios and quantiles the interval is that of
 the unbiased release, widened to hold the estimate.
+
+``LOWER_AT_ZERO`` shows unbiased estimates, which may lie below 0, and cuts their intervals to [f, inf) alone, of which
+the same holds.
 """
 
 from __future__ import annotations
@@ -59,6 +62,8 @@ from dpsql.workload.compile.structured import Structured
 
 KINDS = ("unbiased", "feasible", "nonnegative", "whole")
 """What may be asked for; "nonnegative" is an older word for "feasible"."""
+LOWER_AT_ZERO = "lower_at_zero"
+"""Unbiased numbers with intervals that begin at 0 where no row can lower the number, as of counts."""
 _WORK = 2e10
 """Multiplications of a search: of so many it is stopped, wherever it is; what it has is feasible."""
 _ROUNDING = 1e-6
@@ -79,8 +84,18 @@ class Feasible:
         return np.clip(low, floor, ceiling), np.clip(high, floor, ceiling)
 
 
+class FromZero(Feasible):
+    """Unbiased ``values``, of which the intervals alone are cut: they need not lie within."""
+
+
 def check_estimates(plan: Plan, kind: str) -> None:
     """Raise where ``plan`` has no estimates of this kind: InterfaceError for an unknown one, DataError else. Free."""
+    if kind == LOWER_AT_ZERO:
+        if isinstance(plan.compiled, Lined):
+            raise InterfaceError(
+                f"the intervals of {plan.compiled.key.text} are worked out where they are read; leave lower_at_zero out"
+            )
+        return
     if kind not in KINDS:
         raise InterfaceError(f"estimates={kind!r} is not known; use one of {', '.join(KINDS)}")
     if kind == "unbiased":
@@ -123,6 +138,10 @@ def feasible(plan: Plan, y: Sequence[int], kind: str, *, accuracy: float = 1e-4)
     ``check_estimates``.
     """
     values = plan.answers.estimate(y, plan.compiled.common_steps)
+    if kind == LOWER_AT_ZERO:
+        batch = plan.compiled
+        floor = _signs(batch)[0] if isinstance(batch, Structured) else _limits(_cells(plan), cone_of(_cells(plan)))[0]
+        return FromZero(values, floor, np.full(len(values), np.inf))
     if not plan.estimated:
         check_estimates(plan, kind)
     elif isinstance(plan.compiled, Structured):

@@ -21,7 +21,7 @@ from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
-from dpsql.running.feasible import feasible, holding
+from dpsql.running.feasible import FromZero, feasible, holding
 from dpsql.running.minimum import Mask, Scaled, hidden
 from dpsql.running.post_process import OuterSQL, after_the_noise
 from dpsql.sql import Answer
@@ -245,6 +245,8 @@ class Estimates:
         if isinstance(column, Measured):
             constant = float(core.outputs[column.output].constant)
             low, high = self.possible.interval(slices[column.output], constant, np.asarray(low), np.asarray(high))
+        if isinstance(self.possible, FromZero):
+            return value, error, low, high, kind
         value = Estimates(self.plan, self.possible.values).unbiased(core, column, slices)[0]
         return value, error, *holding(value, low, high), kind
 

@@ -33,7 +33,7 @@ from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, record_of, unpack
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
-from dpsql.running.feasible import check_estimates
+from dpsql.running.feasible import LOWER_AT_ZERO, check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
 from dpsql.sql import Answer
 from dpsql.sql.parse.trees import uncollected
@@ -235,7 +235,7 @@ class Batches:
         description = {
             "key": key,
             # A cursor's answers are unbiased, with the errors that were planned: it looks for such releases alone.
-            "questions": questions(plan) if estimates == "unbiased" and not plan.estimated else [],
+            "questions": questions(plan) if estimates in ("unbiased", LOWER_AT_ZERO) and not plan.estimated else [],
             **({} if estimates == "unbiased" else {"estimates": estimates}),
             "types": types_of(plan.schemas),
             "errors": errors,

@@ -57,10 +57,12 @@ FROM visits_by_health v, (SELECT visits AS whole FROM visits_of_the_limited)"""
 def demo(options: argparse.Namespace) -> None:
     """Plan and run the example's batch, query its releases, show the budget and the files."""
     examples = Path(dpsql.__file__).parent / "examples"
+    checkout = examples.is_symlink()  # there the policy's ledger is that of all who use the example; a wheel has none
+    examples = examples.resolve()
     policy, batch = examples / f"{NAME}.toml", examples / f"{NAME}.sql"
     if not (policy.is_file() and batch.is_file()):
         raise OperationalError(f"this installation has no examples in {examples}; install dpsql from its wheel")
-    directory = Path(options.directory)
+    directory = Path(options.directory or (examples if checkout else "demo"))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sql = batch.read_text(encoding="utf-8")
@@ -87,7 +89,7 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
         "A policy names the tables, which values their columns may take, and the whole privacy budget. It is the only "
         "thing that dpsql takes for public."
     )
-    ledger = f"\nLedger     {con.ledger_path} is there from an earlier demo; what it says is spent stays spent"
+    ledger = f"\nLedger     {con.ledger_path} is there already; what it says is spent stays spent"
     say(f"Policy     {policy}\nBudget     {str(con.budget).splitlines()[0]}" + (ledger if known else ""))
 
     say("2. The plan: every error bar before anything is spent", title=True)
@@ -135,7 +137,7 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
 def _run(con: Connection, plan: Plan, known: bool) -> Release:
     """The run, or its answers from the ledger; an old demo whose answers are others is told so."""
     try:
-        return con.run(plan, label="demo")
+        return con.run(plan, label="dpsql demo")
     except IntegrityError:
         if not known:
             raise
@@ -228,7 +230,7 @@ def _show_files(say: _Say, con: Connection, policy: Path, batch: Path) -> None:
     releases = shlex.quote(str(con.releases_path))
     say(
         f"Batch      {batch}\n"
-        f"Ledger     {con.ledger_path} (SQLite: every charge and noisy measurement; keep it)\n"
+        f"Ledger     {con.ledger_path} (SQLite: every charge and noisy measurement; keep it: one data set has one)\n"
         f"Releases   {con.releases_path} (DuckDB: public, can be made anew of the ledger at any time)"
     )
     say("Open the releases with DuckDB itself, with dpsql or from Python:")
@@ -238,9 +240,11 @@ def _show_files(say: _Say, con: Connection, policy: Path, batch: Path) -> None:
         f"duckdb.connect({str(con.releases_path)!r}, read_only=True).sql('FROM dp.releases')",
     ]
     say("\n".join(commands), indent=4, table=True)
-    say("Plan a batch of your own:")
+    say("Plan a batch of your own, over the same ledger, where what is released helps:")
+    own = con.ledger_path == policy.with_suffix(".ledger")
+    ledger = "" if own else f" --ledger {shlex.quote(str(con.ledger_path))}"
     say(
-        f'dpsql plan --policy {shlex.quote(str(policy))} --epsilon 1 \\\n    --sql "{OWN}"',
+        f'dpsql plan --policy {shlex.quote(str(policy))}{ledger} --epsilon 1 \\\n    --sql "{OWN}"',
         indent=4,
         table=True,
     )

@@ -195,7 +195,6 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     **{key: {"default": "unbiased"} for key in ("--estimates", "--estimator")},
     "--method": {"default": "auto"},
     "--from": {"dest": "first"},
-    "--directory": {"default": "demo"},
     **{key: {"action": "append"} for key in ("--max-error", "--expect")},
     "--workload": {"action": "append", "default": []},
     **{key: {"nargs": "+", "action": "extend", "default": []} for key in ("--source", "--result")},
@@ -566,7 +565,7 @@ dpsql completion  print a script by which a shell completes commands and options
 shell bash|zsh|fish  the shell
 
 dpsql demo  the whole way from policy to answers on data of a health-care trial
---directory DIR  where ledger and releases go (default: ./demo)
+--directory DIR  where ledger and releases go (default: beside the policy of a checkout, else ./demo)
 """  # noqa: S608 - no SQL
 
 

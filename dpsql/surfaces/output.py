@@ -174,6 +174,8 @@ def table_text(result: Result) -> str:
 
 def _record(result: Result, number: int) -> str:
     """One row of a result, a line to a value with its error and interval."""
+    from dpsql.release.text_table import show as one
+
     row = dict(zip(result.columns, result.fetchall()[number], strict=True))
     beside = {name: _beside(name, row) for name in row}
     held = {part for parts in beside.values() for part in parts}
@@ -183,7 +185,7 @@ def _record(result: Result, number: int) -> str:
     for name, value in row.items():
         if name in held:
             continue
-        shown = "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        shown = one(value, None) if isinstance(value, float | None) else str(value)
         if beside[name]:
             error, low, high = (row[part] for part in beside[name])
             (shown, off), span = _digits(value, error), f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"
@@ -243,14 +245,13 @@ def _single(result: Result) -> list[tuple[str, float | None, float | None, str]]
 
 
 def _digits(value: float | None, error: float | None) -> tuple[str, str]:
-    """Both numbers with the decimals that leave the error two significant digits; NULL where there is none."""
-    if value is None or error is None:
-        return "NULL" if value is None else f"{value:.6g}", "NULL" if error is None else f"{error:.2g}"
-    if error == 0:
-        return f"{value:.6g}", "0"
-    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12) if error < math.inf else 6
-    shown = f"{value:.{decimals}f}"
-    return shown.lstrip("-") if float(shown) == 0 else shown, f"{error:.{decimals}f}"
+    """Both numbers with the digits that mean something; NULL where there is none."""
+    from dpsql.release.text_table import decimals_for, show
+
+    if error is None:
+        return show(value, None), "NULL"
+    decimals, of_error = decimals_for([value], [error])
+    return show(value, decimals), show(error, of_error)
 
 
 class Progress:

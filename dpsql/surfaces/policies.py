@@ -172,7 +172,7 @@ def init(options: argparse.Namespace) -> None:
     database = None if options.database is None else Path(options.database).absolute()
     first = _stem(Path(options.database)) if options.database is not None else next(iter(sources))
     asked = sys.stdin.isatty() and sys.stderr.isatty() and not (options.json or options.quiet)
-    chosen = (_ask_unit, _ask_budget) if asked else ()
+    chosen = (_ask_table, _ask_budget) if asked else ()
     text, tables = draft_policy(database, sources, options.dataset or f"{first}-1", *chosen)
     if options.json:
         output.print_json({"policy": text, "tables": tables})
@@ -208,6 +208,24 @@ def _survey(options: argparse.Namespace) -> None:
             print(f"release {found.id}: {found.guarantee}\n{con.budget}", file=sys.stderr)
 
 
+def _ask_table(table: str, columns: Mapping[str, str], proposed: Proposal) -> Proposal:
+    """What a person at the terminal decides of a table: its unit, and about how many rows it has."""
+    chosen = _ask_unit(table, columns, proposed)
+    while not chosen.public:
+        rows = _answer("  about how many rows everybody may know that it has, for plans alone (Enter: leave out): ")
+        if not rows:
+            break
+        if (number := _whole(rows)) is not None:
+            return replace(chosen, rows=number)
+        print("  write a whole number such as 20000", file=sys.stderr)
+    return chosen
+
+
+def _whole(text: str) -> int | None:
+    """A positive whole number that somebody wrote; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and 1 <= int(text[:16]) <= 10**15 else None
+
+
 def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Proposal:
     """The unit that a person at the terminal decides; what was proposed, to be confirmed in the file, if they do not.
 
@@ -236,8 +254,8 @@ def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Pro
         most = _answer(f"  at most how many rows of one {one_line(named)} count (Enter: decide in the file): ")
         if not most:
             return replace(proposed, unit=named, most=proposed.most or 5, references=linked, person=True)
-        if most.isascii() and most.isdigit() and 1 <= int(most[:16]) <= 10**15:
-            return replace(proposed, unit=named, most=int(most), references=linked, person=True, decided=True)
+        if (number := _whole(most)) is not None:
+            return replace(proposed, unit=named, most=number, references=linked, person=True, decided=True)
         print("  write a whole number such as 5", file=sys.stderr)
 
 

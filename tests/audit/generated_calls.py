@@ -325,7 +325,9 @@ class Calls:
                 options.pop(name, None)
             return self._made("con.budget_for", con.budget_for, self.sql(), self.given(5, 50), **options)
         if kind < 0.75:
-            more = self.some(fresh=(True,), errors=(False,), estimates=("nonnegative", "whole"), label=("a",))
+            more = self.some(
+                fresh=(True,), errors=(False,), estimates=("nonnegative", "whole"), label=("a",), lower_at_zero=(True,)
+            )
             batch = self.sql() if self.draw.random() < 0.8 else self.plan
             return self._made("con.run", con.run, batch, **({} if batch is self.plan else self.budget()), **more)
         if kind < 0.8:

@@ -894,6 +894,7 @@ ELSEWHERE = {
     "ledger … is locked": "privacy/test_ledger.py",
     "method='mwem-strategy' selects among": "measure/test_adaptive.py",
     "… is estimated without bias only": "test_estimates.py",
+    "the intervals of … are worked out where": "test_long_ranges.py",
     "the … groups of … are too many for a policy": "test_minimum.py",
     "no value of … has enough": "measure/test_find_first.py",
     "there is nothing to find": "measure/test_survey.py",

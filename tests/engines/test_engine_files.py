@@ -126,6 +126,22 @@ def test_partitions_are_columns_where_declared(hive: Path, source: str) -> None:
     assert _counted(hive, source) == ALL  # undeclared, they are in nobody's way
 
 
+@pytest.mark.parametrize(
+    ("source", "columns", "hinted"),
+    [
+        ("data/", "year = {}", True),
+        ("data/*/*/*.parquet", "year = {}", True),
+        ("data/", 'month = { type = "INTEGER" }', False),  # which no folder has
+        ("data", "place = {}\n[tables.u]\nsource = 'data/'\nunit = 'year'\nmax_rows_per_unit = 1", True),
+    ],
+)
+def test_a_partition_without_a_type_is_refused_with_a_hint(hive: Path, source: str, columns: str, hinted: bool) -> None:
+    policy = _policy(hive, source, columns)
+    with pytest.raises(PolicyError, match="there is no") as refused:
+        dpsql.connect(policy=policy, ledger=hive / "h.ledger").schemas()
+    assert ('needs its type, as in year = { type = "INTEGER" }' in str(refused.value)) == hinted
+
+
 def test_one_file_may_stand_in_partitions(hive: Path) -> None:
     (path,) = (hive / "data" / "year=2011").rglob("*.parquet")
     policy = _policy(hive, str(path.relative_to(hive)), PARTED)

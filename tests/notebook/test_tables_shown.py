@@ -38,6 +38,11 @@ def test_a_number_with_errors_is_one_cell():
     ]
 
 
+def test_a_near_exact_number_keeps_its_error():
+    grid = grid_of(Result(NAMES, KINDS, [("a", 100.0, 5e-20, 100.0 - 2**-46, 100.0 + 2**-46)]), Look())
+    assert grid.cells == (("a", "100 ± 1.4e-14"),)
+
+
 def test_columns_style_shows_every_column():
     grid = grid_of(TABLE, Look(style="columns"))
     assert grid.heads == NAMES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import sys
 
 import pytest
@@ -69,6 +70,26 @@ def test_text_of_large_and_tiny_errors() -> None:
     assert shown(0.123456, 0.00123) == "0.1235"
     assert shown(-0.2, 44.0) == "0"
     assert shown(5.0, 0.0) == "5"
+    # Digits that a DOUBLE has not say nothing, and all that an exact number has do.
+    assert shown(2e6, 1.3e-13) == "2000000"
+    assert shown(2e6 + 2**-20, 5.3e-44) == "2000000.00000095"
+    assert shown(1 / 3, 0.0) == "0.333333333333333"
+    assert shown(47571474.2402, 3e-8) == "47571474.2402"
+
+
+def test_near_exact_errors_and_sums_without_any_keep_their_digits() -> None:
+    rows: list[list[object]] = [[1e6, 3.8e-36], [666667.0, 3.8e-36]]
+    assert str(Result(["n", "n_stderr"], ["DOUBLE"] * 2, rows)).splitlines()[2:4] == [
+        "1000000   3.8e-36",
+        " 666667   3.8e-36",
+    ]
+    rows[1][1] = 2.5  # beside which the other is exact
+    assert str(Result(["n", "n_stderr"], ["DOUBLE"] * 2, rows)).splitlines()[2:4] == [
+        "1000000.0       0.0",
+        " 666667.0       2.5",
+    ]
+    texts = str(Result(["n"], ["DOUBLE"], [[123456789.4], [1234.5678], [1e-7], [2.5e20], [-math.inf]])).splitlines()
+    assert [text.strip() for text in texts[2:7]] == ["123456789", "1234.57", "1e-07", "2.5e+20", "-inf"]
 
 
 def test_text_of_wide_characters_breaks_and_long_tables() -> None:

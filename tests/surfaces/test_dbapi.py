@@ -368,6 +368,33 @@ def test_error_columns(con: dpsql.Connection) -> None:
         assert len(wide.cursor(errors=False).execute(COUNT).description or ()) == 1
 
 
+def test_a_cursor_shows_the_columns_that_are_selected_and_the_mark_of_other_on_request(tmp_path: Path) -> None:
+    file = database(tmp_path)
+    (tmp_path / "p.toml").write_text(POLICY.replace('["a", "b"], nulls', '["a"], other = true, nulls'))
+    batches = {
+        "SELECT g, count(*) AS n FROM t GROUP BY g": (["g", "n"], ["g", "g_other", "n", "n_stderr", "n_low", "n_high"]),
+        "SELECT count(*) AS n, g FROM t GROUP BY g LIMIT 5": (
+            ["n", "g"],
+            ["n", "n_stderr", "n_low", "n_high", "g", "g_other"],
+        ),
+    }
+    with dpsql.connect(file, policy=tmp_path / "p.toml") as con:
+        for sql, (selected, shown) in batches.items():
+            assert [row[0] for row in con.cursor().execute(f"SELECT * FROM ({sql}) WHERE 1 = 0").description or ()] == (
+                selected
+            )
+            release = con.run(sql, epsilon=10)
+            assert list(release["q1"].columns) == shown  # which keeps them
+            for errors, names in ((False, selected), (True, shown)):
+                cur = con.cursor(errors=errors).execute(sql)
+                assert [column[0] for column in cur.description or ()] == names
+                assert len(cur.fetchall()[0]) == len(names)
+        ranges = "SELECT g, dp_ranges(k) AS r, count(*) AS n FROM t GROUP BY g, r"
+        for errors in (False, True):
+            cur = con.cursor(errors=errors).execute(ranges, epsilon=10)
+            assert any(column[0] == "g_other" for column in cur.description or ()) == errors
+
+
 # -- charged ---------------------------------------------------------------------------------------
 
 

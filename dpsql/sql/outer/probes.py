@@ -20,7 +20,7 @@ from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.sql.outer.answers import Answer
 from dpsql.sql.outer.core_tables import core_columns, core_types
-from dpsql.sql.outer.relation import ERRORS, ColumnInfo
+from dpsql.sql.outer.relation import OPTIONAL, ColumnInfo
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.statements import Statement
 from dpsql.workload.expr.batch import Core, KeyOutput, Measured
@@ -115,7 +115,7 @@ def answer_probes(statements: Sequence[Statement], answers: Sequence[Answer], *,
                 sandbox.connection.execute(f"ALTER TABLE dpsql_result RENAME TO {identifier(answer.name)}")
             kinds, _ = sandbox.describe(f"SELECT * FROM {identifier(answer.name)}")  # noqa: S608
             rows = sandbox.connection.execute(f"SELECT * FROM {identifier(answer.name)}").fetchall()  # noqa: S608
-            hidden = set() if errors else _error_columns(shown_columns(answer))
+            hidden = set() if errors else _optional_columns(shown_columns(answer))
             kept = [at for at, (name, _) in enumerate(kinds) if name not in hidden]
             found.append((
                 [kinds[at][0] for at in kept],
@@ -125,8 +125,8 @@ def answer_probes(statements: Sequence[Statement], answers: Sequence[Answer], *,
     return found
 
 
-def _error_columns(columns: Sequence[ColumnInfo]) -> set[str]:
-    return {name for column in columns for suffix, name in column.companions if suffix in ERRORS}
+def _optional_columns(columns: Sequence[ColumnInfo]) -> set[str]:
+    return {name for column in columns for suffix, name in column.companions if suffix in OPTIONAL}
 
 
 def _over_nothing(core: Core) -> list[object]:

@@ -17,6 +17,8 @@ from dpsql.quoting import free_name, identifier
 ERRORS = ("_stderr", "_low", "_high")
 OTHER = ("_other",)
 HIDDEN = ("_hidden",)
+OPTIONAL = (*ERRORS, *OTHER)
+"""Companions that a cursor shows with ``errors=True`` alone, since programs unpack the columns that they select."""
 
 
 def beside_numbers(minimum: int | None) -> tuple[str, ...]:

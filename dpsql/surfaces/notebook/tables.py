@@ -35,9 +35,7 @@ def grid_of(result: Result, look: Look, level: str | None = None) -> Grid:
     kept = kept[:MOST_COLUMNS]
     heads = [clean(result.columns[at]) + _sign(at in errors, level) for at in kept]
     cells = [
-        tuple(
-            _interval(row, at, errors[at], decimals[at]) if at in errors else show(row[at], decimals[at]) for at in kept
-        )
+        tuple(_interval(row, at, errors[at], decimals) if at in errors else show(row[at], decimals[at]) for at in kept)
         for row in shown
     ]
     right = [at in errors or is_number(result.types[at], [row[at] for row in shown]) for at in kept]
@@ -64,8 +62,9 @@ def half_width(value: object, low: object, high: object) -> float | None:
     return max(numbers[0] - numbers[1], numbers[2] - numbers[0])
 
 
-def _interval(row: Sequence[object], at: int, beside: tuple[int, int, int], decimals: int | None) -> str:
+def _interval(row: Sequence[object], at: int, beside: tuple[int, int, int], chosen: Sequence[int | None]) -> str:
     _, low, high = (row[place] for place in beside)
+    decimals = chosen[at]
     value, half = row[at], half_width(row[at], low, high)
     if low is None and high is None:
         return show(value, decimals)
@@ -74,7 +73,7 @@ def _interval(row: Sequence[object], at: int, beside: tuple[int, int, int], deci
     middle = (float(low) + float(high)) / 2  # type: ignore[arg-type]  # half_width has seen numbers
     if abs(middle - float(value)) > 1e-6 * max(half, 1e-300):  # type: ignore[arg-type]
         return f"{show(value, decimals)} ({show(low, decimals)} to {show(high, decimals)})"
-    return f"{show(value, decimals)} ± {show(half, decimals)}"
+    return f"{show(value, decimals)} ± {show(half, chosen[beside[0]])}"
 
 
 def _sign(interval: bool, level: str | None) -> str:
