@@ -15,6 +15,7 @@ from dpsql.errors import (
 from dpsql.measure import Opening
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.plan import LastPlans
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState
@@ -48,6 +49,7 @@ class _once(cached_property[T]):  # noqa: N801  # a decorator
         return made
 
 
+@guards_calls
 class Held(Exceptions):
     """Tables, policy, books, and what both together say by now; ``Connection`` and its parts do something with them."""
 
