@@ -186,7 +186,7 @@ class Held(Exceptions):
     ) -> None:
         """Raise, before a batch is planned, what its charge would be refused with (``dpsql.running.payable``).
 
-        Of a batch for which a wanted error is to find the budget it is known with the plan alone.
+        Of a batch for which a wanted error is to find the budget the account is compared with the plan alone.
         """
         from dpsql.planning.needed_budget import request_of
         from dpsql.running.payable import Asked, check_payable
@@ -195,10 +195,9 @@ class Held(Exceptions):
         if not isinstance(sql, str):
             return
         epsilon, _, rho = amounts
-        if epsilon is None and rho is None and budget_of(read_options(sql)[1]) is None:
-            return
+        named = epsilon is not None or rho is not None or budget_of(read_options(sql)[1]) is not None
         _ = self.policy  # with what was found since
-        asked = Asked(sql, request_of(sql, *amounts), label, plain, fresh)
+        asked = Asked(sql, request_of(sql, *amounts) if named else None, label, plain, fresh)
         check_payable(asked, self._holdings, self._books, self._past)
 
     def _check_sources(self) -> None:

@@ -15,6 +15,7 @@ from dpsql.earlier.same_question import Accepts, most_precise, questions, reques
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
+from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.measure.sparse import SparseJob, measure_sparse
 from dpsql.planning.adaptive import AdaptivePlan
@@ -277,10 +278,12 @@ class Batches:
     ) -> Release:
         """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
         ledger = self.books.ledger()
-        state = self.books.check_releases(ledger)
+        self.books.check_releases(ledger)
+        if not paid:  # what is cheap is checked first: account, locks, sources
+            ledger.check_charges([plan.charge], label, {} if plan.reads is None else {"periods": plan.reads.as_dict()})
+            read = {name for layout in plan.compiled.layouts for name in layout.source.tables}
+            refuse_failed(self.holdings.engine, ledger, [self.holdings.sources[name] for name in sorted(read)])
         self.rehearse(plan, errors=errors, estimates=estimates, named=turn is None)
-        if not paid:
-            state.within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
         job = job if turn is None else _of_turn(job, turn)
         said = str(plan) if self.holdings.policy.budget.approval else ""
