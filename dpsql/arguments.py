@@ -1,7 +1,8 @@
 """Checks of arguments at public calls: one line a parameter, one error for a value that is not of its kind.
 
 ``@taking(n=whole(1), W=one_of(Workload))`` over a function checks what is passed for ``n`` and ``W`` before it runs.
-Wrong keywords stay Python's own TypeErrors. What is passed by leaving it out is not checked.
+Wrong keywords stay Python's own TypeErrors. What is passed by leaving it out is not checked. Where memory runs out in
+the function, that is one error, too (``dpsql.out_of_memory``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from dpsql.errors import DataError
+from dpsql.out_of_memory import guarded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +35,7 @@ def taking(**checks: tuple[Check, str]) -> Callable[[Callable[P, R]], Callable[P
     def around(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
 
+        @guarded
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             given = signature.bind(*args, **kwargs).arguments

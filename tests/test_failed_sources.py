@@ -155,6 +155,46 @@ def test_an_empty_account_is_noticed_before_planning(con: dpsql.Connection, monk
     assert con.plan(ANOTHER, **BUDGET).affordable is False  # a plan costs nothing
 
 
+@pytest.mark.parametrize("hint", [False, True])
+def test_a_failed_source_is_noticed_before_a_budget_is_searched(con: dpsql.Connection, hint: bool) -> None:
+    _fails(con)
+    sql, wish = (ANOTHER.replace("SELECT", "SELECT /*+ MAX_ERROR(50) */"), {}) if hint else (ANOTHER, {"max_error": 50})
+    with pytest.MonkeyPatch.context() as patch:
+        _unplanned(patch)
+        patch.setattr("dpsql.driver.connection.prepare", None)
+        with pytest.raises(OperationalError, match=REFUSED):
+            con.run(sql, **wish)
+
+
+def test_a_batch_that_finds_its_groups_is_checked_before_planning(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fails(con)
+    Path("q.toml").write_text(POLICY.replace('{ values = ["NY", "NJ"] }', '{ groups = "discover" }'))
+    other = dpsql.connect(policy="q.toml", ledger=con.ledger_path)
+    monkeypatch.setattr("dpsql.running.find_first.make_plan", None)
+    _unplanned(monkeypatch)
+    with pytest.raises(OperationalError, match=REFUSED):
+        other.run(ANOTHER, **BUDGET)
+    _written(damaged=False)
+    with pytest.raises(BudgetError):
+        other.run(ANOTHER, epsilon=40, delta=1e-6)
+
+
+def test_a_plan_is_checked_before_its_result_is_laid_out(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = con.plan(ANOTHER, **BUDGET)
+    _fails(con)
+    monkeypatch.setattr("dpsql.running.run.release_tables", None)
+    with pytest.raises(OperationalError, match=REFUSED):
+        con.run(plan)
+    _written(damaged=False)
+    dear = con.plan(ANOTHER, epsilon=4, delta=1e-6)
+    with pytest.raises(BudgetError):
+        con.run(dear)
+
+
 def test_a_locked_ledger_is_noticed_before_planning(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(damaged=False)
     books = con._books

@@ -33,6 +33,7 @@ from dpsql.errors import (
     SQLError,
     speaks_of_the_request,
 )
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
@@ -49,6 +50,7 @@ if TYPE_CHECKING:  # imported when one is asked for: a plan needs none
     from dpsql.sql.parse.parameters import Parameters
 
 
+@guards_calls
 class Connection(Discovering, Keeping):
     """Private tables, a policy, a ledger and the releases made of them. Make it with ``connect``.
 
@@ -442,7 +444,7 @@ class Connection(Discovering, Keeping):
             answer, alone = self._replicates.with_errors(text, found, own, alpha, self._query_timeout,
                                                           sample=population is not None)  # fmt: skip
             if alone:
-                warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
+                warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=4)
             return answer
         except (SQLError, OperationalError):
             from dpsql.sql.parse.routing import tables_asked

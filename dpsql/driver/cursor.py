@@ -23,6 +23,7 @@ from dpsql.errors import (
     ProgrammingError,
     SQLError,
 )
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.free_answer import Free
 from dpsql.planning.needed_budget import request_of
 from dpsql.planning.plan import Plan
@@ -57,6 +58,7 @@ def check_population(population: str | None, *, errors: bool) -> None:
         raise DataError('population="sample" goes with errors=True; no other population is known')
 
 
+@guards_calls
 class Cursor:
     """Runs batches on a connection and walks through their results (PEP 249). Make it with ``Connection.cursor``.
 
@@ -368,7 +370,7 @@ class Cursor:
             if self._said is not None:
                 self._said(why)
             else:
-                warnings.warn(why, stacklevel=5)
+                warnings.warn(why, stacklevel=7)
         return found
 
     @contextmanager

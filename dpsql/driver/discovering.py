@@ -19,6 +19,7 @@ from dpsql.errors import (
     DataError,
 )
 from dpsql.measure.sources import Holdings
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # imported where they are asked for: a batch needs none of th
     from dpsql.running.survey import Survey, Surveyor, SurveyPlan
 
 
+@guards_calls
 class Discovering(Held):
     """The part of a ``Connection`` that finds domains, each at a charge, and makes local releases."""
 

@@ -15,6 +15,7 @@ from dpsql.errors import (
 from dpsql.measure import Opening
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.plan import LastPlans
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState
@@ -48,6 +49,7 @@ class _once(cached_property[T]):  # noqa: N801  # a decorator
         return made
 
 
+@guards_calls
 class Held(Exceptions):
     """Tables, policy, books, and what both together say by now; ``Connection`` and its parts do something with them."""
 
@@ -184,7 +186,7 @@ class Held(Exceptions):
     ) -> None:
         """Raise, before a batch is planned, what its charge would be refused with (``dpsql.running.payable``).
 
-        Of a batch for which a wanted error is to find the budget it is known with the plan alone.
+        Of a batch for which a wanted error is to find the budget the account is compared with the plan alone.
         """
         from dpsql.planning.needed_budget import request_of
         from dpsql.running.payable import Asked, check_payable
@@ -193,10 +195,9 @@ class Held(Exceptions):
         if not isinstance(sql, str):
             return
         epsilon, _, rho = amounts
-        if epsilon is None and rho is None and budget_of(read_options(sql)[1]) is None:
-            return
+        named = epsilon is not None or rho is not None or budget_of(read_options(sql)[1]) is not None
         _ = self.policy  # with what was found since
-        asked = Asked(sql, request_of(sql, *amounts), label, plain, fresh)
+        asked = Asked(sql, request_of(sql, *amounts) if named else None, label, plain, fresh)
         check_payable(asked, self._holdings, self._books, self._past)
 
     def _check_sources(self) -> None:

@@ -19,6 +19,7 @@ from dpsql.errors import (
     InterfaceError,
     NotSupportedError,
 )
+from dpsql.out_of_memory import guards_calls
 from dpsql.privacy.ledger import Entry
 from dpsql.release.synthetic import SyntheticRows
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of the
     from dpsql.release.custody import Custody
 
 
+@guards_calls
 class Keeping(Held):
     """The part of a ``Connection`` that keeps what was released; nothing here is charged but standing batches."""
 

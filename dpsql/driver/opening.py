@@ -14,6 +14,7 @@ from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, is_session, spark_engine
+from dpsql.out_of_memory import guarded
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
@@ -21,6 +22,7 @@ from dpsql.release.books import check_places
 from dpsql.release.limits import QUERY_SECONDS
 
 
+@guarded
 def connect(
     database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | object | None = None,
     policy: Policy | str | os.PathLike[str] | None = None,

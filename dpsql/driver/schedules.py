@@ -16,6 +16,7 @@ from dpsql.earlier.over_time import (
     with_horizon,
 )
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import LastPlans, Plan
@@ -59,6 +60,7 @@ class Progress:
         return dict(self.__dict__)
 
 
+@guards_calls
 @dataclass(frozen=True, eq=False)
 class Schedules:
     """The standing batches of a connection's ledger (``dpsql.privacy.schedules``). ``policy``: as it is by now."""

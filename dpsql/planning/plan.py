@@ -12,6 +12,7 @@ import numpy as np
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
@@ -49,6 +50,7 @@ _KEPT, _LARGE = 4, 2**22  # plans of one connection; entries of W
 NEAR_ENOUGH = 0.05  # gap up to which no other way is tried for counts of units
 
 
+@guards_calls
 @dataclass(frozen=True, eq=False)
 class Plan(PlannedBatch):
     """A batch understood and planned (``PlannedBatch`` has its figures), to be looked at before anything is spent.

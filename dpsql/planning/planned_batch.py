@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from dpsql.arrays import Floats
+from dpsql.out_of_memory import guards_calls
 from dpsql.planning.one_by_one import HELD, Columns, one_by_one
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
@@ -61,6 +62,7 @@ class Origin:
     request: Request
 
 
+@guards_calls
 @dataclass(frozen=True, eq=False)
 class PlannedBatch:
     """A batch understood and planned: its figures, which the views of a ``Plan`` show.

@@ -18,6 +18,7 @@ from dpsql.arguments import taking
 from dpsql.arguments import text as a_text
 from dpsql.arrays import Json
 from dpsql.errors import OperationalError, PolicyError, nearest
+from dpsql.out_of_memory import guards_calls
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy, is_spark, spark_parts
 from dpsql.policy.settings import Findings, fix, folded, text
@@ -54,6 +55,7 @@ NEEDED = {
 COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public", "groups")
 
 
+@guards_calls
 @dataclass(frozen=True)
 class Policy:
     """A data set's public declaration. ``path`` is the file it came from; files that it names are relative to it.

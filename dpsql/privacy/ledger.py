@@ -32,6 +32,7 @@ from typing import TypeVar
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
+from dpsql.out_of_memory import note_charge
 from dpsql.privacy import (
     analysts,
     chain,
@@ -221,6 +222,7 @@ class Ledger:
         check_text("label", label, least=0)
         works = [] if before is None else [self._granting(before[0], f"{charge_id} before", before[1], "")]
         works.append(self._granting(charge, charge_id, description, label))
+        note_charge(lambda: self._outcome(charge_id))
         return self._write(lambda connection: [work(connection) for work in works][-1])
 
     def _granting(
@@ -493,6 +495,10 @@ class Ledger:
         """The charge of that id, without its measurement; None where there is none."""
         found = self._entries("WHERE charges.charge = ?", (charge_id,), free=None)
         return found[0] if found else None
+
+    def _outcome(self, charge_id: str) -> tuple[int, bool] | None:
+        entry = self.charged(charge_id)
+        return None if entry is None else (entry.id, entry.released is not None)
 
     def note_files(self, files: Mapping[str, str], *, again: bool = False) -> None:
         """Mark files that have no mark under this data set's name (`file_marks`).

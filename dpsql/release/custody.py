@@ -18,6 +18,7 @@ import duckdb
 from dpsql.arguments import path as a_path
 from dpsql.arguments import taking
 from dpsql.errors import IntegrityError, LedgerError, OperationalError, listed
+from dpsql.out_of_memory import guards_calls
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.amounts import GRID, exact
 from dpsql.privacy.ledger_restore import Restored, restore
@@ -45,6 +46,7 @@ class Verified:
     written: int
 
 
+@guards_calls
 class Custody:
     """A ledger's backup, restore and verification: ``con.ledger``. Spends nothing but what a lost ledger had spent."""
 

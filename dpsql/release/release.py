@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from dpsql.arguments import taking, text, whole
 from dpsql.arrays import Row
 from dpsql.errors import DataError, InterfaceError, NoResultError, listed
+from dpsql.out_of_memory import guards_calls
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
 from dpsql.release.synthetic import SyntheticRows
@@ -28,6 +29,7 @@ class Redrawn(Protocol):
     def synthetic_rows(self, release: int, n: int, seed: int) -> SyntheticRows: ...
 
 
+@guards_calls
 @dataclass(frozen=True, repr=False)
 class Release:
     """What a run released: ``rel["by_state"]`` is a result, ``rel[0]`` the first; NoResultError for others.

@@ -13,6 +13,7 @@ from dpsql.arguments import is_whole, taking, text, whole
 from dpsql.arrays import Row, Values
 from dpsql.errors import InterfaceError, quoted
 from dpsql.extras import install_command
+from dpsql.out_of_memory import guards_calls
 from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
@@ -39,6 +40,7 @@ _INTEGERS = {
 }
 
 
+@guards_calls
 class Result:
     """Rows of public values with column names and DuckDB types.
 

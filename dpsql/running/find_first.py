@@ -74,7 +74,7 @@ def plan_with_finding(
 
     Raises as ``make_plan`` and ``Finder.prospect``: SQLError, too, where the batch needs the domain of another column.
     """
-    state, left = finder.books.state(), _part(request, 1 - SHARE)
+    state, left = finder.books.state(), part_of(request, 1 - SHARE)
     stood = waiting(policy)
     try:
         first = make_plan(sql, _stood_in(policy, schemas, stood), schemas, state, left, options)
@@ -91,7 +91,7 @@ def plan_with_finding(
         return None
     if len(columns) < len(stood):  # the others have no domain once these are found
         first = make_plan(sql, _stood_in(policy, schemas, columns), schemas, state, left, options)
-    each = _part(request, SHARE / len(columns))
+    each = part_of(request, SHARE / len(columns))
     delta = reserved(finder.books)[1].left / (4 * len(columns))
     finds = []
     for name, column in columns:
@@ -139,6 +139,7 @@ def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[Release
     return finds[-1]
 
 
-def _part(request: Request, share: Fraction) -> Request:
+def part_of(request: Request, share: Fraction) -> Request:
+    """A share of a budget, at the delta of all of it."""
     epsilon, rho = (None if whole is None else whole * share for whole in (request.epsilon, request.rho))
     return replace(request, epsilon=epsilon, rho=rho)

@@ -18,6 +18,7 @@ from dpsql.local.released import Released, table_of_rows
 from dpsql.measure import read_schemas
 from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_locally
 from dpsql.measure.sources import Holdings
+from dpsql.out_of_memory import guards_calls
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
@@ -39,6 +40,7 @@ from dpsql.workload.expr.batch import Column, constant
 from dpsql.workload.expr.regions import KeyDomain, line_axis
 
 
+@guards_calls
 @dataclass(frozen=True, eq=False)
 class LocalRelease:
     """A local release: randomised rows of a table, and estimates from them. Questions are free, and any number.

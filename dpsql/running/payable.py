@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.arrays import Json
-from dpsql.errors import Error
+from dpsql.errors import Error, SQLError
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.planning.prepare import understood_for
@@ -14,7 +14,7 @@ from dpsql.privacy.accountant import Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.release.books import Books
 from dpsql.running.answer_free import Earlier
-from dpsql.running.find_first import waiting
+from dpsql.running.find_first import SHARE, part_of, waiting
 
 _ALPHA = 0.05  # of intervals, which decide nothing here
 
@@ -23,11 +23,11 @@ _ALPHA = 0.05  # of intervals, which decide nothing here
 class Asked:
     """A batch that is about to be planned and paid for. ``plain``: unbiased estimates by a strategy that is fixed.
 
-    ``fresh``: whatever earlier releases say.
+    ``fresh``: whatever earlier releases say. ``request``: None where a wanted error is to find the budget.
     """
 
     sql: str
-    request: Request
+    request: Request | None
     label: str
     plain: bool = True
     fresh: bool = False
@@ -40,9 +40,10 @@ def check_payable(asked: Asked, holdings: Holdings, books: Books, past: Earlier)
     Depends on public values alone. Costs some milliseconds where nothing is in the way; where something is, it may
     raise SQLError and PolicyError as planning does.
     """
-    if waiting(holdings.policy):  # charged in parts that the plan alone knows
-        return
-    charges = charge_for(asked.request, books.budget)
+    request = asked.request
+    if request is not None and waiting(holdings.policy):  # charged in parts, of which this is the last
+        request = part_of(request, 1 - SHARE)
+    charges = () if request is None else charge_for(request, books.budget)
     refusal = _refusal(asked, charges, holdings, books)
     if refusal is not None and (asked.fresh or not _may_be_free(asked, charges, books, past)):
         raise refusal
@@ -51,18 +52,21 @@ def check_payable(asked: Asked, holdings: Holdings, books: Books, past: Earlier)
 def _refusal(asked: Asked, charges: Sequence[Charge], holdings: Holdings, books: Books) -> Error | None:
     description: Json = {}
     policy, schemas = holdings.policy, holdings.schemas()
-    if any(table.periods is not None for table in policy.tables.values()):
+    found = waiting(policy)  # nobody has listed their groups, so the batch cannot be understood yet
+    if not found and any(table.periods is not None for table in policy.tables.values()):
         reads = understood_for(asked.sql, policy, schemas)[1]
         description = {} if reads is None else {"periods": reads.as_dict()}
     try:
         state = books.state()
         if not books.path.exists():
-            if not any(state.affords(charge) for charge in charges):
+            if charges and not any(state.affords(charge) for charge in charges):
                 state.check(charges[0])
             return None
         ledger = books.ledger()
         ledger.check_charges(charges, asked.label, description)
-        if ledger.failed_scans():
+        if found:
+            refuse_failed(holdings.engine, ledger, holdings.sources.values())
+        elif ledger.failed_scans():
             answers = understood_for(asked.sql, policy, schemas)[0].answers
             tables = {query.table for answer in answers for core in answer.cores for query in core.queries}
             refuse_failed(holdings.engine, ledger, [holdings.sources[name] for name in tables & set(holdings.sources)])
@@ -78,7 +82,12 @@ def _may_be_free(asked: Asked, charges: Sequence[Charge], books: Books, past: Ea
         return any(entry.charge in charges for entry in released)
     if not released:
         return False
-    keys = set(past.questions(asked.sql)[0])
+    try:
+        keys = set(past.questions(asked.sql)[0])
+    except SQLError:
+        if waiting(past.policy):
+            return False  # its groups are still to be found
+        raise
     answered = (entry.description.get("questions") for entry in released)
     if any(keys <= {str(key) for key, _ in held} for held in answered if isinstance(held, list)):
         return True

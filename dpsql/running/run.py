@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -14,9 +12,10 @@ from dpsql.arrays import Json
 from dpsql.earlier import keep
 from dpsql.earlier.over_time import kept_over_time
 from dpsql.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
-from dpsql.errors import BudgetError, IntegrityError, LedgerError, RequestError
+from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
+from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.measure.sparse import SparseJob, measure_sparse
 from dpsql.planning.adaptive import AdaptivePlan
@@ -26,7 +25,6 @@ from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.policy.limits import changed_limits, limits_in
 from dpsql.policy.units import units_in
-from dpsql.privacy.ledger import Entry
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -280,10 +278,12 @@ class Batches:
     ) -> Release:
         """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
         ledger = self.books.ledger()
-        state = self.books.check_releases(ledger)
+        self.books.check_releases(ledger)
+        if not paid:  # what is cheap is checked first: account, locks, sources
+            ledger.check_charges([plan.charge], label, {} if plan.reads is None else {"periods": plan.reads.as_dict()})
+            read = {name for layout in plan.compiled.layouts for name in layout.source.tables}
+            refuse_failed(self.holdings.engine, ledger, [self.holdings.sources[name] for name in sorted(read)])
         self.rehearse(plan, errors=errors, estimates=estimates, named=turn is None)
-        if not paid:
-            state.within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
         job = job if turn is None else _of_turn(job, turn)
         said = str(plan) if self.holdings.policy.budget.approval else ""
@@ -301,37 +301,18 @@ class Batches:
             observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 
-        # By its id the ledger says what became of the charge, wherever memory runs out.
-        job = replace(job, charge_id=job.charge_id or uuid.uuid4().hex)
         measuring = (self.holdings.engine, ledger, payload)
-        with contextlib.suppress(MemoryError):
-            if isinstance(job, SparseJob):
-                release = measure_sparse(job, *measuring)[0]
-            elif isinstance(job, AdaptiveJob):
-                release = measure_adaptively(job, *measuring)[0]
-            else:
-                release = measure(job, *measuring)[0]
-            # What users see is what the ledger gives back.
-            with uncollected():
-                record = record_of(ledger.release(release).payload or b"")
-                self.register(record, as_kept=True)
-            return Release(release, plan.charge.amount, plan.charge.guarantee, record)
-        raise RequestError(_out_of_memory(ledger.charged(job.charge_id)))
-
-
-def _out_of_memory(entry: Entry | None) -> str:
-    """What is said of a batch whose memory ran out, by its charge in the ledger."""
-    if entry is None:
-        return "memory ran out, and nothing was charged; give the process more memory, or split the batch"
-    if entry.released is None:
-        return (
-            f"memory ran out: the batch was charged as release {entry.id} and its answer was not recorded. What was "
-            "charged stays charged; give the process more memory, or split the batch, then run again"
-        )
-    return (
-        f"memory ran out: the batch was charged and its answer recorded as release {entry.id}; give the process more "
-        "memory and run the same batch again, which is free"
-    )
+        if isinstance(job, SparseJob):
+            release = measure_sparse(job, *measuring)[0]
+        elif isinstance(job, AdaptiveJob):
+            release = measure_adaptively(job, *measuring)[0]
+        else:
+            release = measure(job, *measuring)[0]
+        # What users see is what the ledger gives back.
+        with uncollected():
+            record = record_of(ledger.release(release).payload or b"")
+            self.register(record, as_kept=True)
+        return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 
 def _warn_of_limits(books: Books, policy: Policy, queries: Sequence[Answer]) -> None:

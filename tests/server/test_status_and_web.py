@@ -67,13 +67,20 @@ def text_of(answer: Any) -> str:
 
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[World]:
-    with served(lambda: server_of_analysts(folder)) as running:
-        accounts = running.server.service.accounts
-        assert accounts is not None
-        status = Status(running.server.journal, running.server.service.check, running.server.gauges, port=0)
-        running.do(status.start())
-        yield World(running, accounts, status, accounts.token("ann"), accounts.token("bob"))
-        running.do(status.stop())
+    with served(lambda: server_of_analysts(folder)) as running, watching(running) as world:
+        yield world
+
+
+@contextlib.contextmanager
+def watching(running: Running) -> Iterator[World]:
+    """A server of ann, or of ann and bob, with the port for those who watch it."""
+    accounts = running.server.service.accounts
+    assert accounts is not None
+    status = Status(running.server.journal, running.server.service.check, running.server.gauges, port=0)
+    running.do(status.start())
+    tokens = [accounts.token(analyst.name) for analyst, _ in accounts.listed()]
+    yield World(running, accounts, status, tokens[0], tokens[-1])
+    running.do(status.stop())
 
 
 @pytest.fixture(scope="module")

@@ -61,16 +61,19 @@ def taken(t: Typed, column: Column, node: exp.Expr, within: Within) -> Groups | 
     if t.path is not None and policy.values is None and policy.lower is not None:
         return _along(t, t.path, policy, node, within)
     held = _listed(column, node, MAX_GROUPS)
-    return None if held is None else _on_pieces(t, column, held)
+    if held is not None and column.line.kind in _TIMES and column.name in within.columns:
+        # Days that WHERE rules out may have no label.
+        held = [piece for piece in held if not within.excludes(LineAtom(column.name, (piece[0],)))] or held
+    return None if held is None else _on_pieces(t, column, held, node)
 
 
-def pieced(t: Typed, column: Column, within: Within) -> Groups | None:
+def pieced(t: Typed, column: Column, node: exp.Expr, within: Within) -> Groups | None:
     """The values of an expression on the pieces of its one column of dates, times or DOUBLEs between its bounds."""
     held = _pieces(t.value, column, within)
-    return None if held is None else _on_pieces(t, column, held)
+    return None if held is None else _on_pieces(t, column, held, node)
 
 
-def repeated(t: Typed, base: Stored, line: Line) -> tuple[Scalar, ...] | None:
+def repeated(t: Typed, base: Stored, line: Line, node: exp.Expr) -> tuple[Scalar, ...] | None:
     """The values of an expression that looks at parts that repeat, such as hours and months; None of any other."""
     if line.kind not in _TIMES:
         return None
@@ -80,7 +83,7 @@ def repeated(t: Typed, base: Stored, line: Line) -> tuple[Scalar, ...] | None:
     day = 86_400_000_000
     places = tuple(dict.fromkeys(n // day for n in moments)) if line.kind == "date" else moments
     results = evaluate(t.value, t.kind, base, line, places)
-    return tuple(dict.fromkeys(label_of(t, result) for result in results if result is not None))
+    return tuple(dict.fromkeys(label_of(t, result, node) for result in results if result is not None))
 
 
 def of_several(t: Typed, columns: Sequence[Column], node: exp.Expr, within: Within) -> Groups | None:
@@ -108,7 +111,7 @@ def of_several(t: Typed, columns: Sequence[Column], node: exp.Expr, within: With
     null: list[Condition] = []
     for row, result in zip(rows, results, strict=True):
         here = gather(And, *(atom for atom, _ in row))
-        (null if result is None else by_label.setdefault(label_of(t, result), [])).append(here)
+        (null if result is None else by_label.setdefault(label_of(t, result, node), [])).append(here)
     anywhere: list[Condition] = []
     others: list[Condition] = []
     for column, atoms in zip(columns, held, strict=True):
@@ -146,7 +149,7 @@ def _listed(column: Column, node: exp.Expr, most: int) -> list[Piece] | None:
     return [(point, point[0][0] if point[0] is not None else column.line.low) for point in points]
 
 
-def _on_pieces(t: Typed, column: Column, held: Sequence[Piece]) -> Groups:
+def _on_pieces(t: Typed, column: Column, held: Sequence[Piece], node: exp.Expr) -> Groups:
     """The groups of an expression by its value on each piece, and on NULL."""
     policy = column.policy
     (base,) = stored(t.value)
@@ -157,9 +160,9 @@ def _on_pieces(t: Typed, column: Column, held: Sequence[Piece]) -> Groups:
         if result is None:
             null.append(interval)
         else:
-            by_label.setdefault(label_of(t, result), []).append(interval)
+            by_label.setdefault(label_of(t, result, node), []).append(interval)
     nulls = policy.nulls and not column.never_null
-    at_null = None if results[-1] is None else label_of(t, results[-1])
+    at_null = None if results[-1] is None else label_of(t, results[-1], node)
     if nulls and at_null is not None:
         by_label.setdefault(at_null, [])
     found = tuple(
@@ -197,7 +200,7 @@ def _along(t: Typed, path: Path, policy: ColumnPolicy, node: exp.Expr, within: W
             width = after - at
             interval = ((at, 0), (after, 0))
             covered.append(interval)
-            found.append((label_of(t, value), LineAtom(column.name, (interval,))))
+            found.append((label_of(t, value, node), LineAtom(column.name, (interval,))))
             at = after
             if len(found) > MAX_GROUPS:
                 raise too_many(node)

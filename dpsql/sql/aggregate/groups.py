@@ -57,17 +57,27 @@ def rank(label: Scalar) -> tuple[int, object]:
     return (0, label)
 
 
-def label_of(t: Typed, result: int | float | str | bool) -> Scalar:
-    """A result of the scan as the value that is released."""
+def label_of(t: Typed, result: int | float | str | bool, node: exp.Expr) -> Scalar:
+    """A result of the scan as the value that is released.
+
+    Raises SQLError for a date that no result can show: Python's, in which results are kept, are of the years 1 to 9999.
+    """
     if t.kind == "exact":
         if t.family == "integer" and t.unit == 1 and not t.offset:
             return int(result)
         number = t.unit * int(result) + t.offset
         return int(number) if number.denominator == 1 and t.family == "integer" else _decimal(number)
-    if t.kind == "date":
-        return (_EPOCH + dt.timedelta(days=int(result))).date()
-    if t.kind == "timestamp":
-        return _EPOCH + dt.timedelta(microseconds=int(result))
+    if t.kind in ("date", "timestamp"):
+        step = dt.timedelta(days=1) if t.kind == "date" else dt.timedelta(microseconds=1)
+        try:
+            moment = _EPOCH + int(result) * step
+        except OverflowError:
+            raise refuse(
+                f"GROUP BY {shown(node)} has dates outside of the years 1 to 9999, which no result can show; leave "
+                "them out in WHERE, or declare nearer bounds of the column",
+                node,
+            ) from None
+        return moment.date() if t.kind == "date" else moment
     if isinstance(result, float):
         return math.nan if math.isnan(result) else result + 0.0
     assert isinstance(result, str | bool)  # noqa: S101 - text and Booleans are left

@@ -131,7 +131,7 @@ def _finite(node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
         return _computed(t, base, node, scope)
     level = flat(t, node)
     column = expressions.registered(t, node, scope)
-    values = tuple(label_of(level, n) for n in range(level.low, level.high + 1))
+    values = tuple(label_of(level, n, node) for n in range(level.low, level.high + 1))
     points = tuple(((n, 0), (n + 1, 0)) for n in range(level.low, level.high + 1))
     kind = _type(node, values, scope)
     return KeyDomain(column.name, kind, tuple(released(kind, value) for value in values), points, False, t.nulls)
@@ -145,14 +145,14 @@ def _computed(t: Typed, base: Column | None, node: exp.Expr, scope: Scope) -> Gr
         columns = [scope.computed.holding(part) for part in parts]
         known = [column for column in columns if column is not None]
         if base is not None:
-            found = pieced(t, base, scope.within)
+            found = pieced(t, base, node, scope.within)
         elif 1 < len(known) == len(columns):
             found = of_several(t, known, node, scope.within)
         atoms = [atom for _, atom in found.found if isinstance(atom, LineAtom)] if found is not None else []
         pieces = sum(len(atom.intervals) for atom in atoms)
         values = None
         if len(parts) == 1 and (found is None or pieces > MAX_RANGE):
-            values = repeated(t, parts[0], line_of(parts[0].type))
+            values = repeated(t, parts[0], line_of(parts[0].type), node)
         if values is not None and len(values) <= MAX_REPEATED:
             return _own_domain(t, values, node, scope)
         if found is not None:
