@@ -13,6 +13,7 @@ from dpsql.errors import SQLError
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.values_once import values_of
 from dpsql.workload.expr.batch import Output, Query
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray
@@ -119,8 +120,18 @@ class Layout:
 
     @property
     def multiplicity(self) -> int:
-        """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
-        return self._groups if self.source.counts_units else self.source.most
+        """How many rows one unit has at most; of a distinct source in how many entries of x it counts, or how many
+        values it adds to all of them.
+        """
+        if self.source.each is not None:
+            return min(self.source.most, sum(sorted(self.values_once[1].tolist())[-self.groups :]))
+        return self.groups if self.source.counts_units else self.source.most
+
+    @cached_property
+    def values_once(self) -> tuple[IntArray, IntArray]:
+        """The entries of x that count values, and how many a unit adds to each at most."""
+        entries, most = values_of(self)
+        return entries, np.minimum(most.clip(1), self.source.most).astype(np.int64)
 
     @cached_property
     def of_unit(self) -> tuple[bool, ...]:
@@ -142,7 +153,7 @@ class Layout:
         )
 
     @cached_property
-    def _groups(self) -> int:
+    def groups(self) -> int:
         """In how many entries a unit counts at most."""
         if isinstance(self.cells, Cells) and any(self.of_unit):
             pairs = self.cells.cells_of(self.of_unit)
