@@ -28,7 +28,6 @@ from dpsql.workload.compile.asked_again import Once, asked_once
 from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
 from dpsql.workload.compile.same_rows import same_rows
 from dpsql.workload.compile.units import contributions_of, tied_layouts
-from dpsql.workload.compile.values_once import values_of
 from dpsql.workload.compile.walks import possible_cells
 from dpsql.workload.expr.batch import CaseKey, Query, Table, Term
 from dpsql.workload.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
@@ -111,7 +110,7 @@ class Compiled:
             return None
         most = np.full(self.rows.shape[1], np.inf)
         for layout in mine:
-            entries, values = values_of(layout)
+            entries, values = layout.values_counted
             most[entries] = values
         # Such a number is that of one entry; of all others an entry has no limit.
         found = np.full(self.numbers, np.inf)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import SQLError
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
@@ -128,10 +129,16 @@ class Layout:
         return self.groups if self.source.counts_units else self.source.most
 
     @cached_property
+    def values_counted(self) -> tuple[IntArray, Floats]:
+        """The entries of x that count values, and how many there can be in each, inf where that is not known."""
+        assert self.source.each is not None  # noqa: S101 - asked before
+        return values_of(self.source.each, self.cells, self.entry[0], self.values)
+
+    @property
     def values_once(self) -> tuple[IntArray, IntArray]:
         """The entries of x that count values, and how many a unit adds to each at most."""
-        entries, most = values_of(self)
-        return entries, np.minimum(most.clip(1), self.source.most).astype(np.int64)
+        entries, most = self.values_counted
+        return entries, np.minimum(most, self.source.most).astype(np.int64)
 
     @cached_property
     def of_unit(self) -> tuple[bool, ...]:

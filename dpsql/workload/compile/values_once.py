@@ -16,80 +16,60 @@ there. They are at most the values of these rows, and at most d.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsql.arrays import Floats, Ints
 from dpsql.policy.values import fold
 from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.expr.regions import Axis, LineAxis
+from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.related import Function
-from dpsql.workload.expr.values import Stored, stored
-
-if TYPE_CHECKING:
-    from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.rows import Each
+from dpsql.workload.expr.values import Stored, Value, stored
 
 _MOST_LISTED = 2_000  # extreme contributions
 _EXACT = 2.0**53  # up to which floats count
 
 
-def values_of(layout: Layout) -> tuple[Ints, Floats]:
-    """The entries of x that count values of ``layout.source.each``, and how many values each can have at most (inf)."""
-    each, cells, entry = layout.source.each, layout.cells, layout.entry[0]
-    assert each is not None  # noqa: S101 - asked before
+def values_of(each: Each, cells: object, entry: Ints, values: Mapping[str, Value]) -> tuple[Ints, Floats]:
+    """The entries of x that count values of ``each``, and how many values each can have at most (inf).
+
+    ``entry`` (cells,): the entry of each of ``cells``, -1 for none; ``values``: what the scan computes, by column.
+    """
     entries = np.unique(entry[entry >= 0])
     most = np.full(entries.size, inf)
     if not isinstance(cells, Cells):
         return entries, most
-    direct = next((at for at, axis in enumerate(cells.axes) if _is_counted(axis, layout)), None)
-    if direct is not None:
-        most = _values_on(layout, direct, entries)
+    axes = {at: axis for at, axis in enumerate(cells.axes) if isinstance(axis, LineAxis)}
+    for at, axis in axes.items():
+        if (axis.column, axis.line, values.get(axis.column)) == (each.column, each.line, each.value):
+            most = _values_on(cells, at, axis, entry, entries)
     if each.value is not None and Function(each.value, "", ()).follows:
-        read = [_place(layout, column) for column in stored(each.value)]
-        if None not in read:
-            combined = [_values_on(layout, at, entries) for at in read if at is not None]
-            most = np.minimum(most, np.prod(np.reshape(combined, (-1, entries.size)), axis=0))
+        combined = np.ones(entries.size)
+        for column in stored(each.value):
+            found = next((at for at, axis in axes.items() if _is_over(axis, column, values)), None)
+            combined *= inf if found is None else _values_on(cells, found, axes[found], entry, entries)
+        most = np.minimum(most, combined)
     return entries, np.where(most < _EXACT, most, inf)
 
 
-def _is_counted(axis: Axis, layout: Layout) -> bool:
-    """Whether an axis cuts the very value that is counted."""
-    each = layout.source.each
-    return (
-        isinstance(axis, LineAxis)
-        and each is not None
-        and axis.line == each.line
-        and axis.column == each.column
-        and layout.values.get(axis.column) == each.value
-    )
+def _is_over(axis: LineAxis, column: Stored, values: Mapping[str, Value]) -> bool:
+    """Whether an axis cuts a stored column."""
+    value = values.get(axis.column, Stored(axis.column, ""))
+    return isinstance(value, Stored) and (value.source, fold(value.name)) == (column.source, fold(column.name))
 
 
-def _place(layout: Layout, column: Stored) -> int | None:
-    """The axis over a stored column; None without one."""
-    for at, axis in enumerate(layout.cells.axes):
-        if isinstance(axis, LineAxis):
-            value = layout.values.get(axis.column, Stored(axis.column, ""))
-            if isinstance(value, Stored) and (value.source, fold(value.name)) == (column.source, fold(column.name)):
-                return at
-    return None
-
-
-def _values_on(layout: Layout, place: int, entries: Ints) -> Floats:
-    """How many values, NULL among them, rows of each of ``entries`` can have on one axis."""
-    cells, entry = layout.cells, layout.entry[0]
-    assert isinstance(cells, Cells)  # noqa: S101 - asked before
-    axis = cells.axes[place]
-    assert isinstance(axis, LineAxis)  # noqa: S101 - asked before
+def _values_on(cells: Cells, place: int, axis: LineAxis, entry: Ints, entries: Ints) -> Floats:
+    """How many values, NULL among them, rows of each of ``entries`` can have on one axis, at least 1."""
     pairs = cells.cells_of([at == place for at in range(len(cells.axes))])
     if pairs is None:
         return np.full(entries.size, inf)
     region, cell = pairs  # all regions of one axis are combinations, numbered as they are
     counted = entry[cell] >= 0
     met = np.unique(np.stack([np.searchsorted(entries, entry[cell[counted]]), region[counted]]), axis=1)
-    return np.bincount(met[0], weights=_sizes(axis)[met[1]], minlength=entries.size)
+    return np.bincount(met[0], weights=_sizes(axis)[met[1]], minlength=entries.size).clip(1)
 
 
 def _sizes(axis: LineAxis) -> Floats:
