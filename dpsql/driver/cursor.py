@@ -5,18 +5,31 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from dpsql import errors as pep249
 from dpsql.arguments import maybe, taking, whole
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
 from dpsql.driver.session import Amounts, Session
-from dpsql.earlier.same_question import question_keys, squared_errors
-from dpsql.errors import DataError, InterfaceError, NotSupportedError, ProgrammingError, SQLError
+from dpsql.earlier.same_question import Accepts, paid_with, question_keys
+from dpsql.errors import (
+    BudgetError,
+    DataError,
+    InterfaceError,
+    NotSupportedError,
+    PolicyError,
+    ProgrammingError,
+    SQLError,
+)
+from dpsql.planning.free_answer import Free
+from dpsql.planning.needed_budget import request_of
 from dpsql.planning.plan import Plan
+from dpsql.privacy.accountant import charge_for
 from dpsql.release import RangeTable, ReleaseTable, Result
 from dpsql.release.release import Release
+from dpsql.running.answer_free import Found, FoundCounts
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import emptied, is_probe
 from dpsql.sql.parse.options import budget_of, read_options
@@ -29,8 +42,6 @@ if TYPE_CHECKING:
 
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
 
-# How much less precise an earlier answer may be than what was asked for: plans differ by their tolerance.
-_TOLERANCE = 1e-3
 _ALPHA = 0.05
 
 NO_BUDGET = (
@@ -52,10 +63,11 @@ class Cursor:
     ``arraysize``: rows of ``fetchmany`` without a size, 1 at first. ``errors``: whether results show the columns of
     errors beside private numbers, and beside what a query over releases computes of them; releases have them either
     way. ``release`` is what the last ``execute`` was answered from, None for a query over releases; its ``cost`` is 0
-    where an earlier one had the answers. ``names`` are those of the last batch's results. ``usual`` is the budget of a
-    batch that names none, by default that of the connection; ``alpha`` = 1 - confidence of new intervals, and where it
-    is given, an earlier answer is used whatever level its own intervals have. ``progress`` hears how far planning is.
-    ``label`` is written beside charges, by default what ``connect`` says.
+    where an earlier one had the answers, and ``free`` then says which, and their errors. ``names`` are those of the
+    last batch's results. ``usual`` is the budget of a batch that names none, by default that of the connection;
+    ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier answer is used whatever level its own
+    intervals have. ``progress`` hears how far planning is. ``label`` is written beside charges, by default what
+    ``connect`` says.
     Not to be used by two threads at the same time.
     """
 
@@ -80,6 +92,7 @@ class Cursor:
         self.errors = errors
         self._population = population
         self.release: Release | None = None
+        self.free: Free | None = None
         self.names: tuple[str, ...] = ()
         self._usual = connection._budget_per_release if usual is None else usual
         self._alpha = alpha
@@ -106,8 +119,9 @@ class Cursor:
 
         Free: queries over released views; statements that an earlier release of this data version answers; probes
         such as ``WHERE 1=0``. Otherwise the batch is charged ``epsilon``, ``delta`` or ``rho`` of this call, of
-        its OPTIONS, or what ``connect`` says, in this order. An earlier answer is used at any budget where the call
-        names none; where it names one, only if it is at least as precise as that budget would buy.
+        its OPTIONS, or what ``connect`` says, in this order. Where one of them names a budget, an earlier answer is
+        used only if no number of it is less precise than that budget would buy; where none does, whatever its error,
+        which ``messages`` say.
         ``parameters``: a sequence for ``?``, a mapping for ``:name``; literals of the batch
         (``dpsql.sql.parse.parameters``). Returns the cursor. Raises ProgrammingError where no budget is given and none
         is free, SQLError, BudgetError and the like as ``Connection.run``, all before anything is spent.
@@ -125,11 +139,11 @@ class Cursor:
         epsilon: object = None,
         delta: object = None,
         rho: object = None,
-    ) -> Plan | Release | None:
+    ) -> Plan | Release | Free | None:
         """What ``execute`` would do, spending nothing: a Plan that it would pay for, or else why it would be free.
 
-        That is the earlier Release that answers, or None for what earlier releases determine together and for what
-        never costs anything (released views, probes, lists). Raises as ``execute``.
+        That is the earlier Release that answers, or what earlier releases determine together; ``free`` has the errors
+        of either. None for what never costs anything (released views, probes, lists). Raises as ``execute``.
         """
         self._begin()
         text = prepare(sql).fill(parameters)
@@ -139,9 +153,7 @@ class Cursor:
             if not going.private or len(statements) < len(going.pieces) or all(map(is_probe, statements)):
                 return None
             held = self._planned(text, statements, (epsilon, delta, rho), dry=True)
-            found = self.release if isinstance(held, list) else held
-            if not isinstance(held, list) and self._connection._past.as_good_as(held) is not None:
-                found = None
+            found = (self.release or self.free) if isinstance(held, list) else held
         self._sets, self.release, self._executed = [], None, False
         return found
 
@@ -208,6 +220,11 @@ class Cursor:
         self._check_open()
 
     # -- results -------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[tuple[type[Exception], str]]:
+        """What the last ``execute`` has to say beside its results (PEP 249): the errors of an answer that was free."""
+        return [] if self.free is None else [(pep249.Warning, str(self.free))]
 
     @property
     def connection(self) -> Session:
@@ -307,7 +324,7 @@ class Cursor:
 
     def _begin(self) -> None:
         self._check_open()
-        self._sets, self._place, self.release, self._executed = [], 0, None, True
+        self._sets, self._place, self.release, self.free, self._executed = [], 0, None, None, True
 
     def _take(self, sets: Sequence[ResultSet]) -> None:
         self._sets, self._place = list(sets), 0
@@ -376,7 +393,8 @@ class Cursor:
         if isinstance(held, list):
             return held
         self.release = con.run(held, label=self._label)
-        return self._shown(self.release.record.tables, held.queries)
+        shown = self._shown if self.release.cost else self._given
+        return shown(self.release.record.tables, held.queries)
 
     def _planned(
         self, text: str, statements: Sequence[Statement], budget: Amounts, *, dry: bool = False
@@ -389,44 +407,52 @@ class Cursor:
         asked, named = self._budget(text, budget)
         alpha = _ALPHA if self._alpha is None else self._alpha
         if named:
-            if not dry:
-                con._check_payable(text, asked, self._label)
-            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress, earlier=False)
-            most = [error * (1.0 + _TOLERANCE) for error in squared_errors(plan)]
-            found = self._earlier(plan.queries, most)
+            return self._within_budget(text, statements, asked, alpha, dry=dry)
+        answers = self._understood(statements)
+        found = self._earlier(answers)
+        if found is not None:
+            return found
+        past = con._past.answer(text, alpha) or con._past.counted(text, alpha)
+        if past is None:
+            raise ProgrammingError(NO_BUDGET)
+        if dry:
+            return self._would_be(past)
+        self.release = con._batches.free(past, errors=True, label=self._label)
+        return self._given(self.release.record.tables, answers)
+
+    def _within_budget(
+        self, text: str, statements: Sequence[Statement], asked: Amounts, alpha: float, *, dry: bool
+    ) -> list[ResultSet] | Plan:
+        """The results of an earlier release that serves in place of what ``asked`` buys, or the plan to be run.
+
+        It serves where the very batch was paid for with as much, or where no number of it is less precise
+        (``running.no_worse``). What earlier releases say together, ``Connection.run`` compares in the same way.
+        """
+        con = self._connection
+        with suppress(SQLError, PolicyError, DataError, BudgetError):  # what is refused, planning refuses in its words
+            charges = charge_for(request_of(text, *asked), con._books.budget)
+            found = self._earlier(self._understood(statements), paid_with(charges))
             if found is not None:
                 return found
-            plan = con._past.with_earlier(plan)
-        else:
-            found = self._earlier(self._understood(statements), None)
-            if found is not None:
-                return found
-            if dry and con._past.answer(text, alpha) is not None:
-                return []
-            unpaid = asked == (None, None, None)
-            if dry and unpaid and con._past.counted(text, alpha) is not None:
-                return []
-            release = con._batches.determined(text, alpha, label=self._label)
-            if release is None and unpaid:
-                release = con._batches.counted(text, alpha, label=self._label)
-            if release is not None:
-                self.release = release
-                return self._shown(release.record.tables, self._understood(statements))
-            if unpaid:
-                raise ProgrammingError(NO_BUDGET)
-            if not dry:
-                con._check_payable(text, asked, self._label)
-            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
-        return plan
+        if not dry:
+            con._check_payable(text, asked, self._label)
+        plan = con.plan(text, *asked, alpha=alpha, progress=self._progress, earlier=False)
+        found = self._earlier(plan.queries, lambda entry, places: con._past.as_precise(entry, places, plan))
+        if found is not None:
+            return found
+        plan = con._past.with_earlier(plan)
+        past = con._past.as_good_as(plan) if dry else None
+        return plan if past is None else self._would_be(past)
 
     def _budget(self, text: str, given: Amounts) -> tuple[Amounts, bool]:
-        """The budget of a batch, and whether the call or the batch names it."""
+        """The budget of a batch, and whether the call, the batch or the session names one."""
         epsilon, delta, rho = given
         usual = self._usual
         written = budget_of(read_options(text)[1]) is not None
         if not written and epsilon is None and rho is None:
             # delta alone goes with the epsilon of connect
-            return (usual, False) if delta is None else ((usual[0], delta, None), True)
+            asked = usual if delta is None else (usual[0], delta, None)
+            return asked, asked != (None, None, None)
         return given, True
 
     def _understood(self, statements: Sequence[Statement]) -> tuple[Answer, ...]:
@@ -435,16 +461,27 @@ class Cursor:
         tables = {name: table_of(declared, schemas[name]) for name, declared in con.policy.tables.items()}
         return understand(statements, con.policy, tables).answers
 
-    def _earlier(self, answers: Sequence[Answer], most: Sequence[float] | None) -> list[ResultSet] | None:
+    def _earlier(self, answers: Sequence[Answer], accepts: Accepts | None = None) -> list[ResultSet] | None:
         con = self._connection
         keys = question_keys(con.policy.to_toml(), answers)
         whole = [answer.name for answer in answers] if any(answer.named for answer in answers) else None
         level = _ALPHA if self.errors and self._alpha is None else None
-        found = con._batches.answered(keys, most, whole, level)
+        found = con._batches.answered(keys, whole, level, accepts)
         if found is None:
             return None
         self.release, places = found
-        return self._shown([self.release.record.tables[at] for at in places], answers)
+        return self._given([self.release.record.tables[at] for at in places], answers)
+
+    def _given(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[ResultSet]:
+        """The results of the release that answers for free."""
+        assert self.release is not None  # noqa: S101 - it was found just now
+        self.free = Free.of(self.release.guarantee, self.release.id, tables)
+        return self._shown(tables, answers)
+
+    def _would_be(self, past: Found | FoundCounts) -> list[ResultSet]:
+        """No results yet of what earlier releases would answer together."""
+        self.free = self._connection._past.described(past)
+        return []
 
     def _shown(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[ResultSet]:
         """The results of a release, without the columns of errors unless they are wanted."""

@@ -53,7 +53,7 @@ class EarlierReleases:
         prepared, state, targets = search.prepared, search.state, search.targets
         if self.combination is not None and met(self.combination, prepared, search.goal, targets):
             alone = plan_of_way(search, ways[0], ways)
-            return NeededBudget(0.0, noted(alone, self.combination.rests_on), ways[0].request)
+            return NeededBudget(0.0, noted(alone, self.combination), ways[0].request)
         found = []
         for way in ways:
             beside, units = self._beside(search, way.way), way.charge.units

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from scipy import sparse
@@ -23,7 +24,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.planned_batch import mean_square
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity
 from dpsql.planning.target_errors import hint_notes
-from dpsql.planning.text import releases_named
+from dpsql.planning.text import errors_said, plan_rows, releases_named
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import NoiseModel
@@ -31,8 +32,11 @@ from dpsql.release import Result
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled
 
-from .combined import joined, observed_of, workload_of
+from .combined import Combination, joined, observed_of, workload_of
 from .joint import Joint, Past, onto_joint
+
+if TYPE_CHECKING:
+    from dpsql.privacy.noise import Noise
 
 _WORTH = 0.02
 """Earlier releases must take this part off the squared error of a plan for it to rest on them."""
@@ -211,7 +215,11 @@ def combined_plan(plan: Plan, pasts: Sequence[Past], first: frozenset[int] = fro
     return made if narrower and made.error <= (1.0 - _WORTH) * plan.error else plan
 
 
-def noted(plan: Plan, releases: tuple[int, ...]) -> Plan:
-    """The plan with a note that earlier releases answer the batch as well."""
-    note = f"{releases_named(releases)} answer{'' if len(releases) > 1 else 's'} this with no more error: a run is free"
-    return replace(plan, notes=(*plan.notes, note))
+def noted(plan: Plan, found: Combination) -> Plan:
+    """The plan with a note that earlier releases answer the batch as well, and with which errors."""
+    answers = AnswersWithEarlier(found.answers, found.answers.weights)
+    made = replace(plan, compiled=found.compiled, answers=answers, noise=cast("Noise", found.noise))
+    rows = plan_rows(replace(made, errors=found.errors, widths=found.widths))
+    answer = f"{releases_named(found.rests_on)} answer{'' if len(found.rests_on) > 1 else 's'} this with no more error"
+    notes = f"{answer}: a run is free", f"{errors_said(rows)}, as answered for free"
+    return replace(plan, notes=(*plan.notes, *notes))

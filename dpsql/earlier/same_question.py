@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from dpsql.earlier.kept import declarations
 from dpsql.planning.plan import Plan
+from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Entry
 from dpsql.sql import Answer
 from dpsql.sql.outer.probes import shown_columns
@@ -126,23 +127,27 @@ def questions(plan: Plan) -> list[list[object]]:
     return [[key, float(f"{error:.12g}")] for key, error in zip(keys, squared_errors(plan), strict=True)]
 
 
+Accepts: TypeAlias = "Callable[[Entry, list[int]], bool]"
+"""Whether a release, and which of its results, may stand for an answer."""
+
+
 def most_precise(
     entries: Sequence[Entry],
     keys: Sequence[str],
-    most: Sequence[float] | None,
     names: Sequence[str] | None,
     alpha: float | None,
     types: Mapping[str, str],
+    accepts: Accepts | None = None,
 ) -> tuple[Entry, list[int]] | None:
     """The release that answers all of ``keys`` with the least error, and which of its results these are.
 
-    One release, so that the answers are consistent with each other. ``most``: the largest squared error that each may
-    have. ``names``: the batch names views, so that the release must have exactly these results. ``alpha``: its
-    error columns are wanted, at that level. ``types`` are those of the tables now (``types_of``): a release of tables
-    that had others answers nothing. Free: the ledger's descriptions are public.
+    One release, so that the answers are consistent with each other. ``names``: the batch names views, so that the
+    release must have exactly these results. ``alpha``: its error columns are wanted, at that level. ``types`` are those
+    of the tables now (``types_of``): a release of tables that had others answers nothing. ``accepts``: what else must
+    hold of a release, asked from the least error on. Free: the ledger's descriptions are public.
     """
-    best: tuple[float, Entry, list[int]] | None = None
-    for entry in entries:
+    found: list[tuple[float, Entry, list[int]]] = []
+    for entry in reversed(entries):  # of equal errors the newest comes first
         held = entry.description.get("questions")
         if entry.released is None or not isinstance(held, list):
             continue
@@ -154,12 +159,19 @@ def most_precise(
         if names is not None and list(entry.results) != list(names):
             continue
         places = {str(key): at for at, (key, _) in enumerate(held)}
-        if not all(key in places for key in keys):
-            continue
-        chosen = [places[key] for key in keys]
-        errors = [float(held[at][1]) for at in chosen]
-        if most is not None and any(error > limit for error, limit in zip(errors, most, strict=True)):
-            continue
-        if best is None or sum(errors) <= best[0]:
-            best = sum(errors), entry, chosen
-    return None if best is None else (best[1], best[2])
+        if all(key in places for key in keys):
+            chosen = [places[key] for key in keys]
+            found.append((sum(float(held[at][1]) for at in chosen), entry, chosen))
+    found.sort(key=lambda one: one[0])
+    return next(((e, chosen) for _, e, chosen in found if accepts is None or accepts(e, chosen)), None)
+
+
+def paid_with(charges: Sequence[Charge]) -> Accepts:
+    """Accepts a release of the very batch that one of these charges paid for: it is what a run at them would give."""
+    accounts = [charge.as_dict() for charge in charges]
+
+    def accepts(entry: Entry, places: list[int]) -> bool:
+        whole = places == list(range(len(entry.description["questions"])))
+        return whole and "objective" not in entry.description and entry.charge.as_dict() in accounts
+
+    return accepts

@@ -216,6 +216,16 @@ def worse_text(rows: Sequence[Json]) -> str:
     )
 
 
+def errors_said(rows: Sequence[Json]) -> str:
+    """The standard errors of the columns ``rows`` in a few words, of several numbers the largest; empty for none."""
+    shown = [
+        f"{row['result']}.{row['column']} {'up to ' * (row['numbers'] > 1)}{figure(row['stderr_max'] or row['stderr'])}"
+        for row in rows
+        if row["stderr"] is not None
+    ]
+    return f"standard error{'s' * (len(shown) > 1)}: {listed(shown, 6)}" if shown else ""
+
+
 def _gain(row: Json) -> str:
     return f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else ""
 

@@ -138,8 +138,8 @@ class CombinedAnswers:
         """Standard errors (m,): the lengths of R's rows."""
         return self._spread(np.sqrt(np.einsum("ij,ij->i", self.weights, self.weights)))
 
-    def widths(self, noise: NoiseModel | None, alpha: float, divisor: int = 1) -> Floats:
-        """Half-widths (m,) at level 1 - alpha, rounded outward where the lattice of the noise is coarse.
+    def widths(self, noise: NoiseModel | None, alpha: float, divisor: int = 1, *, outward: bool = True) -> Floats:
+        """Half-widths (m,) at level 1 - alpha, rounded ``outward`` where the lattice of the noise is coarse.
 
         Only Gaussian noise: a normal quantile. Noise in blocks: theirs, beside Gaussian noise that of log-concave laws.
         Otherwise the error is a sum of Laplace variables and one Gaussian; the Gaussian stands as a sum of 128 Laplace
@@ -152,6 +152,8 @@ class CombinedAnswers:
             normal = np.sqrt((self.weights[:, gaussian] ** 2).sum(axis=1) / _PARTS)
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
         smooth = half_widths(rows / _unit(far), far, alpha)
+        if not outward:
+            return self._spread(smooth)
         largest = self._one_step()
         return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
 

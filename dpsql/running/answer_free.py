@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dpsql.earlier.joint import Joint
 from dpsql.earlier.same_question import question_keys, squared_errors, types_of
 from dpsql.errors import SQLError
 from dpsql.planning.budget_search import wish_of
+from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.planning.target_errors import goal_of, wanted_of
@@ -33,10 +34,11 @@ from dpsql.policy import Policy
 from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
-from dpsql.release import ReleaseRecord
+from dpsql.release import ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.running.no_worse import Answered, no_worse
 from dpsql.running.past_releases import PastReleases
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import MatrixStrategy
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 _BETTER = 1e-3
 """By so much, relatively, an error must fall for a refined answer to be worth a release."""
 _ROUNDING = 1e-6
+_TOLERANCE = 1e-3
+"""By so much mean errors of one statement may differ: plans differ by their tolerance."""
 
 
 @dataclass(frozen=True)
@@ -110,17 +114,17 @@ class Earlier(PastReleases):
         counts = counted_before(prepared, self.policy, schemas, self.books, alpha)
         return None if counts is None else FoundCounts(counts, sql, _types_read(counts.compiled, schemas))
 
-    def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
+    def questions(self, sql: str) -> tuple[list[str], list[str]]:
         """What ``earlier.same_question`` needs to find a release of the same batch: its questions and results."""
         latest = self._latest
         if latest is not None and latest.sql == sql:  # ``answer`` was asked just before
             answers = latest.understood.answers
         else:
             answers = understood_of(sql, self.policy, self.schemas()).answers
-        return question_keys(self.policy.to_toml(), answers), None, [answer.name for answer in answers]
+        return question_keys(self.policy.to_toml(), answers), [answer.name for answer in answers]
 
     def as_good_as(self, plan: Plan) -> Found | None:
-        """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""
+        """What earlier releases say of a plan's batch, where no number is less precise than planned (``no_worse``)."""
         if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled):
             return None
         usable = self.usable()
@@ -138,13 +142,21 @@ class Earlier(PastReleases):
         if plan.rests_on and _counts_all(plan, joined(prepared, self.pasts(schemas, usable), first, beside=True)):
             return None  # it was planned with all that is known
         found = self._found(prepared, plan.alpha, schemas, usable)
-        planned = plan.errors
         if found is not None and plan.wanted is not None:
             goal = goal_of(prepared, plan.wanted)
             return found if met(found.combination, prepared, goal, plan.wanted) else None
-        if found is None or not isinstance(planned, np.ndarray):
+        if found is None:
             return None
-        return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
+        return found if no_worse(found.combination, plan) else None
+
+    def as_precise(self, entry: Entry, places: Sequence[int], plan: Plan) -> bool:
+        """Whether these results of an earlier release are nowhere less precise than planned for the same statements."""
+        held, mine = entry.description["questions"], squared_errors(plan)
+        if any(float(held[at][1]) > error * (1.0 + _TOLERANCE) for at, error in zip(places, mine, strict=True)):
+            return False  # even their mean errors are larger
+        released = {one.id: one for one in self.books.entries() if one.released is not None}
+        answered = self.behind(entry, released, plan.alpha, self.schemas())
+        return answered is not None and no_worse(cast("Answered", answered), plan, places)
 
     def store(
         self, found: Found | FoundCounts, *, errors: bool, label: str, fresh: bool = False
@@ -155,8 +167,6 @@ class Earlier(PastReleases):
         taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends
         nothing.
         """
-        from dpsql.running.result_tables import tables_of
-
         combination, ledger = found.combination, self.books.ledger()
         key = self._key(found, errors)
         held = None if fresh else self.books.earlier(key)
@@ -165,11 +175,8 @@ class Earlier(PastReleases):
         self.books.check_releases(ledger)
         if not fresh:
             self.books.check_free([q.name for q in combination.queries if q.named and not q.replace])
-        # As before a charge: outer SQL that makes too much is refused rather than left out.
-        counted = found.combination if isinstance(found, FoundCounts) else None
-        tables = tables_of(combination, combination.values, errors=errors, rehearsal=True, possible=counted)
+        tables, guarantee = _tables(found, errors=errors), _guarantee(found)
         rests = releases_named(combination.rests_on)
-        guarantee = f"free, from {rests}"
         made: list[ReleaseRecord] = []
 
         def payload(number: int) -> bytes:
@@ -180,7 +187,7 @@ class Earlier(PastReleases):
                 label=label or None,
                 guarantee=guarantee,
                 noise=combination.noise.kind,
-                strategy=f"least squares over {rests}" if counted is None else f"the counts of {rests}",
+                strategy=f"{'the counts of' if isinstance(found, FoundCounts) else 'least squares over'} {rests}",
                 queries=combination.compiled.numbers,
                 sql=found.sql,
             )
@@ -189,6 +196,10 @@ class Earlier(PastReleases):
 
         ledger.answer(payload, self._description(found, key, guarantee, errors=errors), label=label)
         return made[-1], False
+
+    def described(self, found: Found | FoundCounts) -> Free:
+        """What ``store`` would write, as its source and the errors of its columns; nothing is written."""
+        return Free.of(_guarantee(found), 0, _tables(found))
 
     def refined(self) -> list[tuple[Entry, Found]]:
         """The batches whose answers all measurements together make better, oldest first, and their better answers.
@@ -238,7 +249,7 @@ class Earlier(PastReleases):
         if halved.all() or not _counts_all(combined, joined(plan.origin.prepared, pasts, first, beside=True)):
             free = self.as_good_as(plan)
             if free is not None:
-                return noted(plan, free.combination.rests_on)
+                return noted(plan, free.combination)
         return combined
 
     def known(self, prepared: Prepared, alpha: float) -> EarlierReleases | None:
@@ -288,6 +299,19 @@ class Earlier(PastReleases):
             "rests_on": list(combination.rests_on),
             "guarantee": guarantee,
         }
+
+
+def _guarantee(found: Found | FoundCounts) -> str:
+    return f"free, from {releases_named(found.combination.rests_on)}"
+
+
+def _tables(found: Found | FoundCounts, *, errors: bool = True) -> tuple[ReleaseTable, ...]:
+    """The results; as before a charge, outer SQL that makes too much is refused rather than left out."""
+    from dpsql.running.result_tables import tables_of
+
+    counted = found.combination if isinstance(found, FoundCounts) else None
+    combination = found.combination
+    return tables_of(combination, combination.values, errors=errors, rehearsal=True, possible=counted)
 
 
 def _types_read(compiled: Compiled, schemas: Schemas) -> dict[str, str]:

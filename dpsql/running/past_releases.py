@@ -248,7 +248,7 @@ class PastReleases:
     def first_of(self, prepared: Prepared) -> frozenset[int]:
         """What the most precise answer of the same questions so far rests on: it is to count in any later one."""
         keys = question_keys(self.policy.to_toml(), prepared.understood.answers)
-        found = most_precise(self.books.entries(), keys, None, None, None, types_of(prepared.schemas))
+        found = most_precise(self.books.entries(), keys, None, None, types_of(prepared.schemas))
         if found is None:
             return frozenset()
         return frozenset({found[0].id, *found[0].description.get("rests_on", ())})

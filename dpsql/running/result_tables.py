@@ -239,16 +239,16 @@ class Estimates:
 
     def _number(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
         """(value, standard error, low, high, DuckDB type) of a private column, as shown."""
-        value, error, low, high, kind = self._unbiased(core, column, slices)
+        value, error, low, high, kind = self.unbiased(core, column, slices)
         if self.possible is None:
             return value, error, low, high, kind
         if isinstance(column, Measured):
             constant = float(core.outputs[column.output].constant)
             low, high = self.possible.interval(slices[column.output], constant, np.asarray(low), np.asarray(high))
-        value = Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
+        value = Estimates(self.plan, self.possible.values).unbiased(core, column, slices)[0]
         return value, error, *holding(value, low, high), kind
 
-    def _unbiased(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
+    def unbiased(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
         """The same from ``values`` alone."""
         plan = self.plan
         if isinstance(column, Measured):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from dpsql.arrays import Json
 from dpsql.earlier import keep
 from dpsql.earlier.over_time import kept_over_time
-from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
+from dpsql.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError, LedgerError, RequestError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
@@ -169,12 +169,13 @@ class Batches:
     def answered(
         self,
         keys: Sequence[str],
-        most: Sequence[float] | None,
         names: Sequence[str] | None,
         alpha: float | None,
+        accepts: Accepts | None = None,
     ) -> tuple[Release, list[int]] | None:
         """The most precise release that answers all ``keys``, and its results for them (``earlier.same_question``)."""
-        found = most_precise(self.books.entries(), keys, most, names, alpha, types_of(self.holdings.schemas()))
+        types = types_of(self.holdings.schemas())
+        found = most_precise(self.books.entries(), keys, names, alpha, types, accepts)
         if found is None:
             return None
         entry, places = found

@@ -70,8 +70,11 @@ class Agent:
         if not await self.service.is_private(self._asker({}), part):
             return {"cost": "free", "why": "it reads what is released, or no table; call ask_releases"}
         plan, warning = await self._noted(part, self.service.plan(self._asker(budget), part), lambda _: None)
+        if plan is None:
+            return {"cost": "free", "why": "it asks for no row; call run, which costs nothing"}
         if not isinstance(plan, Plan):
-            return {"cost": "free", "why": "earlier releases know the answers; call run, which costs nothing"}
+            why = f"{plan.known_by}; call run, which costs nothing"
+            return {"cost": "free", "why": why, "columns": list(plan.columns), "text": plan.text()}
         return {
             "cost": plan.charge.guarantee,
             "account": plan.charge.account,
@@ -90,6 +93,7 @@ class Agent:
         results = answer.named or {f"q{at}": held for at, (_, held) in enumerate(answer.results, 1) if held is not None}
         return {
             "charged": cost,
+            **({} if answer.cost else {"why": answer.notices[0]} if answer.notices else {}),
             **({"release": answer.release} if answer.release is not None else {}),
             "results": {name: shown(held) for name, held in results.items()},
             "budget": (await self.budget())["budget"],

@@ -11,8 +11,8 @@ from pygwire import TransactionStatus
 
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import NotSupportedError, SQLError
+from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
-from dpsql.release.release import Release
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import SessionError
 from dpsql.server.protocol.statements import Part, without
@@ -151,23 +151,30 @@ async def _explain(held: Conversation, part: Part) -> Answer:
     return _rows("EXPLAIN", explained(plan, form[1] if form else "text"), *([warning] if warning else []))
 
 
-def explained(plan: Plan | Release | None, form: str) -> ResultSet:
-    """A plan as rows: its text line by line, its numbers a row a column ("rows"), or one JSON document ("json")."""
-    if not isinstance(plan, Plan):
-        known = "the releases together know" if plan is None else f"release {plan.id} knows"
-        return _lines(f"Free: {known} the answers already")
+def explained(plan: Plan | Free | None, form: str) -> ResultSet:
+    """A plan, or an answer that is free, as rows: its text line by line, its numbers a row a column ("rows"), or one
+    JSON document ("json").
+    """
+    if plan is None:
+        return _lines("Free: it asks for no row")
+    columns = list(plan.columns) if isinstance(plan, Free) else plan.rows()
     if form.lower() == "json":
-        held = {"guarantee": plan.charge.guarantee, "account": plan.charge.account, "amount": plan.charge.amount}
-        document = {**held, "affordable": plan.affordable, "notes": list(plan.notes), "columns": plan.rows()}
+        head = {"guarantee": f"free, from {plan.source}", "amount": 0.0} if isinstance(plan, Free) else _head(plan)
+        document = {**head, "columns": columns}
         return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps([document], default=str),)])
     if form.lower() == "rows":
         kinds = {"numbers": "BIGINT", "group_rows": "DOUBLE"} | dict.fromkeys(("result", "column", "groups"), "VARCHAR")
-        names = list(plan.rows()[0]) if plan.rows() else ["result"]
-        rows = [tuple(row[name] for name in names) for row in plan.rows()]
+        names = list(columns[0]) if columns else ["result"]
+        rows = [tuple(row[name] for name in names) for row in columns]
         return ResultSet(names, [kinds.get(name, "DOUBLE") for name in names], rows)
     if form.lower() != "text":
         raise NotSupportedError(f"EXPLAIN has no format {form[:20]}; write text, json or rows")
-    return _lines(str(plan))
+    return _lines(plan.text() if isinstance(plan, Free) else str(plan))
+
+
+def _head(plan: Plan) -> dict[str, object]:
+    held = {"guarantee": plan.charge.guarantee, "account": plan.charge.account, "amount": plan.charge.amount}
+    return {**held, "affordable": plan.affordable, "notes": list(plan.notes)}
 
 
 def _lines(text: str) -> ResultSet:

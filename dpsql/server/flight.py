@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -122,7 +122,8 @@ class Flights:
                 raise flight.FlightUnavailableError(_TOO_MANY)
             self._asking[name] += 1
         try:
-            found = self._done(self._answered(name, headers, peer, text)).arrow()
+            result, notices = self._done(self._answered(name, headers, peer, text))
+            found = result.arrow().replace_schema_metadata({"dpsql-notice": "; ".join(notices)} if notices else None)
             rows = self._rows(name, found.to_batches())
             next(rows)  # from here on its end is noticed, though the client may never ask for a row
             return flight.GeneratorStream(found.schema, rows)
@@ -165,7 +166,10 @@ class Flights:
                     self._strangers -= 1
         return name
 
-    async def _answered(self, name: str, headers: Mapping[str, str], peer: str, text: str) -> Result:
+    async def _answered(
+        self, name: str, headers: Mapping[str, str], peer: str, text: str
+    ) -> tuple[Result, Sequence[str]]:
+        """The rows, and what a session over PostgreSQL's protocol would be told beside them."""
         server = self.server
         server.allowances.of(name).take()
         if len(text) > server.limits.statement:
@@ -187,8 +191,8 @@ class Flights:
         server.journal.statement(name, peer, part.bare, "answered", answer)
         for _, found in answer.results:
             if found is not None:
-                return Result(found.names, found.kinds, found.rows)
-        return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results])
+                return Result(found.names, found.kinds, found.rows), answer.notices
+        return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results]), answer.notices
 
 
 def _door(flights: Flights, place: str, pair: list[tuple[bytes, bytes]] | None) -> Arrow:

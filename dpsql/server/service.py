@@ -20,6 +20,7 @@ from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, Row, read
 from dpsql.errors import Error, ProgrammingError, listed
+from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
 from dpsql.policy.text import column_text
 from dpsql.privacy.accountant import BudgetState
@@ -28,7 +29,6 @@ from dpsql.release import Result
 from dpsql.release.limits import Question
 from dpsql.release.names import is_unnamed
 from dpsql.release.reading import Reader, state_of
-from dpsql.release.release import Release
 from dpsql.server.accounts import Accounts
 from dpsql.server.catalogue.catalogue import Catalogue
 from dpsql.server.catalogue.dialect import asks_catalogue
@@ -205,15 +205,18 @@ class Service:
         going = await self._read(lambda: self._route(asker.name, part.text))
         return sum(piece.query is None or not piece.query.named for piece in going.pieces)
 
-    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
-        """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
+    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Free | None, str]:
+        """What ``answer`` would do: the plan that it would pay for, the answer that is free, None for a probe.
 
         And what stands in the way, if anything: the asker's own budget, or that the custodian approves it first.
         """
         await self._admit(asker)
-        found = await self._run(lambda: _with_budget(lambda: self._cursor(asker).dry_run(part.text)))
+        cursor = self._cursor(asker)
+        found = await self._run(lambda: _with_budget(lambda: cursor.dry_run(part.text)))
         own = await self._read(lambda: self._own(asker.name))
-        if own is None or not isinstance(found, Plan):
+        if not isinstance(found, Plan):
+            return cursor.free, ""
+        if own is None:
             return found, ""
         if not own.affords(found.charge):
             return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
@@ -363,9 +366,7 @@ class Service:
         if release is None:
             return Answer(results, named=by_name)
         asker.own.update({name.lower(): {asker.name: release.id} for name in release.views if is_unnamed(name)})
-        said = f"charged {release.guarantee}" if release.cost else f"free, as release {release.id} knows the answers"
-        if release.cost:
-            said += f"; release {release.id}"
+        said = f"charged {release.guarantee}; release {release.id}" if cursor.free is None else str(cursor.free)
         return Answer(results, (said,), "private", release.cost, release.guarantee, release.id, by_name)
 
     def _cursor(self, asker: Asker) -> Cursor:

@@ -72,6 +72,9 @@ def test_a_batch_is_asked_charged_and_read(world: World) -> None:
     assert (table.column_names, table.column("state").to_pylist()) == (["state", "n"], ["BE", "FR", "ZH"])
     again = world.ask(text, dpsql_errors="on")
     assert (again.column("n"), again.column_names[2]) == (table.column("n"), "n_stderr")
+    assert table.schema.metadata[b"dpsql-notice"].startswith(b"charged epsilon 0.5")
+    said = again.schema.metadata[b"dpsql-notice"]
+    assert said == b"free, as release 1 knows the answers; standard error: q1.n up to 2.80"
     assert world.ask("CREATE VIEW by_age AS SELECT age, COUNT(*) AS n FROM visits GROUP BY age", dpsql_epsilon="0.5")
     assert world.ask("SELECT COUNT(*) AS groups FROM by_age").to_pylist() == [{"groups": 100}]
     assert {"whose": "ann", "spent": "epsilon 1"}.items() <= world.ask("SHOW dpsql.budget").to_pylist()[0].items()

@@ -85,6 +85,7 @@ def test_the_same_question_is_measured_again_for_another(running: Running) -> No
         said = zoe.ask("SELECT state, COUNT(*) AS n FROM visits GROUP BY state")
         assert said.notices[0].startswith("charged epsilon 0.5 (pure)")
         # A name that ann has is free for zoe, and each has their own under it.
+        zoe.ask("SET dpsql.epsilon = DEFAULT")  # which would buy a total with less error than the sum over states
         assert zoe.ask("CREATE VIEW anns_view AS SELECT COUNT(*) AS zoes FROM visits").tags == ["CREATE VIEW"]
         assert zoe.ask("SELECT * FROM anns_view").columns[0] == "zoes"
         assert ann.ask("SELECT * FROM anns_view").columns[:2] == ["state", "anns_column"]

@@ -254,9 +254,13 @@ def test_an_earlier_answer_is_free_at_any_budget(con: dpsql.Connection) -> None:
         cur.execute("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=?) count(*) AS n FROM t", [3]).fetchone()
         == better
     )
-    with connected(con.ledger_path.parent, epsilon_per_release=9) as usual:  # a default asks for no precision
+    with connected(con.ledger_path.parent, epsilon_per_release=3) as usual:  # a default names a budget, too
         assert usual.cursor().execute(COUNT).fetchone() == better
     assert charges(con) == 3
+    with connected(con.ledger_path.parent, epsilon_per_release=9) as usual:
+        cur = usual.cursor().execute(COUNT)
+        assert cur.release is not None
+        assert (cur.release.cost, cur.messages, charges(con)) == (9, [], 4)
 
 
 def test_a_statement_of_an_earlier_batch_is_free(free: dpsql.Cursor, shared: dpsql.Connection) -> None:
@@ -298,7 +302,7 @@ def test_what_a_question_is(con: dpsql.Connection) -> None:
         assert not set(question_keys(text.replace(old, new), plan.queries)) & set(keys)
     other = con.plan("SELECT count(*) AS n FROM low; SELECT n + 1 AS m FROM q1", 1)
     assert question_keys(text, other.queries)[1] not in keys  # the same words about another result
-    assert most_precise([], keys, None, None, None, {}) is None
+    assert most_precise([], keys, None, None, {}) is None
     # The name of a data version may look like the head of the budget.
     odd = [text.replace("d-1", f"d[budget]{number}") for number in (1, 2)]
     assert not set(question_keys(odd[0], plan.queries)) & set(question_keys(odd[1], plan.queries))

@@ -21,7 +21,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Equality, Place, Relation, Relations
 from dpsql.sql.resolve.row_sources import base_of, join_name, source_of, stored
 from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.rows import Join, RowSource
+from dpsql.workload.expr.rows import EVERY, Join, RowSource
 from dpsql.workload.expr.values import Compared, Stored
 
 
@@ -151,6 +151,8 @@ class JoinGraph:
         key = self.relations.every[number].table.policy.unique
         if not key:
             return None
+        if key == (EVERY,):
+            return []
         from_one: dict[int, dict[str, Equality]] = {}
         for edge in self.edges[number]:
             turned = edge if edge.right.relation == number else Equality(edge.right, edge.left, edge.node)
@@ -225,6 +227,7 @@ class JoinGraph:
                 )
         name, nearest = (_name_of(lefts, target.name), None) if near is None else near
         found = tuple((left, stored(target, e.right.column, name)) for left, e in zip(lefts, pairs, strict=True))
+        found = found or ((Stored(EVERY, "BOOLEAN"), Stored(EVERY, "BOOLEAN", name)),)
         if target.policy.public:
             of = None if target.source is None else target.source.of
             return Join(name, target.name if of is None else of.of.table, found, of=of, nearest=nearest)

@@ -33,7 +33,7 @@ from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather, negate
 from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.rows import Along, OfUnit, RowSource, Units
+from dpsql.workload.expr.rows import EVERY, Along, OfUnit, RowSource, Units
 from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
@@ -49,7 +49,7 @@ def is_per_unit(select: exp.Select, rows: RowScope) -> bool:
     if group is None or rows.table.source is None or rows.table.source.unit is None:
         return False
     names = SelectNames(select, rows)
-    return any(rows.is_unit(names.meant(item)) for item in _items(select))
+    return rows.table.source.unit.name == EVERY or any(rows.is_unit(names.meant(item)) for item in _items(select))
 
 
 def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequence[str]) -> tuple[list[Table], Rows]:
@@ -78,7 +78,7 @@ def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequ
 
 
 def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table]) -> RowScope | None:
-    """The rows of one public table by the column that a SELECT groups by; None for any other SELECT."""
+    """The rows of one public table by the column that a SELECT groups by, all together by TRUE; None for any other."""
     relations = relations_of(select, policy, tables).every
     if len(relations) != 1 or not relations[0].table.policy.public or not _items(select):
         return None
@@ -93,11 +93,24 @@ def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table])
     columns |= table.columns
     alone = RowScope.alone(replace(relation, table=replace(table, columns=columns)), where and where.this)
     key = SelectNames(select, alone).meant(_items(select)[0])
-    if not isinstance(key, exp.Column):
+    if isinstance(key, exp.Boolean):
+        unit = Stored(EVERY, "BOOLEAN")
+    elif isinstance(key, exp.Column):
+        name = alone.find(key).name
+        unit = Stored(name, table.schema[name])
+    else:
         return None
-    column = alone.find(key)
-    unit = Stored(column.name, table.schema[column.name])
-    source = RowSource(table.name, unit=unit, limit=_MOST, protects=f"nothing: {table.name} is public")
+    of = None if table.source is None else table.source.of
+    again = of is not None and unit.name == of.unit
+    source = RowSource(
+        table.name if of is None else of.of.table,
+        unit=unit,
+        limit=1 if again else _MOST,
+        protects=f"nothing: {table.policy.name} is public",
+        single=again,
+        of=of,
+        public=True,
+    )
     return RowScope.alone(replace(relation, table=replace(alone.table, source=source)), alone.where)
 
 
@@ -132,7 +145,7 @@ class _Draft:
         where = TRUE if self.rows.where is None else truth(self.rows.where, self.scope).true
         self.where: Condition = gather(And, self.rows.condition, where)
         self.unit = _unit(self.rows)
-        self.alias = f"{self.rows.table.name} by {self.unit.name}"
+        self.alias = f"{self.rows.table.policy.name} by {self.unit.name}"
         source = self.rows.table.source
         assert source is not None  # noqa: S101 - as above
         self.source: RowSource = source
@@ -489,7 +502,7 @@ class _Draft:
         found = replace(found, evaluate=base.evaluate)
         kept = None if having is None else self._test(having, found)
         units = Units(self.source, where, unit.name, made, kept, None if self.along is None else self.along[0])
-        name = f"{self.alias} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
+        name = f"{base.name} by {unit.name} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
         source = RowSource(
             self.source.table, unit=Stored(unit.name, kind), protects=self.source.protects, single=True, of=units
         )

@@ -201,7 +201,9 @@ class _Reader:
             ends = DAYS if line.kind == "date" else MOMENTS
             path = Path(column, (ends,), lambda n: n)
             found = Typed(line.kind, value, low=ends[0], high=ends[1], nulls=nulls, gap=gap, column=column, path=path)
-        elif line.kind in {"text", "boolean", "timestamptz"}:
+        elif line.kind == "timestamptz":
+            found = Typed(line.kind, value, low=MOMENTS[0], high=MOMENTS[1], nulls=nulls, gap=gap, column=column)
+        elif line.kind in {"text", "boolean"}:
             wide = (column.name,) if line.kind == "text" else ()
             found = Typed(line.kind, value, nulls=nulls, gap=wide, column=column)
         else:
@@ -338,7 +340,7 @@ def _read(column: Column) -> Value:
 def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     """A column's value within its declared bounds, on its declared grid."""
     policy = column.policy
-    if t.kind in {"date", "timestamp"}:
+    if t.kind in {"date", "timestamp", "timestamptz"}:
         low, high = (int(column.line.place(end)) for end in (policy.lower, policy.upper))
         return replace(
             t, value=_between(t.value, column.line.type, low, high), low=low, high=high, column=None, path=None

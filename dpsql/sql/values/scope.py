@@ -20,6 +20,8 @@ from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.within import EVERYTHING, Within
 
 MAX_KEYS = 200_000
+OF_IN = "dpsql of in"
+"""What marks an IS NULL that IN asks of its left side: it sees no value, so the policy need not declare the column."""
 
 
 @dataclass(frozen=True)

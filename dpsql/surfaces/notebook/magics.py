@@ -17,6 +17,7 @@ from traitlets import Bunch, Enum, Float, Int, TraitError, Unicode, Union, valid
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
+from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
@@ -162,7 +163,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
             )
             try:
                 if line.dry_run:
-                    return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget)))
+                    return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget), cursor.free))
                 cursor.execute(sql, **budget)
             except ProgrammingError as error:
                 unpaid = str(error) == NO_BUDGET
@@ -193,15 +194,18 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 break
         return Results(found, footer_of(con, found, cursor.release), cursor.release)
 
-    def _dry(self, con: Connection, held: Plan | Release | None) -> Plan | Note:
+    def _dry(self, con: Connection, held: Plan | Release | Free | None, free: Free | None) -> Plan | Note:
         """The plan after a line that says what it would cost, or that line alone where it would be free."""
         if isinstance(held, Plan):
             said = f"would spend {held.charge.guarantee}" + ("" if held.affordable else ", which is more than is left")
             _show(Note(f"Dry run: spent nothing · {said} · {remaining_text(con)}"))
             return held
         why = "what is released or declared answers it"
-        if held is not None:
+        if isinstance(held, Release):
             why = f"release {held.id} has the answers ({held.guarantee})"
+        elif free is not None:
+            why = free.known_by
+        why += "" if free is None else f"; {free.errors}"
         return Note(f"Dry run: spent nothing, and running it is free: {why} · {remaining_text(con)}")
 
     def _keep(self, line: Line, value: object) -> object:
