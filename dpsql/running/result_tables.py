@@ -255,8 +255,8 @@ class Estimates:
             part = slices[column.output]
             value = self.values[part] + float(core.outputs[column.output].constant)
             width = plan.widths[part]
-            low, high = _within(plan, part, value - width, value + width)
-            return value, plan.errors[part], low, high, "DOUBLE"
+            cut = _within(plan, part, value - width, value + width)
+            return value, plan.errors[part], *cut, "DOUBLE"
         common = plan.compiled.common_steps
         if isinstance(column, Derived):
             formula, used = narrowed(column.formula)

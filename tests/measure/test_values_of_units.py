@@ -26,7 +26,7 @@ from dpsql.workload.compile import units, values_once
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import wider_than_true
-from dpsql.workload.expr.scan import Select, same
+from dpsql.workload.expr.scan import Column, Select, same
 from dpsql.workload.expr.values import Call, Cast, Name, whole
 from dpsql.workload.families import contributions
 
@@ -100,7 +100,7 @@ def _worlds(con: duckdb.DuckDBPyConnection, compiled: Compiled, worlds: Sequence
     filled = pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=list("abcdef"))  # noqa: F841
     con.execute("INSERT INTO t SELECT * FROM filled")
     x = np.zeros((len(worlds), compiled.rows.shape[1]), dtype=np.int64)
-    world = ("world", Call("//", (Cast(Name(UNIT), "BIGINT"), whole(_UNITS)), "BIGINT"))
+    world: Column = ("world", Call("//", (Cast(Name(UNIT), "BIGINT"), whole(_UNITS)), "BIGINT"))
     for layout in compiled.layouts:
         asked = scan_of(layout, {"t": TableSource("t")})
         source, of_world = asked.select.source, world

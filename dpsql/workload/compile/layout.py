@@ -125,7 +125,7 @@ class Layout:
         values it adds to all of them.
         """
         if self.source.each is not None:
-            return min(self.source.most, sum(sorted(self.values_once[1].tolist())[-self.groups :]))
+            return max(1, min(self.source.most, int(np.sort(self.values_once[1])[-self.groups :].sum())))
         return self.groups if self.source.counts_units else self.source.most
 
     @cached_property

@@ -75,16 +75,17 @@ def _values_on(cells: Cells, place: int, axis: LineAxis, entry: Ints, entries: I
 def _sizes(axis: LineAxis) -> Floats:
     """How many values each region of an axis has, NULL among them."""
     sizes = np.zeros(axis.size)
-    least, greatest = axis.line.ends if axis.line.discrete else (None, None)
+    least, greatest = axis.line.ends
     for low, high, region in zip((None, *axis.cuts), (*axis.cuts, None), axis.pieces.tolist(), strict=True):
         if region < 0:
             continue
         if axis.line.discrete:
-            first, after = least if low is None else low[0], greatest if high is None else high[0] - 1
-            sizes[region] += inf if None in (first, after) else max(0, after - first + 1)
-        else:  # between two cuts at one value is that value alone, and of 0.0 there are two
-            alone = low is not None and high is not None and low[0] == high[0]
-            sizes[region] += 1 + (low[0] == 0.0) if alone else inf
+            first, last = least if low is None else low[0], greatest if high is None else high[0] - 1
+            sizes[region] += inf if first is None or last is None else max(0, last - first + 1)
+        elif low is not None and high is not None and low[0] == high[0]:  # one value alone, but of 0.0 there are two
+            sizes[region] += 1 + (low[0] == 0.0)
+        else:
+            sizes[region] += inf
     if axis.null_region >= 0:
         sizes[axis.null_region] += 1
     return sizes
