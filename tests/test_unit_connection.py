@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 from helpers import filled
+from scipy import sparse
 
 import dpsql
 from dpsql.errors import IntegrityError, SQLError
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import kept_first
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -398,3 +403,47 @@ stay = { lower = -5, upper = 40 }
         gap = con.plan(batch, rho=0.5).gap
         assert gap is not None
         assert gap < 2e-3
+
+
+COUNTS_OF_VALUES = """
+CREATE VIEW kinds AS SELECT COUNT(DISTINCT kind) AS n FROM visits;
+CREATE VIEW by_kind AS SELECT kind, COUNT(DISTINCT kind) AS n FROM visits GROUP BY kind;
+CREATE VIEW open AS SELECT COUNT(DISTINCT cost) AS n FROM visits;
+"""
+
+
+def test_counts_of_declared_values_are_noised_and_shown_within_their_number(database: Path) -> None:
+    with connect(database) as con:
+        plan = con.plan(COUNTS_OF_VALUES, epsilon=0.01, delta=1e-10)
+        assert [note for note in plan.notes if "values" in note or "value " in note] == [
+            "kinds.n counts at most 2 values: intervals end at 0 and there, estimates may lie beyond",
+            "by_kind.n counts at most 1 value in each group: intervals end at 0 and there, estimates may lie beyond",
+        ]
+        con.run(plan)
+        for name, most in (("kinds", 2), ("by_kind", 1)):
+            for low, high in con.sql(f"SELECT n_low, n_high FROM {name}").fetchall():
+                assert 0 <= low <= high <= most
+        n, low, high = con.sql("SELECT n, n_low, n_high FROM open").fetchone()
+        assert (high - low) / 2 == pytest.approx(float(plan.half_width["open"][0]))
+        assert (high + low) / 2 == pytest.approx(n)
+
+
+@pytest.mark.parametrize(
+    ("sql", "moved"),
+    [
+        ("SELECT COUNT(DISTINCT kind) FROM visits", 2),
+        ("SELECT COUNT(DISTINCT CASE WHEN cost > 2 THEN kind END) FROM visits", 2),
+        ("SELECT kind, COUNT(DISTINCT kind) FROM visits GROUP BY kind", 2),
+        ("SELECT COUNT(DISTINCT cost) FROM visits WHERE cost BETWEEN 3 AND 5", 3),
+        ("SELECT COUNT(DISTINCT cost) FROM visits", 4),
+        ("SELECT name, COUNT(DISTINCT kind) FROM visits JOIN regions r ON region = r.id GROUP BY name", 4),
+        # All visits of a patient are of one sex.
+        ("SELECT sex, COUNT(DISTINCT kind) FROM visits v JOIN patients p ON v.patient_id = p.id GROUP BY sex", 2),
+    ],
+)
+def test_a_unit_adds_as_many_values_as_there_are(database: Path, sql: str, moved: int) -> None:
+    with connect(database) as con:
+        compiled = con.plan(sql, epsilon=1.0, delta=1e-10).compiled
+        assert isinstance(compiled, Compiled)
+        eye = np.eye(compiled.rows.shape[1], dtype=np.int64)
+        assert sensitivity_of("laplace", Factored(eye, sparse.csr_array(eye)), compiled.layouts) == moved

@@ -208,7 +208,7 @@ class World:
         for layout in layouts:
             asked = scan_of(layout, SOURCES)
             person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
-            select = replace(_with_unit(asked.select), columns=(person, *asked.select.columns))
+            select = replace(with_unit(asked.select), columns=(person, *asked.select.columns))
             by_person = replace(asked, select=replace(select, group_by=asked.select.group_by + 1))
             found = engine_module._scan(self.duck, by_person, "memory")
             persons, names = found["person"], [name for name in found if name != "person"]
@@ -224,12 +224,12 @@ class World:
 SOURCES = {name: TableSource(name) for name in COLUMNS}
 
 
-def _with_unit(select: Select) -> Select:
+def with_unit(select: Select) -> Select:
     """The same rows with whose they are."""
     if any(name == UNIT for name, _ in select.columns):
         return select
     assert isinstance(select.source, Select)
-    return replace(select, columns=(*same(UNIT), *select.columns), source=_with_unit(select.source))
+    return replace(select, columns=(*same(UNIT), *select.columns), source=with_unit(select.source))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dpsql.arguments import maybe, real, taking, whole
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.out_of_memory import guards_calls
+from dpsql.planning.counted_values import counted_notes
 from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
@@ -443,9 +444,10 @@ def plan_of(
     answers = strategy.answers_of(compiled)
     common = compiled.common_steps
     widths = answers.widths(noise, alpha, common)
-    notes = understood.notes
+    cores = cores_of(understood.answers, compiled.spans)
+    notes = *understood.notes, *counted_notes(understood.answers, cores, compiled)
     if wanted is None:
-        notes += tuple(hint_notes(understood.answers, cores_of(understood.answers, compiled.spans), widths))
+        notes += tuple(hint_notes(understood.answers, cores, widths))
     return Plan(
         sql=prepared.sql,
         dataset=policy.dataset,

@@ -17,6 +17,7 @@ from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
 from dpsql.privacy.amounts import show
 from dpsql.strategy.choose.task import BY_SOURCE
+from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
 from dpsql.workload.compile.sparse_counts import compile_sparse
@@ -62,6 +63,9 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
                 row["half_width"] = float(plan.widths[part].max())
                 row["naive_stderr"] = float(np.sqrt(plan.naive_square(part)))
                 row["expected"] = guesses.answer(core, core.outputs[column.output])
+                ceilings = plan.compiled.ceilings if isinstance(plan.compiled, Compiled) else None
+                if row["expected"] is not None and ceilings is not None:  # there are no more values than so many
+                    row["expected"] = min(row["expected"], float(ceilings[part].min()))
             elif (guessed := guesses.errors(core, slices, column)) is not None:
                 row.update(stderr=guessed.stderr, half_width=guessed.half_width, naive_stderr=guessed.naive)
                 row.update(group_rows=guessed.rows, expected=guessed.value)

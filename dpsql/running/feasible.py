@@ -231,11 +231,16 @@ def _cells(plan: Plan) -> Compiled:
 
 
 def _limits(compiled: Compiled, cone: Cone) -> tuple[Floats, Floats]:
-    """The least and the largest value that each of W's rows can have, by signs alone: 0, or without limit."""
+    """The least and the largest value that each of W's rows can have, by signs alone: 0, or without limit; of values
+    that are counted how many there can be.
+    """
     least, most = cone.reach(compiled.rows)
     negative = compiled.scale < 0
     least, most = np.where(negative, -most, least), np.where(negative, -least, most)
-    return np.where(least < 0, -np.inf, 0.0), np.where(most > 0, np.inf, 0.0)
+    ceiling = np.where(most > 0, np.inf, 0.0)
+    if compiled.ceilings is not None:
+        ceiling = np.minimum(ceiling, compiled.ceilings)
+    return np.where(least < 0, -np.inf, 0.0), ceiling
 
 
 def _signs(batch: Structured) -> tuple[Floats, Floats]:

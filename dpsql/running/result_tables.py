@@ -257,7 +257,8 @@ class Estimates:
             part = slices[column.output]
             value = self.values[part] + float(core.outputs[column.output].constant)
             width = plan.widths[part]
-            return value, plan.errors[part], value - width, value + width, "DOUBLE"
+            cut = _within(plan, part, value - width, value + width)
+            return value, plan.errors[part], *cut, "DOUBLE"
         common = plan.compiled.common_steps
         if isinstance(column, Derived):
             formula, used = narrowed(column.formula)
@@ -306,6 +307,16 @@ class Estimates:
         if key not in self._known:
             self._known[key] = found()
         return self._known[key]
+
+
+def _within(plan: Planned, part: slice, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """[low, high] of the numbers ``part``, cut to what counts of values can be; estimates stay without bias."""
+    ceilings = plan.compiled.ceilings if isinstance(plan.compiled, Compiled) else None
+    if ceilings is None:
+        return low, high
+    most = ceilings[part]
+    counted = np.isfinite(most)
+    return np.where(counted, np.clip(low, 0.0, most), low), np.where(counted, np.clip(high, 0.0, most), high)
 
 
 def _without(values: _Values, small: Mask) -> _Values:

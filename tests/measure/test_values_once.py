@@ -25,6 +25,7 @@ BATCHES = [
     "SELECT count(DISTINCT note) AS n FROM t",
     "SELECT g, count(DISTINCT a) AS n FROM t GROUP BY g",
     "SELECT count(DISTINCT note) AS n, count(DISTINCT a) AS k, count(*) AS c, sum(a) AS s FROM t WHERE a > 0",
+    "SELECT count(DISTINCT g) AS n FROM t; SELECT g, count(DISTINCT g) AS k, count(DISTINCT a = 1) FROM t GROUP BY g",
     "SELECT count(DISTINCT lower(note)) AS n FROM t; SELECT g, count(*) AS c FROM t GROUP BY g",
 ]
 

@@ -25,7 +25,7 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import known, not_null, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import Output, Ranked, Term
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, gather, negate
+from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, LineAtom, Or, gather, negate
 from dpsql.workload.expr.formulas import (
     Default,
     Formula,
@@ -39,6 +39,7 @@ from dpsql.workload.expr.formulas import (
     Variance,
 )
 from dpsql.workload.expr.rows import Each
+from dpsql.workload.expr.values import Stored
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
 
@@ -131,6 +132,10 @@ def rank_of(node: exp.Expression) -> exp.Expression:
     return node
 
 
+def _is_null(node: exp.Expr) -> bool:
+    return is_constant(node) and fold(node) is None
+
+
 def _is_zero(node: exp.Expression) -> bool:
     return is_constant(node) and fold(node) == 0
 
@@ -218,7 +223,7 @@ class Collector:
     def _units(self, node: exp.Count | exp.ApproxDistinct) -> int:
         """COUNT(DISTINCT unit), DISTINCT CASE WHEN ... THEN unit END, or of other values, as a term of one number."""
         what = node.this.expressions if isinstance(node.this, exp.Distinct) else [node.this]
-        counted = self._with_unit(what[0]) if len(what) == 1 else None
+        counted = self._rows_with(what[0], self.is_unit) if len(what) == 1 else None
         each: Each | None = None
         if counted is None:
             if len(what) != 1:
@@ -237,15 +242,22 @@ class Collector:
         source = self.scope.computed.base.source
         if source is not None and source.of is not None:
             raise refuse("COUNT(DISTINCT ...) of rows of units counts units alone", node, code="count-distinct")
+        value = _first_value(node)
+        where = self._rows_with(node, lambda part: part == value)  # CASE of one expression and of NULL counts that
+        node, where = (node, TRUE) if where is None else (value, where)
         column = column_of(node, self.scope)
         if column.line.kind == "opaque":
             raise refuse(f"the values of {column.name} ({column.type}) are not told apart", node, code="count-distinct")
-        return known(node, self.scope), Each(column.name, column.line, column.value)
+        not_null = known(node, self.scope)
+        if not_null == TRUE and isinstance(column.value, Stored | None):
+            # Rows that hold what the policy rules out do not count, and how many values there are is known.
+            not_null = LineAtom(column.name, ((None, None),))
+        return gather(And, where, not_null), Each(column.name, column.line, column.value)
 
-    def _with_unit(self, node: exp.Expr) -> Condition | None:
-        """The rows where an expression is their unit and not NULL; None where it may be something else."""
+    def _rows_with(self, node: exp.Expr, is_it: Callable[[exp.Expr], bool]) -> Condition | None:
+        """The rows where an expression ``is_it``, NULL in all others; None where it may be something else."""
         node = node.unnest()
-        if self.is_unit(node):
+        if is_it(node):
             return TRUE
         if not isinstance(node, exp.Case | exp.If):
             return None
@@ -253,7 +265,7 @@ class Collector:
         found: list[Condition] = []
         for condition, branch in branches_of(node):
             holds = TRUE if condition is None else truth(condition, self.scope).true
-            inner = FALSE if is_constant(branch) and fold(branch) is None else self._with_unit(branch)
+            inner = FALSE if _is_null(branch) else self._rows_with(branch, is_it)
             if inner is None:
                 return None
             found.append(gather(And, reached, holds, inner))
@@ -327,6 +339,16 @@ class Collector:
         if not part_of:  # a column by itself, whatever else it is a part of
             self.outputs[at] = replace(self.outputs[at], name=self.outputs[at].name or name, part_of="")
         return at
+
+
+def _first_value(node: exp.Expr) -> exp.Expr:
+    """What the first branch of CASE gives that is not NULL, through CASE within CASE; else the expression itself."""
+    while isinstance(node := node.unnest(), exp.Case | exp.If):
+        found = next((branch for _, branch in branches_of(node) if not _is_null(branch)), None)
+        if found is None:
+            break
+        node = found
+    return node
 
 
 def _share(top: _Linear, bottom: _Linear) -> Fraction | None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Array
+from dpsql.arrays import Array, Floats
 from dpsql.errors import SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.workload.cells.boxes import Boxes, BoxWorkload
@@ -98,6 +98,25 @@ class Compiled:
         if "once" not in self.kept:
             self.kept["once"] = Once(self.rows, self.scale, self.spans, np.arange(self.numbers))
         found: Once = self.kept["once"]
+        return found
+
+    @cached_property
+    def ceilings(self) -> Floats | None:
+        """What each number is at most (m,), inf where that is not known: COUNT(DISTINCT ...) of values is at least 0
+        and at most the number of values that a row of its group can have. None where nothing is counted so.
+        """
+        mine = [layout for layout in self.layouts if layout.source.each is not None]
+        if not mine:
+            return None
+        most = np.full(self.rows.shape[1], np.inf)
+        for layout in mine:
+            entries, values = layout.values_counted
+            most[entries] = values
+        # Such a number is that of one entry; of all others an entry has no limit.
+        found = np.full(self.numbers, np.inf)
+        alone = np.flatnonzero(np.diff(self.rows.indptr) == 1)
+        at = self.rows.indptr[alone]
+        found[alone] = self.scale[alone] * self.rows.data[at] * most[self.rows.indices[at]]
         return found
 
     @property

@@ -9,10 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import SQLError
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.values_once import values_of
 from dpsql.workload.expr.batch import Output, Query
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray
@@ -119,8 +121,24 @@ class Layout:
 
     @property
     def multiplicity(self) -> int:
-        """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
-        return self._groups if self.source.counts_units else self.source.most
+        """How many rows one unit has at most; of a distinct source in how many entries of x it counts, or how many
+        values it adds to all of them.
+        """
+        if self.source.each is not None:
+            return max(1, min(self.source.most, int(np.sort(self.values_once[1])[-self.groups :].sum())))
+        return self.groups if self.source.counts_units else self.source.most
+
+    @cached_property
+    def values_counted(self) -> tuple[IntArray, Floats]:
+        """The entries of x that count values, and how many there can be in each, inf where that is not known."""
+        assert self.source.each is not None  # noqa: S101 - asked before
+        return values_of(self.source.each, self.cells, self.entry[0], self.values)
+
+    @property
+    def values_once(self) -> tuple[IntArray, IntArray]:
+        """The entries of x that count values, and how many a unit adds to each at most."""
+        entries, most = self.values_counted
+        return entries, np.minimum(most, self.source.most).astype(np.int64)
 
     @cached_property
     def of_unit(self) -> tuple[bool, ...]:
@@ -142,7 +160,7 @@ class Layout:
         )
 
     @cached_property
-    def _groups(self) -> int:
+    def groups(self) -> int:
         """In how many entries a unit counts at most."""
         if isinstance(self.cells, Cells) and any(self.of_unit):
             pairs = self.cells.cells_of(self.of_unit)

@@ -18,6 +18,7 @@ from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workload.compile.layout import Layout, Tie
+from dpsql.workload.compile.values_once import extremes
 from dpsql.workload.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import Cap, RowSource
@@ -219,6 +220,8 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
         if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
         said += [phrase for layout in mates for phrase in _sums_apart(layout)]
+        if any(layout.source.each is not None and _more_values(layout) for layout in mates):
+            said.append("could add more values to some groups than there are")
         for names in dict.fromkeys(in_any_combination(same) for same in _over_same_rows(mates)):
             if names:
                 said.append(f"could have {_all_of(names)} in combinations that perhaps no row has")
@@ -252,7 +255,19 @@ def _over_same_rows(mates: Sequence[Layout]) -> list[list[Layout]]:
 
 def _spreads(source: RowSource) -> bool:
     """Whether what a unit adds is a sum over several cells, not several times one of them."""
-    return source.counts_units or bool(source.caps)
+    return source.distinct or bool(source.caps)
+
+
+def _more_values(layout: Layout) -> bool:
+    """Whether C has more values of ``layout.source.each`` than a unit can add."""
+    each, (_, limits) = layout.source.each, layout.values_once
+    rows = layout.source.most
+    if each is None or not limits.size or limits.min() == rows:
+        return False
+    whole = _fill(limits, rows, layout.groups) or extremes(limits.tolist(), rows, layout.groups) is not None
+    read = set(stored(each.computed))
+    beside = sum(bool(read & set(layout.functions.of(axis).of)) for axis in layout.cells.axes)
+    return each.value is not None or beside > 1 or not whole
 
 
 def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
@@ -261,6 +276,8 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
         classes, (cell, counted) = classes_of(layout.tie.counted, cap), layout.tie.meets
         several = any(cells.size > 1 for cells, _ in classes) or bool(((cell >= 0) & (counted < 0)).any())
         return bool(classes) and (len(layout.source.caps) > 1 or several)
+    if layout.source.each is not None:
+        return True  # of the bound and of how many values there are the better one is used
     if layout.together is not None:
         return len(layout.source.caps) > 1  # one tells rows apart
     if isinstance(layout.cells, Grid):
@@ -332,12 +349,51 @@ def _part(layout: Layout, size: int, *, joint: bool) -> Part:
     if isinstance(layout.cells, Boxes):
         return Part(sparse.csc_array(layout.cells.some_columns()), layout.multiplicity, 1)
     capped = [part for cap in layout.source.caps if (part := _capped(layout, cap, size)) is not None]
+    if layout.source.each is not None:
+        return min([_values(layout, size), *capped], key=_farthest)
     if capped:
         return min(capped, key=lambda part: part.times * part.most)
     corners = sparse.csc_array(corners_of([layout.entry], size))
     if layout.source.counts_units and layout.multiplicity > 1:
         return Part(corners, 1, layout.multiplicity)
     return Part(_both_signs(corners, layout.entry) if joint else corners, layout.multiplicity, 1)
+
+
+def _values(layout: Layout, size: int) -> Part:
+    """What a unit adds to entries that count values, by the corners of what ``values_once`` says.
+
+    More where these are many: each entry to its limit, of so many as the rows reach into, or all rows in one.
+    """
+    entries, limits = layout.values_once
+    rows, most = layout.source.most, layout.groups
+    if not entries.size:
+        return Part(sparse.csc_array((size, 0), dtype=np.int64), rows, 1)
+    corners = sparse.csc_array((np.ones_like(entries), (entries, np.arange(entries.size))), shape=(size, entries.size))
+    least = int(limits.min())
+    if _fill(limits, rows, most):
+        return Part(corners, least, min(most, rows // least))
+    found = extremes(limits.tolist(), rows, most)
+    if found is None:
+        most = min(most, fullest(limits.tolist(), rows))
+        if (np.sort(limits)[-most:] ** 2).sum() >= rows**2:
+            return Part(corners, rows, 1)
+        return Part(sparse.csc_array(corners * limits), 1, most)
+    places = [entries[at] for one in found for at in one]
+    columns = np.repeat(np.arange(len(found)), [len(one) for one in found])
+    values = np.array([number for one in found for number in one.values()], dtype=np.int64)
+    return Part(sparse.csc_array((values, (places, columns)), shape=(size, len(found))), 1, 1)
+
+
+def _fill(limits: Ints, rows: int, most: int) -> bool:
+    """Whether ``rows`` values fill entries of equal ``limits`` without a rest, or ``most`` entries."""
+    least = int(limits.min())
+    return bool(least == limits.max()) and (rows % least == 0 or rows >= least * most)
+
+
+def _farthest(part: Part) -> float:
+    """The largest squared norm of what ``part`` adds to x, where no two classes share an entry."""
+    squares = part.longest(np.asarray((part.corners.astype(np.float64) ** 2).sum(axis=0)))
+    return float(part.times) ** 2 * float(np.sort(squares)[-part.most :].sum())
 
 
 def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:

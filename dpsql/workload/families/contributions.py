@@ -4,6 +4,9 @@ A unit's rows that count in one source add a sum of corners (``dpsql.workload.ce
 at most ``limit`` of any cells, in a distinct source one of each of at most ``limit`` different cells. Norms of B c are
 convex in c and a sum of k corners is a mean of k times each of them, so of rows that may all fall into one cell the k
 times single corners decide; of different cells all sums do, as no cell counts twice. In both the unit may have none.
+Of a source that counts values a unit adds any number from 0 on to an entry, as many as its rows bring and there can be
+(``dpsql.workload.compile.values_once``): the corners are entries at their limit, of which any sum counts, or where that
+is too much all extreme sums, one at a time.
 Where the policy bounds how many rows a unit has in each class of cells, all of them are best in one cell of the class:
 sums of one corner of each class decide, each as often as rows of the class count.
 
@@ -197,7 +200,8 @@ class Contributions:
         """Whether ``columns`` are the unit vectors: one count in one cell, as often for every kind of unit."""
         if not self.single or any(parts[0].times != self.common for parts in self.units):
             return False
-        return all(part.corners.nnz == part.corners.shape[1] for parts in self.units for part in parts)
+        corners = [part.corners for parts in self.units for part in parts]
+        return all(one.nnz == one.shape[1] and bool((abs(one.data) == 1).all()) for one in corners)
 
     @cached_property
     def columns(self) -> Csr:
