@@ -27,7 +27,6 @@ from .scopes import Frame, Scope
 from .sources import Sources
 from .tables import Bounds, Keys, Measure, Tables, renamed
 
-_VECTOR = 2_048
 """Rows that DuckDB computes at once."""
 
 
@@ -182,27 +181,6 @@ class _Query(Sources):
                 rows = min(rows, max(0, self.extent(limit, scope, known).most))
         self._check_work(frame, node)
         return rows
-
-    def _check_work(self, frame: Frame, node: Node) -> None:
-        built = times(frame.built, min(frame.rows, _VECTOR))
-        if built > limits.MOST_AT_ONCE:
-            raise self._refused(
-                f"its expressions can build {shown_number(built)} bytes for the rows that are computed at once, "
-                f"at most {limits.MOST_AT_ONCE:,} fit; join and repeat less text",
-                node,
-                "too-large",
-            )
-        steps = times(frame.steps, frame.rows)
-        if steps > self.most_steps and frame.fewer is not None:
-            frame.rows = min(frame.rows, frame.fewer())
-            steps = times(frame.steps, frame.rows)
-        if steps > self.most_steps:
-            raise self._refused(
-                f"its functions of text and lists can take {shown_number(steps)} steps over all rows, at most "
-                f"{self.most_steps:,} are taken; give them shorter texts or fewer rows",
-                node,
-                "too-large",
-            )
 
 
 def _item_of(group: Node, items: Mapping[str, Node]) -> str:

@@ -7,7 +7,7 @@ from math import inf
 
 from . import limits
 from .expressions import Expressions, shown_number
-from .extents import NUMBER, Extent, either
+from .extents import NUMBER, Extent, either, times
 from .functions import LISTED, LISTS, SCALARS, SERIES
 from .joins import AROUND, Case, Equality, join, most_rows
 from .parse import Node, children, query_in, word
@@ -25,6 +25,8 @@ from .tables import Bounds, renamed
 
 _LIST = Bounds({}, 100_000, listed=False, keys=(("", 100.0),))
 """What a list of DuckDB's is taken to have: rows, and rows that agree in a column that it is joined by."""
+
+_VECTOR = 2_048  # rows that DuckDB computes at once
 
 
 class Sources(Expressions):
@@ -113,6 +115,27 @@ class Sources(Expressions):
             raise self._refused(
                 f"{what} can make {shown_number(rows)} rows, at most {limits.MOST_ROWS:,} are made; "
                 "give it smaller constants",
+                node,
+                "too-large",
+            )
+
+    def _check_work(self, frame: Frame, node: Node) -> None:
+        built = times(frame.built, min(frame.rows, _VECTOR))
+        if built > limits.MOST_AT_ONCE:
+            raise self._refused(
+                f"its expressions can build {shown_number(built)} bytes for the rows that are computed at once, "
+                f"at most {limits.MOST_AT_ONCE:,} fit; join and repeat less text",
+                node,
+                "too-large",
+            )
+        steps = times(frame.steps, frame.rows)
+        if steps > self.most_steps and frame.fewer is not None:
+            frame.rows = min(frame.rows, frame.fewer())
+            steps = times(frame.steps, frame.rows)
+        if steps > self.most_steps:
+            raise self._refused(
+                f"its functions of text and lists can take {shown_number(steps)} steps over all rows, at most "
+                f"{self.most_steps:,} are taken; give them shorter texts or fewer rows",
                 node,
                 "too-large",
             )

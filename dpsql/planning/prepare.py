@@ -384,7 +384,9 @@ class Chooser:
             others.append(replace(other, planned=planned, expected=value, objective=objective))
         best = min((found, *others), key=lambda one: true_error(one, batch))
         considered = (*found.considered, *((one.method, one.value) for one in others))
-        return best if best is found else replace(best, lower_bound=found.lower_bound, considered=considered)
+        if best is found or not isinstance(best, MatrixStrategy | StructuredStrategy):
+            return best
+        return replace(best, lower_bound=found.lower_bound, considered=considered)
 
     def gaussian_bound(self, objective: str) -> float:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""

@@ -273,8 +273,8 @@ class _Statement:
             if not is_plain(kind):
                 items = [one for one in self.statement.tree.selects if fold(one.alias_or_name) == fold(column)]
                 at = next((one for one in items if any("start" in part.meta for part in one.walk())), None)
-                held = "always NULL, of no type" if kind == '"NULL"' else f"a {kind}"
-                raise refuse(f"{name}: column {column} is {held}; cast it to a plain type", at, code="after-the-noise")
+                what = "always NULL, of no type" if kind == '"NULL"' else f"a {kind}"
+                raise refuse(f"{name}: column {column} is {what}; cast it to a plain type", at, code="after-the-noise")
         return types
 
     def _answered(self, outer: Relation | None) -> Answer:
