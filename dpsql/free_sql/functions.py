@@ -101,6 +101,28 @@ def _grown(factor: float) -> Rule:
     )
 
 
+def _separated(args: Sequence[Extent]) -> Extent:
+    """Values, and the elements of lists, one behind the other; the separator, between each two of them, comes first."""
+    between = times(args[0].size, sum(max(1, one.elements) for one in args[1:])) if args else 0
+    return text(_total(args) + between)
+
+
+def _listed_out(args: Sequence[Extent]) -> Extent:
+    """The elements of a list as a text, with the last argument between each two of them."""
+    between = times(args[0].elements, args[-1].size) if len(args) > 1 else 0
+    return text(3 * _total(args) + between)
+
+
+def _list_aggregate(args: Sequence[Extent]) -> Extent:
+    """Of a list, the name of an aggregate and what goes to it: an element, all of them, or a text of all."""
+    known = len(args) > 1 and args[1].constant is not None
+    gathers = not known or str(args[1].constant).lower() in GATHERING
+    if not gathers:
+        return _first(args)
+    found = _listed_out([args[0], *args[2:]])
+    return replace(found, elements=max(found.elements, args[0].elements), each=max(found.each, args[0].each))
+
+
 def _one_of(args: Sequence[Extent]) -> Extent:
     return replace(either(args), plain=False)
 
@@ -316,14 +338,17 @@ SCALARS: Mapping[str, Rule] = {
     **_rules(_first, "map_keys map_values list_grade_up array_grade_up json_extract_string"),
     **_rules(_first, "json_extract_path_text json_value ->> url_decode"),
     **_rules(_first, "parse_filename parse_dirname parse_dirpath"),
-    **_rules(_first, "list_min list_max list_first list_last list_any_value list_mode list_aggr list_aggregate"),
-    **_rules(_first, "array_aggr array_aggregate aggregate map_extract_value map_extract element_at"),
+    **_rules(_first, "list_min list_max list_first list_last list_any_value list_mode"),
+    **_rules(_list_aggregate, "list_aggr list_aggregate array_aggr array_aggregate aggregate"),
+    **_rules(_first, "map_extract_value map_extract element_at"),
     **_rules(_element, "list_extract list_element array_extract unnest"),
     **_rules(_first, "struct_extract struct_extract_at map_contains"),
     **_rules(_flat, "flatten map_entries json_keys"),
-    **_rules(_grown(1), "concat concat_ws || list_concat list_cat array_concat array_cat list_append list_prepend"),
+    **_rules(_grown(1), "concat || list_concat list_cat array_concat array_cat list_append list_prepend"),
     **_rules(_grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
-    **_rules(_grown(3), "upper lower ucase lcase array_to_string list_string_agg hex to_hex to_base64 base64"),
+    **_rules(_separated, "concat_ws"),
+    **_rules(_listed_out, "array_to_string list_string_agg"),
+    **_rules(_grown(3), "upper lower ucase lcase hex to_hex to_base64 base64"),
     **_rules(_grown(3), "json_extract json_extract_path -> url_encode regexp_escape nfc_normalize json_merge_patch"),
     **_rules(
         _grown(4), "translate encode decode from_base64 from_hex unhex from_binary unbin"
