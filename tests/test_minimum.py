@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.running import minimum
 from dpsql.running.minimum import hidden
 from dpsql.surfaces.cli import main
 from dpsql.workload.expr.batch import Core, Measured
@@ -323,6 +324,18 @@ def test_what_varies_is_judged_by_its_rows_and_a_column_of_two_values_by_each(fo
     got = dict(zip(hidden + shown, first_numbers(forms, hidden + shown), strict=True))
     assert {number: got[number] for number in hidden if got[number] is not None} == {}
     assert {number: got[number] for number in shown if got[number] is None} == {}
+
+
+def test_a_number_of_very_many_others_is_hidden(forms: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [" + ".join(f"GREATEST(COUNT_IF(age < {age}), 0)" for age in range(20, 20 + 15 * n, 15)) for n in (3, 4)]
+    monkeypatch.setattr(minimum, "MOST_TOGETHER", 3)
+    assert [number is None for number in first_numbers(forms, numbers)] == [False, True]
+
+
+@pytest.mark.long
+def test_what_judges_a_number_of_many_others_does_not_overflow(forms: dpsql.Connection) -> None:
+    batch = "SELECT " + " + ".join(f"GREATEST(COUNT_IF(id < 2 * {k}), 0)" for k in range(120, 295)) + " AS n FROM t"
+    assert forms.run(batch, epsilon=500.0, fresh=True, errors=False)["q1"].fetchall() == [(None,)]
 
 
 def test_a_rule_that_looks_at_the_form_of_a_number_would_be_noticed(

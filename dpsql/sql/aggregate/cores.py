@@ -50,7 +50,7 @@ from dpsql.workload.expr.batch import (
     Table,
 )
 from dpsql.workload.expr.conditions import TRUE, And, Condition, LineAtom, gather
-from dpsql.workload.expr.formulas import Formula, Leaf, Product, leaves
+from dpsql.workload.expr.formulas import Formula, Leaf, Root, Sum, leaves
 from dpsql.workload.expr.within import Within
 
 MAX_SETS = 2**15
@@ -323,7 +323,7 @@ class CoreDraft:
         used = {at for name in columns for at in _outputs(self.column(name))}
         if len(columns) < 2 or len(used) < 2:
             return None
-        return self._formula(Product(tuple(Leaf(at) for at in sorted(used))), title)
+        return self._formula(Root(Sum(tuple(Leaf(at) for at in sorted(used)))), title)  # no more than a sum, not linear
 
     def several(self, node: exp.Expression) -> list[tuple[Shown, list[str]]]:
         """The columns that dp_regression and the like stand for, and of their rows what SQL says each is."""
