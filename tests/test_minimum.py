@@ -318,7 +318,8 @@ def test_a_small_count_is_hidden_in_every_form_and_a_large_one_in_none(forms: dp
 def test_what_varies_is_judged_by_its_rows_and_a_column_of_two_values_by_each(forms: dpsql.Connection) -> None:
     hidden = ["AVG(rare)", "SUM(rare)", "AVG(5 + rare)", "AVG(CASE WHEN g = 'c' THEN age ELSE 0 END)",
               "AVG(age * (g = 'c')::INT)", "AVG(CASE WHEN g = 'c' THEN age + 1 ELSE age END) - AVG(age)",
-              "AVG(LEAST(GREATEST(age, 88), 89))", "AVG(LEAST(GREATEST(age, 88), 91))"]  # fmt: skip
+              "AVG(LEAST(GREATEST(age, 88), 89))", "AVG(LEAST(GREATEST(age, 88), 91))",
+              "AVG(SIGN(GREATEST(age - 88, 0)))"]  # fmt: skip
     shown = ["AVG(even)", "SUM(even)", "AVG(5 + even)", "AVG(CASE WHEN g = 'b' THEN age ELSE 0 END)", "AVG(age)",
              "AVG(LEAST(age, 60))", "SUM(2 * age)", "AVG(age) / AVG(even)"]  # fmt: skip
     got = dict(zip(hidden + shown, first_numbers(forms, hidden + shown), strict=True))
