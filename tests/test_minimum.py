@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.running import minimum
 from dpsql.running.minimum import hidden
 from dpsql.surfaces.cli import main
 from dpsql.workload.expr.batch import Core, Measured
@@ -317,12 +318,25 @@ def test_a_small_count_is_hidden_in_every_form_and_a_large_one_in_none(forms: dp
 def test_what_varies_is_judged_by_its_rows_and_a_column_of_two_values_by_each(forms: dpsql.Connection) -> None:
     hidden = ["AVG(rare)", "SUM(rare)", "AVG(5 + rare)", "AVG(CASE WHEN g = 'c' THEN age ELSE 0 END)",
               "AVG(age * (g = 'c')::INT)", "AVG(CASE WHEN g = 'c' THEN age + 1 ELSE age END) - AVG(age)",
-              "AVG(LEAST(GREATEST(age, 88), 89))", "AVG(LEAST(GREATEST(age, 88), 91))"]  # fmt: skip
+              "AVG(LEAST(GREATEST(age, 88), 89))", "AVG(LEAST(GREATEST(age, 88), 91))",
+              "AVG(SIGN(GREATEST(age - 88, 0)))"]  # fmt: skip
     shown = ["AVG(even)", "SUM(even)", "AVG(5 + even)", "AVG(CASE WHEN g = 'b' THEN age ELSE 0 END)", "AVG(age)",
              "AVG(LEAST(age, 60))", "SUM(2 * age)", "AVG(age) / AVG(even)"]  # fmt: skip
     got = dict(zip(hidden + shown, first_numbers(forms, hidden + shown), strict=True))
     assert {number: got[number] for number in hidden if got[number] is not None} == {}
     assert {number: got[number] for number in shown if got[number] is None} == {}
+
+
+def test_a_number_of_very_many_others_is_hidden(forms: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [" + ".join(f"GREATEST(COUNT_IF(age < {age}), 0)" for age in range(20, 20 + 15 * n, 15)) for n in (3, 4)]
+    monkeypatch.setattr(minimum, "MOST_TOGETHER", 3)
+    assert [number is None for number in first_numbers(forms, numbers)] == [False, True]
+
+
+@pytest.mark.long
+def test_what_judges_a_number_of_many_others_does_not_overflow(forms: dpsql.Connection) -> None:
+    batch = "SELECT " + " + ".join(f"GREATEST(COUNT_IF(id < 2 * {k}), 0)" for k in range(120, 295)) + " AS n FROM t"
+    assert forms.run(batch, epsilon=500.0, fresh=True, errors=False)["q1"].fetchall() == [(None,)]
 
 
 def test_a_rule_that_looks_at_the_form_of_a_number_would_be_noticed(

@@ -197,6 +197,7 @@ class _Always:
 
     def __init__(self, ledger: Ledger) -> None:
         self.charge = ledger.charge
+        self.failed_scans = ledger.failed_scans
 
     def record(self, *_: object) -> None:
         pass

@@ -24,6 +24,9 @@ def _each(rule: Rule, names: str) -> dict[str, Rule]:
     return dict.fromkeys(names.split(), rule)
 
 
+GATHERING = _words("string_agg group_concat listagg list array_agg json_group_array json_group_object histogram")
+"""Aggregates whose result has every row that goes in."""
+
 SCALARS: Mapping[str, Rule] = {
     **_each(
         rules.any_number, "/ ^ ** & | ~ xor >> << ! @ abs acos acosh asin asinh atan atan2 atanh cbrt cos cosh cot"
@@ -110,16 +113,17 @@ SCALARS: Mapping[str, Rule] = {
     **_each(rules.first_argument, "map_keys map_values list_grade_up array_grade_up json_extract_string"),
     **_each(rules.first_argument, "json_extract_path_text json_value ->> url_decode"),
     **_each(rules.first_argument, "parse_filename parse_dirname parse_dirpath"),
-    **_each(
-        rules.first_argument, "list_min list_max list_first list_last list_any_value list_mode list_aggr list_aggregate"
-    ),
-    **_each(rules.first_argument, "array_aggr array_aggregate aggregate map_extract_value map_extract element_at"),
+    **_each(rules.first_argument, "list_min list_max list_first list_last list_any_value list_mode"),
+    **_each(rules.list_aggregate(GATHERING), "list_aggr list_aggregate array_aggr array_aggregate aggregate"),
+    **_each(rules.first_argument, "map_extract_value map_extract element_at"),
     **_each(rules.element, "list_extract list_element array_extract unnest"),
     **_each(rules.first_argument, "struct_extract struct_extract_at map_contains"),
     **_each(rules.flat, "flatten map_entries json_keys"),
-    **_each(rules.grown(1), "concat concat_ws || list_concat list_cat array_concat array_cat list_append list_prepend"),
+    **_each(rules.grown(1), "concat || list_concat list_cat array_concat array_cat list_append list_prepend"),
     **_each(rules.grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
-    **_each(rules.grown(3), "upper lower ucase lcase array_to_string list_string_agg hex to_hex to_base64 base64"),
+    **_each(rules.separated, "concat_ws"),
+    **_each(rules.listed_out, "array_to_string list_string_agg"),
+    **_each(rules.grown(3), "upper lower ucase lcase hex to_hex to_base64 base64"),
     **_each(
         rules.grown(3), "json_extract json_extract_path -> url_encode regexp_escape nfc_normalize json_merge_patch"
     ),
@@ -215,8 +219,6 @@ AGGREGATES = _words(
     "fill"
 )
 """Aggregates and window functions whose result is no longer than a value that goes in, or a number."""
-GATHERING = _words("string_agg group_concat listagg list array_agg json_group_array json_group_object histogram")
-"""Aggregates whose result has every row that goes in."""
 COUNTS = _words("count count_if count_star countif approx_count_distinct row_number rank dense_rank ntile")
 
 SERIES = frozenset(["range", "generate_series", "unnest"])

@@ -38,6 +38,30 @@ def grown(factor: float) -> Rule:
     )
 
 
+def separated(args: Sequence[Extent]) -> Extent:
+    """Values, and the elements of lists, one behind the other; the separator, between each two of them, comes first."""
+    between = times(args[0].size, sum(max(1, one.elements) for one in args[1:])) if args else 0
+    return text(_total(args) + between)
+
+
+def listed_out(args: Sequence[Extent]) -> Extent:
+    """The elements of a list as a text, with the last argument between each two of them."""
+    between = times(args[0].elements, args[-1].size) if len(args) > 1 else 0
+    return text(3 * _total(args) + between)
+
+
+def list_aggregate(gathering: frozenset[str]) -> Rule:
+    """Of a list, the name of an aggregate and its arguments: an element, or by ``gathering``, all or a text of all."""
+
+    def rule(args: Sequence[Extent]) -> Extent:
+        if len(args) > 1 and args[1].constant is not None and str(args[1].constant).lower() not in gathering:
+            return first_argument(args)
+        found = listed_out([args[0], *args[2:]])
+        return replace(found, elements=max(found.elements, args[0].elements), each=max(found.each, args[0].each))
+
+    return rule
+
+
 def one_argument(args: Sequence[Extent]) -> Extent:
     return replace(either(args), type="")
 

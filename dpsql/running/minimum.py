@@ -21,9 +21,20 @@ from dpsql.reconstruct import RowsOfAnswers, evaluate
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release.record import Column
 from dpsql.sql.outer.relation import HIDDEN
-from dpsql.workload.compile.level_sets import Judge, judged_by
+from dpsql.workload.compile.level_sets import MOST_TOGETHER, Judge, judged_by
 from dpsql.workload.expr.batch import Core, Derived, Measured, Ranked
-from dpsql.workload.expr.formulas import Leaf, Number, Product, Sum, affine, narrowed
+from dpsql.workload.expr.formulas import (
+    Comparison,
+    Fit,
+    Gini,
+    Independence,
+    Leaf,
+    Number,
+    Product,
+    Sum,
+    affine,
+    narrowed,
+)
 
 Mask = NDArray[np.bool_]
 LEVEL = 0.05
@@ -74,6 +85,8 @@ def _judges(core: Core, column: Measured | Derived | Ranked) -> list[Judge] | No
         return judged_by(core, (column.output,))
     formula, used = narrowed(column.formula)
     linear = affine(formula, len(used))
+    if linear is None and len(used) > MOST_TOGETHER and not isinstance(formula, Fit | Comparison | Independence | Gini):
+        return None  # what so many numbers tell together is not looked at
     return judged_by(core, used, None if linear is None else linear[0].tolist())
 
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, count, product
+from itertools import combinations, count, pairwise, product
 from math import comb, prod
 
 from sqlglot import exp
@@ -22,7 +22,7 @@ from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
 from dpsql.sql.aggregate.joined_keys import joined
 from dpsql.sql.aggregate.keys import key_of
-from dpsql.sql.aggregate.pieces import pieces_of
+from dpsql.sql.aggregate.pieces import makes_steps, pieces_of
 from dpsql.sql.aggregate.range_keys import NAMES, check_core, long_key, range_key
 from dpsql.sql.aggregate.statistics import Shown, is_two_valued, name_of, shown_by
 from dpsql.sql.parse.statements import hints_of, refuse
@@ -51,10 +51,11 @@ from dpsql.workload.expr.batch import (
     Table,
 )
 from dpsql.workload.expr.conditions import TRUE, And, Condition, LineAtom, gather
-from dpsql.workload.expr.formulas import Formula, Leaf, Product, leaves
+from dpsql.workload.expr.formulas import Formula, Leaf, Root, Sum, leaves
 from dpsql.workload.expr.within import Within
 
 MAX_SETS = 2**15
+_FEW_STEPS = 10
 
 Resolved = Callable[[exp.Expression], exp.Expression]
 
@@ -324,7 +325,7 @@ class CoreDraft:
         used = {at for name in columns for at in _outputs(self.column(name))}
         if len(columns) < 2 or len(used) < 2:
             return None
-        return self._formula(Product(tuple(Leaf(at) for at in sorted(used))), title)
+        return self._formula(Root(Sum(tuple(Leaf(at) for at in sorted(used)))), title)  # no more than a sum, not linear
 
     def several(self, node: exp.Expression) -> list[tuple[Shown, list[str]]]:
         """The columns that dp_regression and the like stand for, and of their rows what SQL says each is."""
@@ -438,16 +439,23 @@ class CoreDraft:
         return core, tuple(tables)
 
     def _pieces(self, column: str) -> tuple[Piece, ...] | None:
-        """The pieces of a summed column; one that has two values by its bounds is cut between them."""
+        """The pieces of a summed column; one that has two values by its bounds, or computed steps, is cut at each."""
         held = self.scope.column(column)
         node = self.computed.summed.get(column)
         pieces = (Piece(not_null(held), varying=column),) if node is None else pieces_of(node, self.scope)
-        if pieces is None or len(pieces) != 1 or not pieces[0].varying or not is_two_valued(held):
+        steps = held.line.high or 0 if held.line.kind == "grid" else 0
+        if pieces is None or len(pieces) != 1 or not pieces[0].varying:
+            return pieces
+        if not is_two_valued(held) and not (1 <= steps <= _FEW_STEPS and node is not None and makes_steps(node)):
             return pieces
         lower, upper = Fraction(held.policy.lower), Fraction(held.policy.upper)  # type: ignore[arg-type]
-        middle = held.line.below(Fraction(1) if held.line.kind == "grid" else held.line.place((lower + upper) / 2))
-        ends = (lower, (None, middle)), (upper, (middle, None))
-        return tuple(Piece(gather(And, pieces[0].condition, LineAtom(column, (part,))), v) for v, part in ends)
+        places = [Fraction(k) for k in range(1, steps + 1)] or [held.line.place((lower + upper) / 2)]
+        cuts = [None, *map(held.line.below, places), None]
+        values = [lower + (upper - lower) * k / len(places) for k in range(len(places) + 1)]
+        return tuple(
+            Piece(gather(And, pieces[0].condition, LineAtom(column, (part,))), value)
+            for value, part in zip(values, pairwise(cuts), strict=True)
+        )
 
 
 def _title(node: exp.Expression, name: str) -> str:

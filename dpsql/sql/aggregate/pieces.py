@@ -63,6 +63,18 @@ def pieces_of(node: exp.Expr, scope: Scope) -> tuple[Piece, ...] | None:
     return tuple(found)
 
 
+def makes_steps(node: exp.Expr) -> bool:
+    """Whether many values may become one, so that the mean of few values tells which rows have a rare one."""
+    return any(
+        isinstance(part, exp.Func | exp.Div | exp.IntDiv | exp.Mod) and not _branches_alone(part)
+        for part in nodes(node)
+    )
+
+
+def _branches_alone(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Case | exp.If | exp.Coalesce | exp.Nullif | exp.And | exp.Or)
+
+
 def _number(node: exp.Expr) -> Fraction | None:
     """The value of a constant number; None for anything else."""
     node = node.unnest()

@@ -37,7 +37,6 @@ Judge = dict[int, float]
 MOST_TOGETHER = 200
 """Outputs of one number up to which the rows are looked at that they tell apart together."""
 MOST_CELLS = 10_000
-_FEW = 10
 _EVERY: tuple[Interval, ...] = ((None, None),)
 _RESIDUAL = 1e-7
 
@@ -227,11 +226,6 @@ class _Sets:
         if weights is None and 1 < len(used) <= MOST_TOGETHER:
             sizes = map(self.size, _level_sets(self._coefficients(alone)))
             found += [size for size in sizes if size is not None]
-        for at in used:
-            ends = self._ends(at)
-            if ends is None:
-                return None
-            found += ends
         return [dict(one) for one in dict.fromkeys(tuple(sorted(judge.items())) for judge in found)]
 
     def _coefficients(self, numbers: Sequence[Judge]) -> Floats:
@@ -243,34 +237,6 @@ class _Sets:
                 held = [weight * self.varying[at][mark] for at, weight in number.items() if mark in self.varying[at]]
                 rows.append(np.sum(held, axis=0))
         return np.array(rows)
-
-    def _ends(self, at: int) -> list[Judge] | None:
-        """Of a computed column of few values the rows that may lie at either end of its bounds, at most.
-
-        The mean of a step such as sign(x) tells them, and says of no other row where it is.
-        """
-        found: list[Judge] = []
-        for part in self.parts[at]:
-            if part.varying is None or part.varying[1] != 1:
-                continue
-            names = [term.column for term in self.core.outputs[at].terms if term.column is not None]
-            column = _column(self.core, names[0])
-            if column.line.kind != "grid" or not 1 <= (column.line.high or 0) <= _FEW:
-                continue
-            lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
-            rows, rest = self.size(np.abs(np.sign(self.varying[at][part.varying]))), self.size(self.constant[at])
-            if rows is None or (rest is None and self.constant[at].any()) or len(self.varying[at]) > 1:
-                return None
-            total = {at: 1.0 / float(part.coefficient)}
-            for one, weight in (rest or {}).items():
-                total[one] = total.get(one, 0.0) - weight / float(part.coefficient)
-            width = float(upper - lower)
-            for end, sign in ((lower, 1.0), (upper, -1.0)):
-                judge = {one: sign * weight / width for one, weight in total.items()}
-                for one, weight in rows.items():
-                    judge[one] = judge.get(one, 0.0) - sign * float(end) * weight / width
-                found.append(judge)
-        return found
 
 
 def _level_sets(coefficients: Floats) -> list[Floats]:
