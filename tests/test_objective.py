@@ -17,6 +17,7 @@ from dpsql.errors import BudgetError, DataError, SQLError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Chooser, held_balanced, one_by_one_strategy, prepare
 from dpsql.strategy import Strategy
+from dpsql.strategy.choose import minimax
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -71,6 +72,40 @@ def test_the_largest_error_of_a_batch_is_least(con: dpsql.Connection, budget: tu
         assert "largest squared error certified within" in str(least)
     with pytest.raises(DataError, match="'total', 'max'"):
         con.plan(BATCH, *budget, objective="sum")
+
+
+PURE = """
+SELECT g, count(*) AS n FROM t GROUP BY g;
+SELECT k // 30 AS part, count(*) AS n, sum(v) AS s FROM t GROUP BY part
+"""
+LARGE = (
+    f"{PURE}; SELECT count(*) AS n FROM t WHERE k BETWEEN 3 AND 20",
+    "SELECT g, avg(v) AS m FROM t GROUP BY g; SELECT k, count(*) AS n FROM t WHERE k < 50 GROUP BY k",
+    "SELECT g, count(*) AS n, avg(v) AS m FROM t GROUP BY g; SELECT count(*) AS n FROM t WHERE k < 30",
+)
+
+
+def _no_plan_beats(con: dpsql.Connection, batch: str) -> None:
+    """Under the objectives that are not certified no plan of another one is better."""
+    plans = {name: con.plan(batch, epsilon=0.1, objective=name) for name in ("max", "total", "balanced")}
+    asked = plans["total"].compiled
+    squares = {name: (plan.errors * asked.objective / asked.scale) ** 2 for name, plan in plans.items()}
+    assert all(plan.charge.noise == "laplace" for plan in plans.values())
+    assert squares["max"].max() <= (1 + 1e-6) * min(square.max() for square in squares.values())
+    assert squares["total"].sum() <= (1 + 1e-6) * min(square.sum() for square in squares.values())
+
+
+def test_pure_plans_of_an_objective_are_no_worse_than_those_of_another(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(minimax, "_ROUNDS", 0)  # as where the search for the largest error gains nothing
+    _no_plan_beats(con, PURE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batch", LARGE)
+def test_pure_plans_of_larger_batches_are_no_worse_than_those_of_another(con: dpsql.Connection, batch: str) -> None:
+    _no_plan_beats(con, batch)
 
 
 def test_a_weight_counts_in_the_largest_error(con: dpsql.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import duckdb
@@ -14,9 +15,12 @@ from dpsql.planning import prepare as prepare_module
 from dpsql.planning.options import PlanOptions
 from dpsql.strategy import select
 from dpsql.strategy.core import reduce, simple
+from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.kronecker import shared_rows
 from dpsql.workload.cells import tell_apart as cells
+from dpsql.workload.compile import choice
 from dpsql.workload.compile import compiled as compile_module
+from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr import deadline
 
 POLICY = """
@@ -143,3 +147,70 @@ def test_the_last_resort_of_balanced_plans_needs_no_time(con, monkeypatch):
     used_up = PlanOptions(time_limit=0.0, objective="balanced")
     held = prepare_module.held_balanced(plan.origin.prepared, plan.strategy, used_up)
     assert held.shape[1] == plan.strategy.shape[1]
+
+
+@pytest.fixture
+def pure(tmp_path) -> dpsql.Connection:
+    private = duckdb.connect()
+    private.execute("CREATE TABLE t (a INTEGER, b INTEGER)")
+    path = tmp_path / "pure.toml"
+    path.write_text(POLICY.replace("delta = 1e-9\n", ""))
+    return dpsql.connect(private, policy=str(path), ledger=str(tmp_path / "pure ledger"))
+
+
+UNLIKE = "SELECT a // 20, AVG(b) FROM t GROUP BY a // 20; SELECT COUNT(*) FROM t WHERE b < 20; SELECT SUM(b) FROM t"
+LIMIT = r"the time limit of 1e-09 s ended the search"
+
+
+def test_a_plan_says_what_there_was_no_time_for_and_what_that_may_cost(pure):
+    plan = pure.plan(UNLIKE, epsilon=1.0, time_limit=1e-9)
+    (note,) = (note for note in plan.notes if "time limit" in note)
+    assert re.match(f"{LIMIT} before .*p-identity.*; the balanced squared error is at most ", note)
+    times = float(note.split("at most ")[1].split()[0])
+    best = pure.plan(UNLIKE, epsilon=1.0)
+    assert plan.error > best.error * 1.1
+    assert plan.error <= times * best.error
+    assert note in str(plan)
+
+
+def test_a_gaussian_plan_that_was_cut_short_says_so_by_its_certificate(con):
+    cut = con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=1e-9)
+    (note,) = (note for note in cut.notes if "time limit" in note)
+    least = "the least of any plan with such noise"
+    assert note == f"{LIMIT}; the balanced squared error is at most {1 + cut.gap:.2f} times {least}"
+    assert any("time limit" in note for note in con.budget_for(SQL, 50, delta=1e-9, time_limit=1e-9).plan.notes)
+
+
+@pytest.mark.parametrize("limit", [None, 1e9])
+def test_a_plan_that_was_not_cut_short_says_nothing(pure, con, limit):
+    for plan in (
+        pure.plan(UNLIKE, epsilon=1.0, time_limit=limit),
+        con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=limit),
+    ):
+        assert not any("time limit" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("objective", ["balanced", "max", "total"])
+def test_a_plan_without_time_is_no_worse_than_one_by_one(pure, objective):
+    plan = pure.plan(UNLIKE, epsilon=1.0, time_limit=1e-9, objective=objective)
+    asked = plan.origin.prepared.compiled
+    squares, alone = (
+        (errors * asked.objective / asked.scale)[asked.answered] ** 2 for errors in (plan.errors, plan.naive_errors)
+    )
+    if objective == "balanced":
+        assert not plan.worse_than_alone
+    elif objective == "max":
+        assert squares.max() <= alone.max() * (1 + 1e-6)
+    else:
+        assert squares.sum() <= alone.sum() * (1 + 1e-6)
+
+
+def test_blocks_that_are_no_proven_match_stay_where_no_time_is_left(con, monkeypatch):
+    monkeypatch.setattr(choice, "LONG", 0.0)  # as if one matrix took long
+    sql = "SELECT a, COUNT(*) FROM t GROUP BY a; SELECT b, COUNT(*) FROM t GROUP BY b; SELECT COUNT(*) FROM t"
+    matched = []
+    monkeypatch.setattr(plan_module, "_matched", lambda *_: matched.append(1) and False)
+    monkeypatch.setattr(TimeLeft, "fits", lambda *_: False)  # no step over the matrix
+    plan = con.plan(sql, epsilon=1.0, delta=1e-9, time_limit=1e3)
+    assert matched
+    assert isinstance(plan.compiled, Structured)

@@ -159,6 +159,7 @@ TABLES = {
     "source = 'a.txt'": 'tables.t.source is "a.txt"; name a .parquet or .csv file',
     "source = 'a*.txt'": "name a .parquet or .csv file, a pattern such as",
     "source = 's3://a/b.parquet'": "name local files, without a protocol",
+    "source = 'delta:x'": "other tables are copied into a DuckDB database with CREATE TABLE ... AS",
     "source = ''": "tables.t.source is empty",
     "source = 3": "tables.t.source is an integer; write a string",
     "source = 'a.csv'": "tables.t.columns is missing; declare the columns of a CSV file",

@@ -67,3 +67,14 @@ def test_a_bound_by_which_rows_count_units_is_kept(tmp_path: Path) -> None:
         both = con.plan(f"{BY.format('ward')}; {BY.format('month')}", epsilon=1)
         assert not any("at_most" in note for note in both.notes)
         assert all(layout.source.caps for layout in both.compiled.layouts)
+
+
+def test_every_objective_and_a_wanted_error_compare_batches_without_bounds(tmp_path: Path) -> None:
+    duck = duckdb.connect()
+    duck.execute("CREATE TABLE v AS SELECT 1 AS who, 1 AS month, 'a' AS ward FROM range(4)")
+    policy = POLICY.replace("epsilon = 100.0\ndelta = 1e-6", "rho = 50.0")
+    with dpsql.connect(duck, policy=dpsql.Policy.parse(policy), ledger=tmp_path / "l") as con:
+        sql = BY.format("ward")
+        for objective in ("balanced", "total", "max"):
+            assert con.plan(sql, rho=0.5, objective=objective).notes
+        assert con.budget_for(sql, max_error=20).plan.notes

@@ -14,6 +14,7 @@ import duckdb
 from dpsql.driver.session import Session
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.free_sql.bounds import check
+from dpsql.free_sql.parse import check_length
 from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.sql import Answer
@@ -114,6 +115,7 @@ def read(
 
 def _constant(text: str, question: Question) -> ResultSet:
     """The result of a statement without tables, in a DuckDB of its own."""
+    check_length(text)
     failure = ""
     with Sandbox() as sandbox:
         try:

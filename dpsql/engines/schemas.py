@@ -120,5 +120,8 @@ def _base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, cata
         [catalog, schema, table],
     ).fetchone()
     if found is None:
-        raise PolicyError(f"tables.{source.name}: the database has no such table; correct the policy's name for it")
+        copied = ", or copy it with CREATE TABLE ... AS if it is of an attached one" if "." in source.name else ""
+        raise PolicyError(
+            f"tables.{source.name}: the database has no such table; correct the policy's name for it{copied}"
+        )
     raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")

@@ -9,347 +9,146 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
 
-NUMBER = 64
-"""Bytes that a number, date or Boolean takes at most, as text, too."""
-TEXT = 1_000
-"""Bytes that a text of a column is taken to have at most."""
-ELEMENTS = 100
-"""Elements that a list of a column is taken to have at most."""
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How large a value can be: its bytes and, of a number, its least and largest value.
-
-    Of a list also how many ``elements`` it has and the bytes of ``each``. ``constant``: a text that is written out.
-    ``plain``: a column of a table, as a join looks for it.
-    """
-
-    size: float = NUMBER
-    least: float = -inf
-    most: float = inf
-    elements: float = 1
-    each: float = NUMBER
-    constant: str | None = None
-    plain: bool = False
-
-
-Rule: TypeAlias = Callable[[Sequence[Extent]], Extent]
-"""The extent of a call's result, from those of its arguments."""
-
-
-def text(size: float) -> Extent:
-    """A text of at most ``size`` bytes; whatever is split out of it is no longer."""
-    return Extent(size, elements=size + 1, each=size)
-
-
-def series(elements: float, each: float) -> Extent:
-    """A list of at most so many elements, ``each`` of so many bytes."""
-    return Extent(max(NUMBER, times(elements, each)), elements=elements, each=each)
+from . import rules
+from .constants import DAYS
+from .extents import ELEMENTS, NUMBER, TEXT, Extent, Rule, series, text, times
 
 
 def _words(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-def either(extents: Iterable[Extent]) -> Extent:
-    """One of several values."""
-    held = list(extents) or [Extent()]
-    return Extent(
-        max(one.size for one in held),
-        min(one.least for one in held),
-        max(one.most for one in held),
-        max(one.elements for one in held),
-        max(one.each for one in held),
-        held[0].constant if len(held) == 1 else None,
-        all(one.plain for one in held),
-    )
-
-
-def times(a: float, b: float) -> float:
-    """A product in which nothing times infinity is nothing."""
-    return a * b if a and b else 0.0
-
-
-def _total(args: Sequence[Extent]) -> float:
-    return sum(one.size for one in args)
-
-
-def _number(args: Sequence[Extent]) -> Extent:
-    return Extent()
-
-
-def _within(least: float, most: float) -> Rule:
-    return lambda args: Extent(NUMBER, least, most)
-
-
-def _length(args: Sequence[Extent]) -> Extent:
-    return Extent(NUMBER, 0, max((one.size for one in args), default=0))
-
-
-def _grown(factor: float) -> Rule:
-    """A text, or a list of the elements of all arguments, ``factor`` times as long as these together."""
-    return lambda args: Extent(
-        max(NUMBER, factor * _total(args)),
-        elements=sum(one.elements for one in args) + factor * _total(args) * (factor > 1),
-        each=factor * max((one.each for one in args), default=NUMBER),
-    )
-
-
-def _one_of(args: Sequence[Extent]) -> Extent:
-    return replace(either(args), plain=False)
-
-
-def _first(args: Sequence[Extent]) -> Extent:
-    return replace(args[0], constant=None, plain=False) if args else Extent()
-
-
-def _flat(args: Sequence[Extent]) -> Extent:
-    size = args[0].size if args else NUMBER
-    return Extent(size, elements=size, each=size)
-
-
-def _element(args: Sequence[Extent]) -> Extent:
-    return replace(text(max((args[0].each if args else NUMBER), NUMBER)), plain=False)
-
-
-def _pack(args: Sequence[Extent]) -> Extent:
-    return Extent(
-        _total(args) + NUMBER * len(args), elements=len(args), each=max((one.size for one in args), default=NUMBER)
-    )
-
-
-def _at(args: Sequence[Extent], place: int, otherwise: float = inf) -> float:
-    """The largest value of a numeric argument."""
-    return max(args[place].most, 0) if len(args) > place else otherwise
-
-
-def _repeat(args: Sequence[Extent]) -> Extent:
-    count = _at(args, 1)
-    return Extent(times(args[0].size, count), elements=times(args[0].elements, count), each=args[0].each)
-
-
-def _pad(args: Sequence[Extent]) -> Extent:
-    return text(4 * _at(args, 1))
-
-
-def _bar(args: Sequence[Extent]) -> Extent:
-    return text(4 * _at(args, 3, 80))
-
-
-def _replaced(args: Sequence[Extent]) -> Extent:
-    return text(args[0].size * max(1, args[2].size if len(args) > 2 else inf))
-
-
-def _regexp_replaced(args: Sequence[Extent]) -> Extent:
-    # What is put in stands at every place at most, and may repeat what was found half as often as it is long.
-    return text(2 * (args[0].size + 1) * ((args[2].size if len(args) > 2 else inf) + 1))
-
-
-def _split(args: Sequence[Extent]) -> Extent:
-    pieces = args[0].size + 1
-    return Extent(17 * pieces, elements=pieces, each=args[0].size)
-
-
-def _range(last: int) -> Rule:
-    """A series of numbers; ``last``: 1 where the end is one of them."""
-
-    def rule(args: Sequence[Extent]) -> Extent:
-        start, stop = (args[0], args[1]) if len(args) > 1 else (Extent(NUMBER, 0, 0), args[0])
-        step = args[2] if len(args) > 2 else Extent(NUMBER, 1, 1)
-        span = inf
-        if step.least >= 1 and stop.most < inf and start.least > -inf:
-            span = stop.most - start.least
-        elif step.most <= -1 and start.most < inf and stop.least > -inf:
-            span = start.most - stop.least
-        count = max(0.0, span + last) / max(step.least, -step.most, 1)
-        count = math.ceil(count) if count < inf else inf
-        low, high = min(start.least, stop.least), max(start.most, stop.most)
-        return Extent(times(count, 16), low, high, count, 16)
-
-    return rule
-
-
-def _resized(args: Sequence[Extent]) -> Extent:
-    return series(_at(args, 1), max(args[0].each, args[2].size if len(args) > 2 else NUMBER))
-
-
-def _zipped(args: Sequence[Extent]) -> Extent:
-    return series(max(one.elements for one in args), sum(one.each for one in args) + 8)
-
-
-def _mapped(args: Sequence[Extent]) -> Extent:
-    """Of a list and what a lambda gives for an element."""
-    return series(args[0].elements, args[1].size if len(args) > 1 else inf)
-
-
-def _formatted(sign: str) -> Rule:
-    def rule(args: Sequence[Extent]) -> Extent:
-        written = args[0].constant if args else None
-        # A width may be another argument: {:{}} and %*d.
-        if written is None or re.search(r"\{[^}]*\{", written.replace("{{", "")) or "*" in written:
-            return Extent(inf)
-        widths = sum(int(number) for number in re.findall(r"\d+", written))
-        longest = max((one.size for one in args[1:]), default=0) + 512  # a DOUBLE may have 310 digits
-        return text(len(written.encode()) + widths + written.count(sign) * longest)
-
-    return rule
-
-
-def _dated(args: Sequence[Extent]) -> Extent:
-    return text(32 * (_total(args) - NUMBER) if len(args) > 1 else NUMBER)
-
-
-def _sum(args: Sequence[Extent]) -> Extent:
-    if len(args) == 1:
-        return replace(args[0], plain=False)
-    return Extent(_sized(args), args[0].least + args[1].least, args[0].most + args[1].most)
-
-
-def _difference(args: Sequence[Extent]) -> Extent:
-    if len(args) == 1:
-        return Extent(NUMBER, -args[0].most, -args[0].least)
-    return Extent(_sized(args), args[0].least - args[1].most, args[0].most - args[1].least)
-
-
-def _sized(args: Sequence[Extent]) -> float:
-    """The bytes of arithmetic: those of a number, and of what is longer as much as it has (lists, for one)."""
-    return _total(args) if any(one.size > NUMBER for one in args) else NUMBER
-
-
-def _product(args: Sequence[Extent]) -> Extent:
-    corners = [times(a, b) for a in (args[0].least, args[0].most) for b in (args[-1].least, args[-1].most)]
-    return Extent(NUMBER, min(corners), max(corners))
-
-
-def _quotient(args: Sequence[Extent]) -> Extent:
-    most = max(abs(args[0].least), abs(args[0].most))
-    return Extent(NUMBER, -most, most) if args[-1].least >= 1 or args[-1].most <= -1 else Extent()
-
-
-def _remainder(args: Sequence[Extent]) -> Extent:
-    most = max(abs(args[-1].least), abs(args[-1].most))
-    return Extent(NUMBER, -most, most)
-
-
-def _rounded(args: Sequence[Extent]) -> Extent:
-    return whole(args[0]) if len(args) == 1 else Extent()
-
-
-def whole(extent: Extent) -> Extent:
-    """A number rounded to a whole one, in whatever way."""
-    return Extent(
-        NUMBER,
-        math.floor(extent.least) if extent.least > -inf else -inf,
-        math.ceil(extent.most) if extent.most < inf else inf,
-    )
-
-
-def _power(args: Sequence[Extent]) -> Extent:
-    low, high, exponent = args[0].least, args[0].most, args[-1].most
-    if low >= 1 and args[-1].least >= 0 and high < 1e6 and exponent <= 50:
-        return Extent(NUMBER, 0, high**exponent)
-    return Extent()
-
-
-def _least(args: Sequence[Extent]) -> Extent:
-    return replace(_one_of(args), most=min(one.most for one in args), least=min(one.least for one in args))
-
-
-def _greatest(args: Sequence[Extent]) -> Extent:
-    return replace(_one_of(args), least=max(one.least for one in args))
-
-
-def _rules(rule: Rule, names: str) -> dict[str, Rule]:
+def _each(rule: Rule, names: str) -> dict[str, Rule]:
     return dict.fromkeys(names.split(), rule)
 
 
 SCALARS: Mapping[str, Rule] = {
-    **_rules(_number, "/ ^ ** & | ~ xor >> << ! @ abs acos acosh asin asinh atan atan2 atanh cbrt cos cosh cot"),
-    **_rules(_number, "degrees radians even exp fdiv fmod gamma lgamma factorial gcd lcm greatest_common_divisor"),
-    **_rules(_number, "least_common_multiple isfinite isinf isnan ln log log10 log2 nextafter pi signbit sin sinh"),
-    **_rules(_number, "sqrt tan tanh divide geomean geometric_mean bit_count ascii ord unicode"),
-    **_rules(_number, "= <> != < <= > >= ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape"),
-    **_rules(_number, "not_ilike_escape contains starts_with ends_with prefix suffix ^@ regexp_matches"),
-    **_rules(_number, "regexp_full_match hash json_valid json_exists json_contains in_search_path"),
-    **_rules(_number, "age century date_diff datediff date_sub datesub date_part datepart day dayofmonth dayofweek"),
-    **_rules(_number, "dayofyear decade epoch epoch_ms epoch_ns epoch_us era hour isodow isoyear julian last_day"),
-    **_rules(_number, "date_trunc datetrunc date_add time_bucket make_date make_time make_timestamp make_timestamptz"),
-    **_rules(_number, "make_timestamp_ms make_timestamp_ns microsecond millennium millisecond minute month quarter"),
-    **_rules(_number, "second timezone timezone_hour timezone_minute week weekday weekofyear year yearweek"),
-    **_rules(_number, "days_in_month strptime try_strptime to_timestamp nanosecond dayname monthname"),
-    **_rules(_number, "to_centuries to_decades to_hours to_microseconds to_millennia to_milliseconds to_minutes"),
-    **_rules(_number, "to_seconds now today current_date get_current_time get_current_timestamp"),
-    **_rules(_number, "transaction_timestamp current_localtime current_localtimestamp ago md5 sha1 sha256 uuid"),
-    **_rules(_number, "gen_random_uuid uuidv4 uuidv7 random typeof pg_typeof format_bytes formatreadablesize"),
-    **_rules(_number, "formatreadabledecimalsize list_contains list_has list_has_all list_has_any array_contains"),
-    **_rules(_number, "array_has array_has_all array_has_any list_sum list_avg list_count list_bool_and list_bool_or"),
-    **_rules(_number, "list_median list_product list_stddev_pop list_stddev_samp list_var_pop list_var_samp"),
-    **_rules(_number, "md5_number json_type json_array_length && @> <@ IS_DISTINCT_FROM levenshtein editdist3"),
-    **_rules(_number, "damerau_levenshtein jaro_similarity jaro_winkler_similarity jaccard hamming mismatches error"),
-    **_rules(_number, "version grouping grouping_id alias"),
-    **_rules(_first, "to_days to_weeks to_months to_quarters to_years"),
-    **_rules(_within(-1, 1), "sign"),
-    **_rules(_length, "length len strlen char_length character_length length_grapheme octet_length bit_length instr"),
-    **_rules(_length, "strpos position list_position list_indexof array_position array_indexof array_length"),
-    **_rules(_length, "cardinality list_unique array_unique"),
-    **_rules(_sum, "+ add"),
-    **_rules(_difference, "- subtract"),
-    **_rules(_product, "* multiply"),
-    **_rules(_quotient, "//"),
-    **_rules(_remainder, "% mod"),
-    **_rules(_power, "pow power"),
-    **_rules(_rounded, "floor ceil ceiling round trunc round_even roundbankers"),
-    **_rules(_least, "least"),
-    **_rules(_greatest, "greatest"),
-    **_rules(_one_of, "if ifnull nullif coalesce switch"),
-    **_rules(_first, "left right left_grapheme right_grapheme substr substring substring_grapheme trim ltrim rtrim"),
-    **_rules(_first, "list_slice array_slice list_sort list_reverse_sort list_distinct list_reverse list_where"),
-    **_rules(_first, "array_sort array_reverse_sort array_distinct array_reverse array_where array_pop_back"),
-    **_rules(_first, "array_pop_front list_filter array_filter filter list_select array_select list_intersect"),
-    **_rules(_first, "array_intersect regexp_extract split_part constant_or_null strip_accents reverse"),
-    **_rules(_first, "map_keys map_values list_grade_up array_grade_up json_extract_string"),
-    **_rules(_first, "json_extract_path_text json_value ->> url_decode"),
-    **_rules(_first, "parse_filename parse_dirname parse_dirpath"),
-    **_rules(_first, "list_min list_max list_first list_last list_any_value list_mode list_aggr list_aggregate"),
-    **_rules(_first, "array_aggr array_aggregate aggregate map_extract_value map_extract element_at"),
-    **_rules(_element, "list_extract list_element array_extract unnest"),
-    **_rules(_first, "struct_extract struct_extract_at map_contains"),
-    **_rules(_flat, "flatten map_entries json_keys"),
-    **_rules(_grown(1), "concat concat_ws || list_concat list_cat array_concat array_cat list_append list_prepend"),
-    **_rules(_grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
-    **_rules(_grown(3), "upper lower ucase lcase array_to_string list_string_agg hex to_hex to_base64 base64"),
-    **_rules(_grown(3), "json_extract json_extract_path -> url_encode regexp_escape nfc_normalize json_merge_patch"),
-    **_rules(
-        _grown(4), "translate encode decode from_base64 from_hex unhex from_binary unbin"
-    ),  # bytes as text take four letters each
-    **_rules(_grown(8), "to_json json json_object json_array json_quote row_to_json array_to_json bin to_binary"),
-    **_rules(
-        _pack, "list_value list_pack array_value struct_pack row map map_from_entries struct_insert struct_update"
+    **_each(
+        rules.any_number, "/ ^ ** & | ~ xor >> << ! @ abs acos acosh asin asinh atan atan2 atanh cbrt cos cosh cot"
     ),
-    **_rules(_zipped, "list_zip array_zip"),
-    **_rules(_repeat, "repeat"),
-    **_rules(_pad, "lpad rpad to_base"),
-    **_rules(_bar, "bar"),
-    **_rules(_replaced, "replace"),
-    **_rules(_regexp_replaced, "regexp_replace"),
-    **_rules(_split, "string_split str_split split string_to_array string_split_regex str_split_regex"),
-    **_rules(_split, "regexp_split_to_array regexp_extract_all regexp_split_to_table"),
-    **_rules(_range(0), "range"),
-    **_rules(_range(1), "generate_series"),
-    **_rules(_resized, "list_resize array_resize"),
-    **_rules(_mapped, "list_transform array_transform list_apply array_apply apply"),
-    **_rules(_formatted("{"), "format"),
-    **_rules(_formatted("%"), "printf"),
-    **_rules(_dated, "strftime"),
-    **_rules(lambda args: text(4), "chr"),
-    **_rules(lambda args: text(TEXT), "current_database current_schema current_catalog"),
-    **_rules(lambda args: series(ELEMENTS, NUMBER), "current_schemas"),
+    **_each(
+        rules.any_number, "degrees radians even exp fdiv fmod gamma lgamma factorial gcd lcm greatest_common_divisor"
+    ),
+    **_each(
+        rules.any_number, "least_common_multiple isfinite isinf isnan ln log log10 log2 nextafter pi signbit sin sinh"
+    ),
+    **_each(rules.any_number, "sqrt tan tanh divide geomean geometric_mean bit_count ascii ord unicode"),
+    **_each(rules.any_number, "= <> != < <= > >= ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape"),
+    **_each(rules.any_number, "not_ilike_escape contains starts_with ends_with prefix suffix ^@ regexp_matches"),
+    **_each(rules.any_number, "regexp_full_match hash json_valid json_exists json_contains in_search_path"),
+    **_each(
+        rules.any_number, "age century date_diff datediff date_sub datesub date_part datepart day dayofmonth dayofweek"
+    ),
+    **_each(
+        rules.any_number, "dayofyear decade epoch epoch_ms epoch_ns epoch_us era hour isodow isoyear julian last_day"
+    ),
+    **_each(
+        rules.any_number,
+        "date_trunc datetrunc date_add time_bucket make_date make_time make_timestamp make_timestamptz",
+    ),
+    **_each(
+        rules.any_number, "make_timestamp_ms make_timestamp_ns microsecond millennium millisecond minute month quarter"
+    ),
+    **_each(rules.any_number, "second timezone timezone_hour timezone_minute week weekday weekofyear year yearweek"),
+    **_each(rules.any_number, "days_in_month strptime try_strptime to_timestamp nanosecond dayname monthname"),
+    **_each(rules.any_number, "to_centuries to_decades to_millennia"),
+    **_each(rules.any_number, "get_current_time"),
+    **_each(rules.any_number, "current_localtime ago md5 sha1 sha256 uuid"),
+    **_each(rules.any_number, "gen_random_uuid uuidv4 uuidv7 random typeof pg_typeof format_bytes formatreadablesize"),
+    **_each(
+        rules.any_number, "formatreadabledecimalsize list_contains list_has list_has_all list_has_any array_contains"
+    ),
+    **_each(
+        rules.any_number,
+        "array_has array_has_all array_has_any list_sum list_avg list_count list_bool_and list_bool_or",
+    ),
+    **_each(rules.any_number, "list_median list_product list_stddev_pop list_stddev_samp list_var_pop list_var_samp"),
+    **_each(rules.any_number, "md5_number json_type json_array_length && @> <@ IS_DISTINCT_FROM levenshtein editdist3"),
+    **_each(
+        rules.any_number, "damerau_levenshtein jaro_similarity jaro_winkler_similarity jaccard hamming mismatches error"
+    ),
+    **_each(rules.any_number, "array_distance array_inner_product array_dot_product array_negative_inner_product"),
+    **_each(rules.any_number, "array_cosine_similarity array_cosine_distance array_negative_dot_product"),
+    **_each(rules.any_number, "list_distance list_inner_product list_dot_product list_negative_inner_product"),
+    **_each(rules.any_number, "list_cosine_similarity list_cosine_distance list_negative_dot_product"),
+    **_each(rules.first_argument, "list_reduce array_reduce reduce"),
+    **_each(rules.any_number, "version grouping grouping_id alias"),
+    **{name: rules.of_days(*days) for name, days in DAYS.items()},
+    **_each(rules.today, "now today current_date get_current_timestamp transaction_timestamp current_localtimestamp"),
+    **_each(rules.within(-1, 1), "sign"),
+    **_each(
+        rules.length, "length len strlen char_length character_length length_grapheme octet_length bit_length instr"
+    ),
+    **_each(rules.length, "strpos position list_position list_indexof array_position array_indexof array_length"),
+    **_each(rules.length, "cardinality list_unique array_unique"),
+    **_each(rules.plus, "+ add"),
+    **_each(rules.difference, "- subtract"),
+    **_each(rules.product, "* multiply"),
+    **_each(rules.quotient, "//"),
+    **_each(rules.remainder, "% mod"),
+    **_each(rules.power, "pow power"),
+    **_each(rules.rounded, "floor ceil ceiling round trunc round_even roundbankers"),
+    **_each(rules.least, "least"),
+    **_each(rules.greatest, "greatest"),
+    **_each(rules.one_argument, "if ifnull nullif coalesce switch"),
+    **_each(
+        rules.first_argument,
+        "left right left_grapheme right_grapheme substr substring substring_grapheme trim ltrim rtrim",
+    ),
+    **_each(
+        rules.first_argument, "list_slice array_slice list_sort list_reverse_sort list_distinct list_reverse list_where"
+    ),
+    **_each(
+        rules.first_argument, "array_sort array_reverse_sort array_distinct array_reverse array_where array_pop_back"
+    ),
+    **_each(
+        rules.first_argument, "array_pop_front list_filter array_filter filter list_select array_select list_intersect"
+    ),
+    **_each(rules.first_argument, "array_intersect regexp_extract split_part constant_or_null strip_accents reverse"),
+    **_each(rules.first_argument, "map_keys map_values list_grade_up array_grade_up json_extract_string"),
+    **_each(rules.first_argument, "json_extract_path_text json_value ->> url_decode"),
+    **_each(rules.first_argument, "parse_filename parse_dirname parse_dirpath"),
+    **_each(
+        rules.first_argument, "list_min list_max list_first list_last list_any_value list_mode list_aggr list_aggregate"
+    ),
+    **_each(rules.first_argument, "array_aggr array_aggregate aggregate map_extract_value map_extract element_at"),
+    **_each(rules.element, "list_extract list_element array_extract unnest"),
+    **_each(rules.first_argument, "struct_extract struct_extract_at map_contains"),
+    **_each(rules.flat, "flatten map_entries json_keys"),
+    **_each(rules.grown(1), "concat concat_ws || list_concat list_cat array_concat array_cat list_append list_prepend"),
+    **_each(rules.grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
+    **_each(rules.grown(3), "upper lower ucase lcase array_to_string list_string_agg hex to_hex to_base64 base64"),
+    **_each(
+        rules.grown(3), "json_extract json_extract_path -> url_encode regexp_escape nfc_normalize json_merge_patch"
+    ),
+    **_each(
+        rules.grown(4), "translate encode decode from_base64 from_hex unhex from_binary unbin"
+    ),  # bytes as text take four letters each
+    **_each(rules.grown(8), "to_json json json_object json_array json_quote row_to_json array_to_json bin to_binary"),
+    **_each(
+        rules.packed,
+        "list_value list_pack array_value struct_pack row map map_from_entries struct_insert struct_update",
+    ),
+    **_each(rules.zipped, "list_zip array_zip"),
+    **_each(rules.repeated, "repeat"),
+    **_each(rules.padded, "lpad rpad to_base"),
+    **_each(rules.bar, "bar"),
+    **_each(rules.replaced, "replace"),
+    **_each(rules.regexp_replaced, "regexp_replace"),
+    **_each(rules.pieces, "string_split str_split split string_to_array string_split_regex str_split_regex"),
+    **_each(rules.pieces, "regexp_split_to_array regexp_extract_all regexp_split_to_table"),
+    **_each(rules.series_between(0), "range"),
+    **_each(rules.series_between(1), "generate_series"),
+    **_each(rules.resized, "list_resize array_resize"),
+    **_each(rules.mapped, "list_transform array_transform list_apply array_apply apply"),
+    **_each(rules.formatted("{"), "format"),
+    **_each(rules.formatted("%"), "printf"),
+    **_each(rules.dated, "strftime"),
+    **_each(lambda args: text(4), "chr"),
+    **_each(lambda args: text(TEXT), "current_database current_schema current_catalog"),
+    **_each(lambda args: series(ELEMENTS, NUMBER), "current_schemas"),
 }
 """What each scalar function gives, by its name in lower case."""
 
@@ -401,6 +200,9 @@ STEPS: Mapping[str, Callable[[Sequence[Extent]], float]] = {
 LAMBDAS = _words("list_transform array_transform list_apply array_apply apply list_filter array_filter filter")
 """Functions whose second argument is a lambda, of an element and its place."""
 
+REDUCTIONS = _words("list_reduce array_reduce reduce")
+"""Functions whose lambda takes what it gave for the element before, and the element."""
+
 AGGREGATES = _words(
     "any_value approx_count_distinct approx_quantile arbitrary arg_max arg_max_null arg_min arg_min_null argmax "
     "argmin avg bit_and bit_or bit_xor bool_and bool_or corr count count_if count_star countif covar_pop "
@@ -429,7 +231,7 @@ TYPES = _words(
     "utinyint usmallint uinteger ubigint uhugeint float float4 real double float8 decimal numeric dec date time "
     "timetz timestamp datetime timestamptz timestamp_s timestamp_ms timestamp_ns timestamp_us interval uuid "
     "varchar char bpchar text string json blob bytea binary varbinary list name oid regclass"
-) | {"timestamp with time zone", "time with time zone", "struct", "enum"}
+) | {"timestamp with time zone", "time with time zone", "struct", "enum", "array", "map"}
 """Types that a cast may name."""
 WORDS = _words("varchar char bpchar text string json blob bytea binary varbinary name enum")
 """Those of them whose values are texts."""

@@ -57,7 +57,7 @@ from dpsql.errors import InternalError
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.rows import KEPT, MATCHED, Along, Join, OfUnit, RowSource, Units
+from dpsql.workload.expr.rows import EVERY, KEPT, MATCHED, Along, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Match, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 from dpsql.workload.expr.total import at as placed
@@ -475,6 +475,8 @@ def _order(column: tree.Stored) -> list[tree.Value]:
 
 def _key(column: tree.Stored, other: tree.Stored | None = None) -> tree.Value:
     """A column as a key: text in binary order; whole numbers of two types in one that holds both."""
+    if column.name == EVERY and not column.source:
+        return tree.Constant(True, "BOOLEAN")
     name = tree.Name(column.name, column.source or BASE)
     found = column_type(column.type)
     if found.kind == "text":

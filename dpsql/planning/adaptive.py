@@ -151,7 +151,8 @@ def make_adaptive_plan(
 
     method = options.method
     if method not in METHODS:
-        raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
+        *known, last = map(repr, ("auto", *METHODS))
+        raise DataError(f"method {method!r} is not known; use {', '.join(known)} or {last}")
     prepared = prepare(
         *(sql, policy, schemas, options.progress), rows_per_unit=options.rows_per_unit, blocks=method == "adaptive"
     )

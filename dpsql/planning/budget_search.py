@@ -34,16 +34,16 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
-from dpsql.planning.plan import Plan, plan_of
+from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of, told
 from dpsql.planning.planned_batch import Alternative, Origin
-from dpsql.planning.prepare import Prepared, held_balanced, scaled_sensitivity, true_error
+from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error, watched
 from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors, simultaneous_alpha
 from dpsql.sql.parse.options import budget_of, read_options
-from dpsql.strategy import Strategy
+from dpsql.strategy import MatrixStrategy, Strategy
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
@@ -151,39 +151,76 @@ def find_budget(
 ) -> NeededBudget:
     """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
 
-    ``targets.objective`` "least" chooses the strategy that needs the least; the others keep the strategy that
-    ``plan`` takes for that objective, so that planning at the number found gives the same. Where an account for each
+    ``targets.objective`` "least" chooses the strategy that needs the least, of the batch compiled in all the ways that
+    ``plan`` compares; the others keep the strategy that ``plan`` takes for that objective, so that planning at the
+    number found gives the same. Where an account for each
     kind of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
     measurements then count, too (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
     BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
     needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
     """
-    began = monotonic()
-    goal = goal_of(prepared, targets)
-    search = Search(prepared, state, targets, goal, options)
-    routes = routes_of(state, delta, measure)
-    ways: list[Way] = []
-    priced: list[PricedWay] = []
-    for number, route in enumerate(routes):
-        left = None
+    began, found, refusals = monotonic(), list[_Priced](), list[DataError]()
+    others = (prepared.without_bounds, prepared.with_units_apart) if targets.objective == "least" else ()
+    for number, compiled in enumerate((lambda: prepared, *others)):
+        gap = min(found, key=lambda one: one.order).gap if found else None
+        batch = None if number == 2 and gap is not None and gap <= NEAR_ENOUGH else compiled()
+        if batch is None:
+            continue
+        search, left = Search(batch, state, targets, goal_of(batch, targets), options), None
         if options.time_limit is not None:
-            left = max(options.time_limit - (monotonic() - began), 1e-9) / (len(routes) - number)
-        for strategy in _strategies(search, route.noise, options.within(left)):
-            way = Way(route, strategy, prepared.compiled, goal, level_of(prepared, goal, targets, strategy))
-            ways.append(way)
-            found = least_priced(way, way.ratio, state)
-            if found is not None:
-                options.say(f"{strategy.method}: {found.charge.guarantee}")
-                priced.append(found)
-    priced.sort(key=lambda one: one.order)
+            left = max(options.time_limit - (monotonic() - began), 1e-9)
+        try:
+            found.append(_priced(search, routes_of(state, delta, measure), left))
+        except DataError as refused:  # as where one matrix is too large
+            refusals.append(refused)
+    if not found:
+        raise refusals[0]
+    best = min(found, key=lambda one: one.order)
+    search, priced = best.search, best.priced
     if known is not None and priced:
         better = known.needed(search, priced)
         if better is not None:
             return better
     if not priced or not priced[0].affordable:
-        raise BudgetError(refusal([(w.route, w.ratio) for w in ways], [p.charge for p in priced], state, targets))
+        raise BudgetError(refusal([(w.route, w.ratio) for w in best.ways], [p.charge for p in priced], state, targets))
     least = priced[0]
-    return NeededBudget(least.value, plan_of_way(search, least, priced), least.request)
+    return NeededBudget(least.value, told(plan_of_way(search, least, priced), prepared, options), least.request)
+
+
+@dataclass(frozen=True, eq=False)
+class _Priced:
+    """A batch compiled in one way, with all ways to pay for it and those that suffice, the best of them first."""
+
+    search: Search
+    ways: Sequence[Way]
+    priced: Sequence[PricedWay]
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        return self.priced[0].order if self.priced else (True, math.inf)
+
+    @property
+    def gap(self) -> float | None:
+        return self.priced[0].way.strategy.gap if self.priced else None
+
+
+def _priced(search: Search, routes: Sequence[Route], time_limit: float | None) -> _Priced:
+    """Every strategy along every route, with its least charge."""
+    began, prepared, options = monotonic(), search.prepared, search.options
+    ways: list[Way] = []
+    priced: list[PricedWay] = []
+    for number, route in enumerate(routes):
+        left = None
+        if time_limit is not None:
+            left = max(time_limit - (monotonic() - began), 1e-9) / (len(routes) - number)
+        for strategy in _strategies(search, route.noise, options.within(left)):
+            level = level_of(prepared, search.goal, search.targets, strategy)
+            ways.append(Way(route, strategy, prepared.compiled, search.goal, level))
+            found = least_priced(ways[-1], ways[-1].ratio, search.state)
+            if found is not None:
+                options.say(f"{strategy.method}: {found.charge.guarantee}")
+                priced.append(found)
+    return _Priced(search, ways, sorted(priced, key=lambda one: one.order))
 
 
 def least_priced(
@@ -222,19 +259,37 @@ def plan_of_way(search: Search, least: PricedWay, ways: Sequence[PricedWay], alp
 
 
 def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[Strategy]:
-    compiled, objective = search.prepared.compiled, search.targets.objective
-    limits = Limits(options.tolerance, options.time_limit, options.progress)
+    prepared, objective = search.prepared, search.targets.objective
+    compiled = prepared.compiled
     if objective != "least" or isinstance(compiled, Lined):  # ranges of one line differ little: the total serves
         kept = "total" if objective == "least" else objective
-        kept_options = replace(options, objective=kept)
-        found = search.prepared.weighed(noise, kept).chooser.strategy(noise, kept_options)
-        return (held_balanced(search.prepared, found, kept_options) if kept == "balanced" else found,)
-    targets = search.goal.targets(compiled.numbers)
-    if isinstance(compiled, Structured):
-        return (structured_for(compiled, targets, noise, limits),)
-    with np.errstate(over="ignore"):  # scales that are not finite are refused
-        scale = compiled.scale / targets
-    return strategies_for(compiled.workload(scale), noise, limits)
+        if kept == "balanced":
+            return (prepared.balanced_strategy(noise, options),)
+        return (prepared.strategy(noise, replace(options, objective=kept)),)
+    targets, began, limit = search.goal.targets(compiled.numbers), monotonic(), options.time_limit
+    pure = "pure" if noise == "laplace" else noise
+    found: Sequence[Strategy]
+    with watched(options if limit is None else options.within(limit / 2), prepared.late) as mine:
+        limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
+        if isinstance(compiled, Structured):
+            found = (structured_for(compiled, targets, noise, limits),)
+        else:
+            with np.errstate(over="ignore"):  # scales that are not finite are refused
+                workload = compiled.workload(compiled.scale / targets)
+            found = strategies_for(workload, pure, limits)
+    gap = found[0].gap
+    if gap is not None and gap <= options.tolerance:
+        return found
+    left = options if limit is None else options.within(max(limit - (monotonic() - began), 1e-9) / 2)
+    try:
+        other = prepared.balanced_strategy(noise, left)
+    except DataError:
+        return found
+    if isinstance(other, MatrixStrategy) and noise == "laplace":
+        with watched(left, prepared.late) as mine:
+            limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
+            return (*found, *strategies_for(workload, pure, limits, other))
+    return (*found, other)
 
 
 def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: Strategy) -> float:

@@ -25,7 +25,7 @@ from dpsql.planning.prepare import (
     true_error,
 )
 from dpsql.planning.target_errors import Wanted, hint_notes
-from dpsql.planning.text import plan_head, plan_rows, plan_text
+from dpsql.planning.text import cut_short, plan_head, plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 _KEPT, _LARGE = 4, 2**22  # plans of one connection; entries of W
-_NEAR = 0.05  # gap up to which no other way is tried for counts of units
+NEAR_ENOUGH = 0.05  # gap up to which no other way is tried for counts of units
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,17 +161,26 @@ def make_plan(
     deadline = Deadline.within(began, options.time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
     state = state.within(prepared.reads)
-    found = _in_blocks(prepared, state, request, options, began)
-    return found or _of_least_error(prepared, state, request, options, began)
+    blocks = _in_blocks(prepared, state, request, options, began)
+    if blocks is None or not _matched(blocks, options):
+        blocks = _of_least_error(prepared, state, request, options, began, blocks)
+    return told(blocks, prepared, options)
+
+
+def told(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
+    """The plan with a note of what a time limit left out of its search; it as it is where its error is certified."""
+    late, limit = prepared.late, options.time_limit
+    if not late or limit is None or (plan.strategy.gap is not None and plan.strategy.gap <= options.tolerance):
+        return plan
+    return replace(plan, notes=(*plan.notes, cut_short(plan, limit, late)))
 
 
 def _in_blocks(
     prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
 ) -> Plan | None:
-    """The plan in blocks of a batch that is one matrix and takes long; None where blocks are no proven match for it.
+    """The plan in blocks of a batch that is one matrix and takes long, where Gaussian noise alone pays.
 
-    A match: Gaussian noise alone pays, the error is certified within the tolerance, and no column is worse than one by
-    one, for columns of blocks are not held to that (``held_balanced``).
+    None where blocks are no proven match for the matrix, unless a time limit may leave no better plan.
     """
     charges, objective = tuple(charge_for(request, state.budget)), options.objective or "balanced"
     if objective == "max" or {charge.noise for charge in charges} != {"gaussian"}:
@@ -183,23 +192,34 @@ def _in_blocks(
         made = _planned(blocks, state, request, replace(options, objective=objective), began)
     except DataError:
         return None  # as where a column has too many regions
-    gap = made.strategy.gap
+    return made if options.time_limit is not None or _matched(made, options) else None
+
+
+def _matched(blocks: Plan, options: PlanOptions) -> bool:
+    """Whether the error is certified within the tolerance, and no column is worse than one by one, for columns of
+    blocks are not held to that (``held_balanced``).
+    """
+    gap = blocks.strategy.gap
     matched = gap is not None and gap <= options.tolerance
-    return made if matched and not made.worse_in(Columns.of(made.compiled)) else None
+    return matched and not blocks.worse_in(Columns.of(blocks.compiled))
 
 
 def _of_least_error(
-    prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
+    prepared: Prepared,
+    state: BudgetState,
+    request: Request,
+    options: PlanOptions,
+    began: float,
+    blocks: Plan | None = None,
 ) -> Plan:
     """The plan of a batch; of one that counts units the best of it, of it without bounds, and of it in blocks.
 
     Blocks are tried where the best is not proven to be near the least, and first where one matrix takes long, whose
-    search then ends where it has more error. An error of planning is that of the first.
+    search then ends where it has more error. ``blocks``: a plan that is there already. An error of planning is that
+    of the first.
     """
     objective = options.objective or "balanced"
-    if objective == "max":
-        return _planned(prepared, state, request, options, began)
-    found: list[Plan] = []
+    found: list[Plan] = [] if blocks is None else [blocks]
     refusals: list[DataError] = []  # as where one matrix is too large
 
     def consider(other: Prepared | None) -> None:
@@ -215,7 +235,9 @@ def _of_least_error(
         if len(found) == 1:
             return found[0]
         if objective != "balanced":
-            return min(found, key=_value)
+            assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - others are planned in one way
+            weigh, joint = np.max if objective == "max" else np.sum, prepared.compiled
+            return min(found, key=lambda plan: float(weigh(weighed_squares(joint, np.asarray(plan.errors)))))
         alone = np.asarray(found[0].naive_errors)
         # Columns of one matrix may still be held to one by one.
         return min(found, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
@@ -226,7 +248,7 @@ def _of_least_error(
     consider(prepared)
     consider(prepared.without_bounds())
     gap = best().gap if found else None
-    if not early and (gap is None or gap > _NEAR):
+    if not early and (gap is None or gap > NEAR_ENOUGH):
         consider(prepared.with_units_apart())
     if not found:
         raise refusals[0]
@@ -238,11 +260,11 @@ def _cannot_be_held(plan: Plan) -> bool:
     return isinstance(plan.compiled, Structured) and plan.worse_in(Columns.of(plan.compiled))
 
 
-def _value(plan: Plan, alone: Floats | None = None) -> float:
-    """The total squared error of all columns, each over that of the errors ``alone`` if given, by their weights."""
+def _value(plan: Plan, alone: Floats) -> float:
+    """The total squared error of all columns, each over that of the errors ``alone``, by their weights."""
     columns = Columns.of(plan.compiled)
     squares = columns.sums(np.square(np.asarray(plan.errors)))
-    beside = np.ones(len(columns)) if alone is None else columns.sums(np.square(alone))
+    beside = columns.sums(np.square(alone))
     return float((columns.weights**2 * squares / np.where(beside > 0, beside, 1.0)).sum())
 
 
@@ -294,7 +316,7 @@ def _unheld(
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
         known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
-        strategy = batch.chooser.strategy(charge.noise, mine, known=known)
+        strategy = prepared.strategy(charge.noise, mine, known)
         strategy = finest(batch, charge, strategy, mine)
         error = true_error(strategy, batch.compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))

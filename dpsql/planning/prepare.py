@@ -30,7 +30,10 @@ from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve.batch_tables import one_row_each
 from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
+from dpsql.strategy.choose.task import NO_TIME
 from dpsql.strategy.kronecker.level_strategy import level_strategy
+from dpsql.strategy.kronecker.structured import StructuredStrategy
+from dpsql.strategy.targets import Limits, strategies_for
 from dpsql.workload.compile import choice
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled, compile_batch
@@ -59,6 +62,7 @@ class Prepared:
 
     ``reads``: the periods that it reads and is charged to, None where that is everything (``by_period``).
     ``one_matrix``: what it compiles to where it is held as blocks beside that (``as_blocks``), else None.
+    ``late``: what a time limit left out of the searches for strategies, as ``watched`` has it.
     """
 
     sql: str
@@ -69,6 +73,7 @@ class Prepared:
     rows_per_unit: int | None = None
     reads: Reads | None = None
     one_matrix: Compiled | None = field(default=None, repr=False)
+    late: list[str] = field(default_factory=list, repr=False)
     _weighed: dict[str, Prepared] = field(default_factory=dict, init=False, repr=False)
 
     def weighed(self, noise: str, objective: str | None) -> Prepared:
@@ -91,7 +96,30 @@ class Prepared:
     @cached_property
     def chooser(self) -> Chooser:
         """Its strategies."""
-        return Chooser(self.compiled)
+        return Chooser(self.compiled, late=self.late)
+
+    def strategy(self, noise: str, options: PlanOptions, known: float = np.inf) -> Strategy:
+        """The strategy of least error by the objective of ``options`` of all that are known for a kind of noise.
+
+        Where no bound proves what the search finds, what the balanced objective takes is compared, too
+        (``Chooser.better``). ``known``: as in ``Chooser.strategy``.
+        """
+        began, limit, chooser = monotonic(), options.time_limit, self.weighed(noise, options.objective).chooser
+        if options.objective in (None, "balanced") or isinstance(self.compiled, Lined):
+            return chooser.strategy(noise, options, known=known)
+        half = options if limit is None or noise == "gaussian" else options.within(limit / 2)
+        found = chooser.strategy(noise, half, known=known)
+        if found.gap is not None and found.gap <= options.tolerance:
+            return found
+        left = options if limit is None else options.within(max(limit - (monotonic() - began), 1e-9) / 2)
+        with contextlib.suppress(DataError):
+            return chooser.better(found, self.balanced_strategy(noise, left), left)
+        return found
+
+    def balanced_strategy(self, noise: str, options: PlanOptions) -> Strategy:
+        """The strategy of the balanced objective, by which no column does worse than one by one where that can be."""
+        mine = replace(options, objective="balanced")
+        return held_balanced(self, self.weighed(noise, "balanced").chooser.strategy(noise, mine), mine)
 
     @cached_property
     def over_cells(self) -> Compiled | None:
@@ -262,11 +290,34 @@ def _pointing(sql: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def watched(options: PlanOptions, late: list[str]) -> Iterator[PlanOptions]:
+    """``options`` for one search; ``late`` hears of the methods that it had no time for, and "" where its time ended.
+
+    A search that ended at its limit may have been cut short, and counts as that.
+    """
+    began, limit = monotonic(), options.time_limit
+    if limit is None:
+        yield options
+        return
+
+    def heard(text: str) -> None:
+        if text.startswith(NO_TIME):
+            late.append(text.removeprefix(NO_TIME))
+        options.say(text)
+
+    yield replace(options, progress=heard)
+    if monotonic() - began >= limit:
+        late.append("")
+
+
 class Chooser:
     """The strategies of one compiled batch, for every kind of noise that could pay for it."""
 
-    def __init__(self, compiled: Compiled | Structured | Lined, *, cached: bool = True) -> None:
-        self.compiled = compiled
+    def __init__(
+        self, compiled: Compiled | Structured | Lined, *, cached: bool = True, late: list[str] | None = None
+    ) -> None:
+        self.compiled, self._late = compiled, [] if late is None else late
         # One object for all ways to pay: what is worked out of it once is kept with it.
         self._small = compiled.inner if isinstance(compiled, Lined) else compiled
         self._workload = None if isinstance(self._small, Structured) else self._small.total(self._small.objective)
@@ -280,6 +331,10 @@ class Chooser:
         The batch says what its errors count: "balanced" is the total of a batch that is weighed so. ``method``: one
         that is known to serve; all are tried where it is none of ``select``. ``known``: as there.
         """
+        with watched(options, self._late) as mine:
+            return self._strategy(noise, mine, method, known)
+
+    def _strategy(self, noise: str, options: PlanOptions, method: str, known: float) -> Strategy:
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
         small, workload = self._small, self._workload
@@ -309,6 +364,27 @@ class Chooser:
         if isinstance(self.compiled, Lined):
             return lined_strategy(self.compiled, found, label)
         return found if objective == label else replace(found, objective=label)
+
+    def better(self, found: Strategy, other: Strategy, options: PlanOptions) -> Strategy:
+        """``found``, or what has less error by its objective: ``other``, or for the largest error what starts there.
+
+        Both are strategies for the numbers of this batch and one kind of noise.
+        """
+        batch, objective, noise = self.compiled, found.objective, found.noise
+        others: list[Strategy] = []
+        if isinstance(found, MatrixStrategy) and isinstance(other, MatrixStrategy):
+            others.append(other.instead(found.planned, objective))
+            if objective == "max" and noise == "laplace":
+                with watched(options, self._late) as mine:
+                    limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
+                    others += strategies_for(found.planned, "pure", limits, other)
+        elif isinstance(other, StructuredStrategy) and isinstance(batch, Structured):
+            planned = replace(other.planned, blocks=batch.blocks)
+            value = other.largest(planned) if objective == "max" else other.error(planned)
+            others.append(replace(other, planned=planned, expected=value, objective=objective))
+        best = min((found, *others), key=lambda one: true_error(one, batch))
+        considered = (*found.considered, *((one.method, one.value) for one in others))
+        return best if best is found else replace(best, lower_bound=found.lower_bound, considered=considered)
 
     def gaussian_bound(self, objective: str) -> float:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""
@@ -372,16 +448,18 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
                 return first.instead(asked, found)
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
-        if beside.max() <= HELD or (left is not None and left <= 0):
+        if beside.max() <= HELD:
+            break
+        if left is not None and left <= 0:
+            prepared.late.append("")
             break
         if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
             break  # all steps that are left and one more, each as good as the best so far, would not do
         method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power
         try:
-            again = Chooser(balanced(prepared.compiled, noise, times * more)).strategy(
-                noise, options.within(left), method
-            )
+            weighed_again = Chooser(balanced(prepared.compiled, noise, times * more), late=prepared.late)
+            again = weighed_again.strategy(noise, options.within(left), method)
             after = first.beside(again) * held
         except (DataError, InternalError):  # too large, or weights too unlike in size for integers
             again, after = found, np.full(beside.size, np.inf)

@@ -24,6 +24,7 @@ from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import KeyOutput, Measured
 
 SHOWN = 60
+_QUICKLY_BOUNDED = 256  # cells up to which a bound for pure noise takes next to no time
 _WIDE = 0.05  # a gap that is said to be wide, and why
 _MANY_GROUPS = 1_000  # of a count by groups, from which on most may be empty
 _MANY_ROWS = 1_000_000  # from which on it is no matter of course that a table has so many
@@ -444,6 +445,21 @@ def _why_wide(plan: PlannedBatch, gap: float) -> str:
     if own is not None and own < gap / 2:
         return "; the bound is for units with rows in one table, and the rest is what units with rows in several cost"
     return "; the search ended there (tolerance, time_limit)"
+
+
+def cut_short(plan: PlannedBatch, limit: float, late: Sequence[str]) -> str:
+    """What a time limit left out of the search for the plan, ``late`` as of ``planning.prepare.watched``, and by how
+    much more time could make its error less, where a bound tells that at once.
+    """
+    squared, gap = squared_error(plan.strategy.objective), plan.gap
+    left_out = listed(sorted({name for name in late if name}))
+    said = f"the time limit of {limit:g} s ended the search" + (f" before {left_out}" if left_out else "")
+    if gap is not None:
+        return f"{said}; the {squared} is at most {1 + gap:.2f} times the least of any plan with such noise"
+    least = plan.least_of_pure if plan.compiled.cells <= _QUICKLY_BOUNDED else None
+    if least is not None:
+        return f"{said}; the {squared} is at most {least[0]:.2f} times the least of {least[1]}"
+    return f"{said}; how near the {squared} is to the least is not known"
 
 
 def _alternatives(plan: PlannedBatch, *, details: bool) -> list[str]:

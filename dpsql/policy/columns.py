@@ -45,6 +45,11 @@ class ColumnPolicy:
     where: str = field(default="", compare=False, repr=False)
     other_label: str | None = field(default=None, repr=False)
 
+    @property
+    def declared(self) -> bool:
+        """Whether the policy names the column; else a batch computes it."""
+        return not self.where.startswith("columns.")
+
     def __post_init__(self) -> None:
         if not self.where:
             fix(self, "where", dotted("columns", self.name))

@@ -18,6 +18,8 @@ from dpsql.policy.settings import Findings, fix, flag, folded, names, positive, 
 from dpsql.policy.values import dotted, fold, kind_of, number, shown
 
 SPARK = "spark:"
+# Of more than a letter, which is a drive.
+_PROTOCOL = re.compile(r"[A-Za-z][\w+.-]+:")
 """How a source that names a table of a Spark catalog begins: ``source = "spark:catalog.schema.table"``."""
 _PART = r"(?:`((?:[^`]|``)+)`|([^`.\s]+))"
 _SPARK_NAME = re.compile(rf"{_PART}\.{_PART}\.{_PART}")
@@ -317,11 +319,15 @@ class TablePolicy:
         if self.is_spark:
             spark_parts(where, source)
             return
-        if "://" in source:
-            raise PolicyError(f"{where} is {shown(source)}; name local files, without a protocol")
+        known = fold(source).endswith((".parquet", ".csv", ".csv.gz"))
+        if "://" in source or (not known and _PROTOCOL.match(source)):
+            raise PolicyError(
+                f"{where} is {shown(source)}; name local files, without a protocol; other tables are copied into a "
+                "DuckDB database with CREATE TABLE ... AS"
+            )
         last = source.replace("\\", "/").rpartition("/")[2]
         is_folder = not self.is_pattern and "." not in last
-        if not is_folder and not fold(source).endswith((".parquet", ".csv", ".csv.gz")):
+        if not is_folder and not known:
             raise PolicyError(
                 f'{where} is {shown(source)}; name a .parquet or .csv file, a pattern such as "data/*.parquet", '
                 'or a folder of Parquet files that ends in "/"'

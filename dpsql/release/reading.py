@@ -15,7 +15,9 @@ from typing import TypeAlias
 import duckdb
 
 from dpsql.errors import OperationalError, RequestError, SQLError, nearest
-from dpsql.free_sql.bounds import Bounds, check, table_in
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.parse import check_length
+from dpsql.free_sql.tables import Bounds, table_in
 from dpsql.quoting import identifier, string
 from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
@@ -62,8 +64,12 @@ REBUILD = "run 'dpsql releases rebuild'"
 LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
 _SCHEMAS = re.compile(r"dp|r[1-9][0-9]*|dpsql_releases")
 _LISTS = frozenset({("information_schema", "tables"), ("information_schema", "columns")})
-_READS = frozenset(["SELECT", "FROM", "WITH", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"])
-_SPACE = re.compile(r"(?:\s|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_READS = frozenset(
+    [
+        *("SELECT", "FROM", "WITH", "PIVOT", "UNPIVOT", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"),
+    ]
+)
+_SPACE = re.compile(r"(?:\s|\ufeff|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 Signature: TypeAlias = "tuple[int, int, int]"
@@ -129,6 +135,8 @@ def ask(
             raise SQLError(f"one SELECT at a time runs over the releases; the text has {len(statements)} statements")
         # Two gates: DuckDB 1.x takes some PRAGMAs for SELECTs, and WITH may start an INSERT.
         word = _first_word(text)
+        if statements[0].type.name == "MULTI":  # which would make a type first
+            raise SQLError("PIVOT over the releases lists its values; write PIVOT ... ON column IN (value, ...)")
         if statements[0].type != duckdb.StatementType.SELECT or word not in _READS:
             raise SQLError(
                 f"a statement that starts with {word or 'no word'!r} does not run over the releases; "
@@ -190,7 +198,8 @@ def _unknown(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raise SQLError for what is no text."""
+    """Raise SQLError for what is no text, or one that is too long."""
+    check_length(text)
     try:
         text.encode()
     except UnicodeEncodeError:

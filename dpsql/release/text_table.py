@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -170,3 +170,14 @@ def is_number(kind: str, values: Sequence[object]) -> bool:
         return True
     known = [v for v in values if v is not None]
     return bool(known) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in known)
+
+
+def in_json(value: object) -> object:
+    """A value of what JSON has: NaN and infinity are null, what is no number, text or list is its text."""
+    if isinstance(value, Mapping):
+        return {str(key): in_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_json(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -130,7 +130,7 @@ def _again(
 def _candidates(prepared: Prepared, charge: Charge, options: PlanOptions) -> Iterator[Strategy]:
     """What ``planning.make_plan`` may have taken, the likelier first."""
     weighed = prepared.weighed(charge.noise, options.objective)
-    first = finest(weighed, charge, weighed.chooser.strategy(charge.noise, options), options)
+    first = finest(weighed, charge, prepared.strategy(charge.noise, options), options)
     yield first
     if options.objective == "balanced":
         held = held_balanced(prepared, first, options)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import Error, ProgrammingError, SQLError
 from dpsql.planning.plan import Plan
+from dpsql.release.text_table import in_json
 from dpsql.server.journal import Journal
 from dpsql.server.protocol.limits import Allowance
 from dpsql.server.protocol.settings import Settings
@@ -137,7 +138,7 @@ class Agent:
 
 def shown(result: ResultSet) -> Mapping[str, object]:
     """A result as JSON: its columns, and its rows up to a number that an agent can read."""
-    rows = [[_plain(value) for value in result.rows[at]] for at in range(min(len(result.rows), MOST_ROWS))]
+    rows = in_json([result.rows[at] for at in range(min(len(result.rows), MOST_ROWS))])
     more = {"rows_left_out": len(result.rows) - MOST_ROWS} if len(result.rows) > MOST_ROWS else {}
     return {"columns": list(result.names), "rows": rows, **more}
 
@@ -153,7 +154,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
         failure: Error
         try:
             agent.allowance.take()
-            return dict(await work())
+            return {name: in_json(said) for name, said in (await work()).items()}
         except Error as error:
             failure = error
         place = "\n".join(getattr(failure, "__notes__", ())) if isinstance(failure, SQLError) else ""
@@ -200,7 +201,3 @@ def _batch(sql: str) -> Part:
     if len(parts) != 1 or parts[0].word:
         raise SQLError("the text is no batch of SELECT and CREATE VIEW statements; write these alone", code="syntax")
     return parts[0]
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -13,6 +13,7 @@ from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
+from dpsql.release.text_table import in_json
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import SessionError
 from dpsql.server.protocol.statements import Part, without
@@ -161,7 +162,7 @@ def explained(plan: Plan | Free | None, form: str) -> ResultSet:
     if form.lower() == "json":
         head = {"guarantee": f"free, from {plan.source}", "amount": 0.0} if isinstance(plan, Free) else _head(plan)
         document = {**head, "columns": columns}
-        return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps([document], default=str),)])
+        return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps(in_json([document])),)])
     if form.lower() == "rows":
         kinds = {"numbers": "BIGINT", "group_rows": "DOUBLE"} | dict.fromkeys(("result", "column", "groups"), "VARCHAR")
         names = list(columns[0]) if columns else ["result"]

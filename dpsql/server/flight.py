@@ -41,7 +41,7 @@ _ONE_RESULT = (
     "a query of Flight SQL has one result; name all statements of a batch but one, CREATE VIEW name AS SELECT ..., and "
     "read the views afterwards"
 )
-_TOO_LARGE = "the statement is too large; split the batch"
+_TOO_LARGE = "the statement has {:,} characters, at most {:,} are read; split the batch"
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Flights:
         server = self.server
         server.allowances.of(name).take()
         if len(text) > server.limits.statement:
-            raise SQLError(_TOO_LARGE, code="syntax")
+            raise SQLError(_TOO_LARGE.format(len(text), server.limits.statement), code="too-large")
         settings = Settings()
         for header, setting in _HEADERS.items():
             if header in headers:

@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _NO_TOKEN = (401, "a token of an account is needed, as Authorization: Bearer TOKEN; 'dpsql analyst token' makes one")
-_TOO_LARGE = (413, "the request is too large; split the batch")
+_TOO_LARGE = "the request is too large, at most {:,} bytes are read; split the batch"
 _TOO_SLOW = (408, "the request did not come in time")
 _TOO_MANY = (429, "there are too many requests; come back later")
 
@@ -152,7 +152,7 @@ class Agents:
                     body += message.get("body", b"")
                     more = message["type"] == "http.request" and message.get("more_body", False)
                     if len(body) > limits.statement:
-                        raise _TurnedAwayError(*_TOO_LARGE)
+                        raise _TurnedAwayError(413, _TOO_LARGE.format(limits.statement))
         except TimeoutError:
             raise _TurnedAwayError(*_TOO_SLOW) from None
         return bytes(body)

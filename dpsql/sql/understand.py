@@ -16,7 +16,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SQLError
-from dpsql.free_sql.bounds import Bounds, check, table
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.tables import Bounds, table
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
@@ -24,7 +25,7 @@ from dpsql.sql.aggregate.queries import Read, read_select
 from dpsql.sql.clamped import clamped_notes
 from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
-from dpsql.sql.outer.core_tables import bounds_of, core_columns, core_types, noisy_types
+from dpsql.sql.outer.core_tables import bounds_of, core_columns, core_types, key_columns, noisy_types
 from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
@@ -169,7 +170,9 @@ class _Batch:
             self.marked.append(fold(statement.name))
         self.results[fold(statement.name)] = result
         self.types[fold(statement.name)] = types
-        self.bounds[fold(statement.name)] = reader.bounds or table(types, answer.cores[0].rows)
+        self.bounds[fold(statement.name)] = reader.bounds or replace(
+            table(types, answer.cores[0].rows), keys=key_columns(answer.cores[0])
+        )
         return answer
 
 
@@ -235,7 +238,7 @@ class _Statement:
         tables = {fold(name): held for name, held in noisy.items()} | {
             fold(r): batch.bounds[fold(r)] for r in self.items.reads
         }
-        asked = key, tuple((held.rows, tuple(held.columns.values())) for held in tables.values())
+        asked = key, tuple((held.rows, held.keys, tuple(held.columns.values())) for held in tables.values())
         if asked not in batch.bounded:
             changing = changing_function(sql)
             if changing is not None:
@@ -268,11 +271,10 @@ class _Statement:
             raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")
         for column, kind in types:
             if not is_plain(kind):
-                raise refuse(
-                    f"{name}: column {column} is a {kind}; cast it to a plain type",
-                    self.statement.tree,
-                    code="after-the-noise",
-                )
+                items = [one for one in self.statement.tree.selects if fold(one.alias_or_name) == fold(column)]
+                at = next((one for one in items if any("start" in part.meta for part in one.walk())), None)
+                held = "always NULL, of no type" if kind == '"NULL"' else f"a {kind}"
+                raise refuse(f"{name}: column {column} is {held}; cast it to a plain type", at, code="after-the-noise")
         return types
 
     def _answered(self, outer: Relation | None) -> Answer:

@@ -43,12 +43,15 @@ class Limits:
     progress: Say | None = None
 
 
-def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[MatrixStrategy, ...]:
+def strategies_for(
+    W: Workload, noise: str, limits: Limits = Limits(), start: MatrixStrategy | None = None
+) -> tuple[MatrixStrategy, ...]:
     """Strategies for W = diag(1 / target) x queries: the one of least largest variance, and the one it started from.
 
-    With Gaussian noise the first needs the least budget, certified by its ``gap``. Laplace half-widths are 1.96 to
-    2.12 standard errors, so there the other may need less, and the caller compares. Where queries are too many to be
-    weighed one by one, the strategy of least total error alone. Raises as ``select``.
+    ``start``: None for that of least total error; another one is taken ``instead``.
+    With Gaussian noise the first needs the least budget, certified by its ``gap``. Half-widths of pure noise are not
+    the same multiple of all standard errors, so there the other may need less, and the caller compares. Where queries
+    are too many to be weighed one by one, the start alone. Raises as ``select``.
     """
     say, began = limits.progress or (lambda _: None), monotonic()
     tolerance, time_limit = limits.tolerance, limits.time_limit
@@ -57,7 +60,7 @@ def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[
         left = None if time_limit is None else max(time_limit - (monotonic() - began), 1e-9)
         return select(V, noise, method, tolerance, left, limits.progress)
 
-    start = total(W, "auto")
+    start = total(W, "auto") if start is None else start.instead(W, "total")
     if isinstance(W, BoxWorkload):
         return (start,)
     from dpsql.strategy.choose.minimax import check_size, minimise_largest
@@ -68,7 +71,7 @@ def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[
         check_size(W.shape[0])
         best = minimise_largest(start, "auto", tolerance, deadline, total, say)
     except DataError:
-        say("too many queries to weigh each; the total error is least instead")
+        say("too many queries to weigh each; the strategy that this starts from stays")
     if best is None:
         return (start,)
     return (best,) if noise == "gaussian" else (best, start)

@@ -21,6 +21,7 @@ from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
+from dpsql.release.text_table import in_json
 
 if TYPE_CHECKING:
     from dpsql.local.comparison import LocalComparison
@@ -47,7 +48,7 @@ def print_json(value: object) -> None:
 
 def json_text(value: object) -> str:
     """One JSON document, a table row to a line; NaN and infinity become null."""
-    return _json(_plain(value), "")
+    return _json(in_json(value), "")
 
 
 def _json(value: object, indent: str) -> str:
@@ -58,16 +59,6 @@ def _json(value: object, indent: str) -> str:
     if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         return "[\n" + ",\n".join(inner + _json(item, inner) for item in value) + f"\n{indent}]"
     return json.dumps(value, allow_nan=False)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def table_json(result: Result) -> dict[str, object]:

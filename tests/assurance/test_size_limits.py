@@ -30,7 +30,7 @@ BATCHES = {
     "parentheses": (COUNT + "(" * 43 + "c0 = 1" + ")" * 43, "nest deeper than 24"),
     "NOTs": (COUNT + "NOT " * 97 + "c0 = 1", "24 prefix operators in a row"),
     "signs": (COUNT + "c0 = " + "- " * 60 + "1", "24 prefix operators in a row"),
-    "a deep sum": (f"SELECT sum({' + '.join(['c0'] * 400)}) FROM t", "is too long to compute for each row; split it"),
+    "a deep sum": (f"SELECT sum({' + '.join(['c0'] * 400)}) FROM t", "too many to compute for each row; split it"),
     "a cube": (f"SELECT count(*) FROM t GROUP BY CUBE ({', '.join(f'c{i}' for i in range(16))})", "at most 32,768"),
     "groups": ("SELECT c0, c1, c2, count(*) FROM t GROUP BY c0, c1, c2", "1,000,000,000 groups; at most 200,000"),
     "cells": (

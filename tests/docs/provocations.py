@@ -710,6 +710,9 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "measure": lambda s: s.con.budget_for(COUNT, max_error=50, measure="mu"),
     "rho and delta wanted": lambda s: s.con.budget_for(COUNT, max_error=50, measure="rho", delta=1e-9),
     "rho wanted of a pure policy": lambda s: s.other(_pure).budget_for(COUNT, max_error=50, measure="rho"),
+    "a table of an attached database": lambda s: s.other(
+        lambda text: text + '\n[tables."store.visits"]\nunit = "row"\n'
+    ).plan(COUNT, epsilon=1),
     "method": lambda s: s.con.plan(COUNT, epsilon=1, method="magic"),
     "rounds": lambda s: s.con.plan(COUNT, epsilon=1, rounds=5),
     "mwem is pure": lambda s: s.con.plan(COUNT, epsilon=1, method="mwem"),
@@ -747,6 +750,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a kept name": lambda s: s.con.run(f"CREATE VIEW releases AS {COUNT}", **BUDGET),
     "no such result": _no_result,
     "no such place": lambda s: s.con.run(COUNT, **BUDGET)[3],
+    "a pivot of releases without values": _after("PIVOT v ON n"),
     "a public table among releases": _after("SELECT COUNT(*) FROM regions"),
     "another data set": _renamed,
     "another policy": _policy_changed,

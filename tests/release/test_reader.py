@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from dpsql.errors import OperationalError, SQLError
-from dpsql.free_sql import bounds
+from dpsql.free_sql import limits
 from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable
 from dpsql.release.limits import Question
 from dpsql.release.reading import Reader
@@ -59,7 +59,7 @@ def test_a_reader_has_the_gates_of_a_store(tmp_path: Path, text: str, said: str)
 
 
 def test_who_holds_the_question_may_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
     store_of(tmp_path / "r.duckdb", 1, 1.0)
     reader, question = Reader(tmp_path / "r.duckdb"), Question()
 
@@ -79,7 +79,7 @@ def test_who_holds_the_question_may_stop_it(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_question_past_its_time_leaves_the_next_one_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
     store_of(tmp_path / "r.duckdb", 1, 1.0)
     reader = Reader(tmp_path / "r.duckdb")
     with pytest.raises(OperationalError, match="stopped after"):

@@ -50,6 +50,11 @@ def test_an_agent_looks_plans_runs_and_asks_again(agent: Agent, tmp_path: Path) 
         assert (await agent.plan("SELECT 1", {}))["cost"] == "free"
         (result,) = (await agent.ask_releases("SELECT COUNT(*) AS n FROM by_state"))["results"]
         assert result == {"columns": ["n"], "rows": [[3]]}
+        odd = (
+            "SELECT 'inf'::DOUBLE AS a, ['nan'::DOUBLE, 1] AS b, {'c': '-inf'::FLOAT} AS c, NULL AS d, 2.5::DOUBLE AS e"
+        )
+        (result,) = (await agent.ask_releases(odd))["results"]  # JSON has no infinity
+        assert result["rows"] == [[None, [None, 1.0], {"c": None}, None, 2.5]]
         (result,) = (await agent.ask_releases("SELECT DATE '2020-01-01' AS d FROM range(5000)"))["results"]
         assert (len(result["rows"]), result["rows"][0], result["rows_left_out"]) == (MOST_ROWS, ["2020-01-01"], 4000)
 

@@ -17,7 +17,7 @@ import pytest
 from server_world import server
 from wire_client import Running, served
 
-from dpsql.free_sql import bounds
+from dpsql.free_sql import limits
 
 pytestmark = pytest.mark.surfaces
 
@@ -117,7 +117,7 @@ def test_psycopg_asks_asynchronously(running: Running) -> None:
 
 
 def test_psycopg_cancels(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
     psycopg = pytest.importorskip("psycopg")
 
     async def cancelled() -> None:

@@ -15,7 +15,7 @@ from server_world import server
 from wire_client import Client, Running, served
 
 from dpsql.errors import LedgerError
-from dpsql.free_sql import bounds
+from dpsql.free_sql import limits
 from dpsql.server.catalogue.dialect import asks_catalogue, in_duckdb
 from dpsql.server.protocol.limits import Limits
 
@@ -433,7 +433,7 @@ def test_the_server_stops_gracefully(tmp_path: Path) -> None:
 
 
 def test_a_statement_may_be_cancelled(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
     with Client(running.port) as ann:
         ann.send(b"Q", b"SELECT COUNT(*) FROM range(3000000) a, range(3000000) b\0")
         while not select.select([ann.socket], [], [], 0.2)[0]:  # what comes before the statement runs cancels nothing

@@ -210,7 +210,8 @@ REFUSED = [
     ("visits v JOIN patients p ON v.patient_id > p.id", "nothing joins"),
     ("visits v JOIN patients p ON v.patient_id = p.id OR v.cost > 3", "nothing joins"),
     ("visits v JOIN patients p ON v.age = p.age", "could meet several rows of p, whose key is"),
-    ("patients p LEFT JOIN visits v ON p.id = v.patient_id", "could meet several rows of v"),
+    # A key of the unit would be false.
+    ("patients p LEFT JOIN visits v ON p.id = v.patient_id", "all of one patient_id; join a subquery that groups v"),
     ("regions r LEFT JOIN visits v ON v.region = r.id", "write FROM v first"),
     ("visits v RIGHT JOIN patients p ON v.patient_id = p.id", "RIGHT JOIN keeps rows"),
     ("visits v FULL JOIN patients p ON v.patient_id = p.id", "FULL JOIN keeps rows"),
@@ -219,7 +220,7 @@ REFUSED = [
     ("visits NATURAL JOIN patients", "NATURAL JOIN depends"),
     ("visits v ASOF JOIN patients p ON v.patient_id >= p.id", "ASOF JOIN"),
     ("visits v POSITIONAL JOIN patients p", "POSITIONAL JOIN"),
-    ("visits v JOIN nokey n ON v.region = n.id", "declares no key of nokey"),
+    ("visits v JOIN nokey n ON v.region = n.id", "declares no key of nokey; if no two rows share id, the custodian"),
     ("visits v JOIN prices c ON c.kind = v.kind", "join c on its whole key"),
     ("visits v LEFT JOIN patients p ON v.patient_id = p.id AND p.age > 3", "belongs into WHERE or FILTER"),
     ("visits v LEFT JOIN patients p ON v.patient_id = p.id AND v.age = p.age", "takes the key of p alone"),

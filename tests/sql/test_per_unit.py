@@ -158,7 +158,28 @@ ANSWERED = [
         GROUP BY 1, 2, 3""",
     "SELECT COUNT(*) AS c FROM visits WHERE ward IN (SELECT w FROM wards WHERE kind = 'x')",
     "SELECT COUNT(*) AS c FROM visits v WHERE NOT EXISTS (SELECT 1 FROM wards u WHERE u.w = v.ward AND kind LIKE 'y%')",
+    # Groups of a public table, and groups of these.
+    "WITH k AS (SELECT DISTINCT w AS x FROM wards) SELECT COUNT(*) AS c FROM visits WHERE ward IN (SELECT x FROM k)",
+    "SELECT COUNT(*) AS c FROM visits WHERE ward IN (FROM (SELECT DISTINCT w FROM wards WHERE kind = 'y'))",
+    """WITH k AS (SELECT w, COUNT(*) AS n, MAX(kind) AS kind FROM wards GROUP BY w HAVING COUNT(*) = 1)
+        SELECT COUNT(*) AS c FROM visits v WHERE NOT EXISTS (SELECT 1 FROM k WHERE k.w = v.ward AND kind = 'x')""",
+    """SELECT COUNT(*) AS c FROM visits WHERE pid IN (SELECT n FROM (SELECT w, COUNT(*) AS n FROM wards
+        WHERE kind = 'x' GROUP BY w) WHERE w > 'a')""",
+    """WITH k AS (SELECT w, COUNT(*) AS n FROM wards GROUP BY w), m AS (SELECT n, MIN(w) AS x FROM k GROUP BY n)
+        SELECT ward, COUNT(*) AS c FROM visits WHERE ward IN (SELECT x FROM m) GROUP BY ward""",
+    """WITH k AS (SELECT w, COUNT(*) AS n FROM wards WHERE kind = 'x' GROUP BY w), l AS (SELECT w, COUNT(*) AS n
+        FROM wards WHERE kind = 'y' GROUP BY w), m AS (SELECT n, MIN(w) AS x FROM k GROUP BY n), o AS (SELECT n,
+        MAX(w) AS x FROM l GROUP BY n) SELECT ward IN (SELECT x FROM m) AS a, ward IN (SELECT x FROM o) AS b,
+        COUNT(*) AS c FROM visits WHERE ward IS NOT NULL GROUP BY 1, 2""",
+    """WITH k AS (SELECT w, COUNT(*) AS n FROM wards GROUP BY w) SELECT COUNT(*) AS c FROM visits WHERE
+        (ward, cost % 3) IN (SELECT w, n FROM k WHERE w < 'd')""",
+    """SELECT COUNT(*) AS c FROM visits v WHERE (SELECT MAX(n) FROM (SELECT w, COUNT(*) AS n FROM wards GROUP BY w) k
+        WHERE k.w = v.ward) > 1""",
+    """SELECT sex, COUNT(*) AS c FROM people WHERE person IN (SELECT pid FROM visits WHERE ward IN
+        (SELECT w FROM (SELECT DISTINCT w FROM wards WHERE kind = 'y'))) GROUP BY sex""",
     # Several columns of a public table, found by its key; the row's own columns have the same names.
+    """SELECT COUNT(*) AS c FROM visits WHERE (cost // 10 * 10, ward) IN (SELECT d, x FROM
+        (SELECT w AS x, cost AS d FROM rates))""",
     "SELECT COUNT(*) AS c FROM visits WHERE (ward, cost // 10 * 10) IN (SELECT w, cost FROM rates)",
     """SELECT COUNT(*) AS c FROM visits WHERE ward < 'c' AND (ward, cost // 50) NOT IN (SELECT w, floor FROM rates
         WHERE cost < 15)""",
@@ -189,6 +210,9 @@ ANSWERED = [
     # Days between rows, a subquery within another, and values of a unit's rows.
     """SELECT COUNT(*) AS c FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid
         AND w.day - v.day BETWEEN 1 AND 9)""",
+    """SELECT EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid AND w.day - v.day BETWEEN 1 AND 9) AS k,
+        COUNT_IF(EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid AND w.day - v.day BETWEEN 1 AND 9)) AS c
+        FROM visits v GROUP BY k""",
     """SELECT COUNT(*) AS c FROM visits v JOIN people ON pid = person WHERE EXISTS (SELECT 1 FROM visits w
         WHERE w.pid = v.pid AND date_diff('day', w.day, v.day) < 9 AND date_diff('day', w.day, v.day) > 3
         AND sex = 'f')""",
@@ -269,6 +293,7 @@ def test_bounds_are_those_of_so_many_rows(visits: Pipeline) -> None:
     assert [tuple(map(float, row)) for row in wanted] == rows_of(result)[1]
 
 
+ZONED = "(SELECT *, CAST(day AS TIMESTAMP) AT TIME ZONE 'UTC' AS t FROM visits)"
 REFUSED = [
     ("SELECT AVG(n) FROM (SELECT pid, day, COUNT(*) AS n FROM visits GROUP BY pid, day)", "may have several rows of a"),
     ("SELECT AVG(n) FROM (SELECT pid, cost AS n FROM visits GROUP BY pid)", "write MIN, MAX or another aggregate"),
@@ -313,6 +338,15 @@ REFUSED = [
         "SELECT COUNT(*) FROM visits WHERE (ward, cost) IN (SELECT w, cost FROM rates WHERE floor > (SELECT 1))",
         "SELECT in the subquery of IN or EXISTS is not answered",
     ),
+    (
+        """SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM (SELECT w, COUNT(*) AS n FROM wards GROUP BY w) k
+            WHERE k.n = v.cost AND k.n = v.pid)""",
+        "by their key; compare w too",
+    ),
+    (
+        "SELECT COUNT(*) FROM visits WHERE ward IN (SELECT x FROM (SELECT DISTINCT ON (kind) w AS x FROM wards))",
+        "wards is",
+    ),
     ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT MAX(cost) FROM rates)", "ask DuckDB for it"),
     ("SELECT COUNT(*) FROM visits WHERE (ward, ward) IN (SELECT w, kind FROM wards)", "share as its key"),
     ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid FROM visits LIMIT 2)", "LIMIT in the subquery"),
@@ -343,6 +377,34 @@ REFUSED = [
     (
         "SELECT COUNT(*) FROM visits JOIN (SELECT person, COUNT(*) AS n FROM people GROUP BY 1) p ON cost = p.person",
         "pid = people by person.person",
+    ),
+    # A moment with a zone: one message, with the cure.
+    *(
+        (sql, "holds TIMESTAMP WITH TIME ZONE, by which the rows of a unit are not compared; write CAST(")
+        for sql in (
+            f"SELECT COUNT(*) FROM (SELECT pid, ARG_MIN(ward, t) AS f FROM {ZONED} GROUP BY pid) WHERE f = 'a'",
+            f"SELECT COUNT(*) FROM (SELECT LEAD(t) OVER (PARTITION BY pid ORDER BY t) n FROM {ZONED}) WHERE n = n",
+            f"SELECT COUNT(*) FROM (SELECT pid, MIN(t) AS f FROM {ZONED} GROUP BY pid) WHERE f IS NULL",
+            f"SELECT COUNT(*) FROM (SELECT pid, COUNT(DISTINCT t) AS f FROM {ZONED} GROUP BY pid) WHERE f = 2",
+        )
+    ),
+    # What the batch computes has no place in the policy.
+    (
+        "SELECT f, COUNT(*) FROM (SELECT pid, MAX(sqrt(mass)) AS f FROM visits GROUP BY pid) GROUP BY f",
+        "GROUP BY MAX(SQRT(mass)) needs its groups declared: write a CASE with constant results around it",
+    ),
+    (
+        "SELECT SUM(f) FROM (SELECT pid, MAX(epoch(day)) AS f FROM visits GROUP BY pid)",
+        "write SUM(LEAST(GREATEST(..., 0), 100)) around it",
+    ),
+    # Names are those of the text.
+    (
+        "SELECT COUNT(*) FROM people p WHERE (SELECT MIN(ward) FROM visits v WHERE v.pid = p.person) > 3",
+        "MIN(ward): the column holds VARCHAR",
+    ),
+    (
+        "SELECT COUNT(*) FROM (SELECT pid, SUM(cost) AS f FROM visits GROUP BY pid) WHERE f + 1 > 'x'",
+        "SUM(cost) + 1: the expression is a number",
     ),
 ]
 

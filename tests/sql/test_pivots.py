@@ -52,6 +52,14 @@ def _plain(value: object) -> object:
         "PIVOT t ON d GROUP BY g",
         "PIVOT t ON strftime(d, '%d') USING count(b) GROUP BY g",
         "PIVOT t ON g USING count(*) FILTER (b > 3) GROUP BY f",
+        # What follows a PIVOT belongs to the query, wherever one stands.
+        "PIVOT t ON f USING count(*) AS n, sum(b) AS s GROUP BY g ORDER BY g DESC LIMIT 1 OFFSET 1",
+        "PIVOT_WIDER t ON g USING count(*) GROUP BY f UNION ALL PIVOT t ON g USING count(*) GROUP BY f ORDER BY f",
+        "(PIVOT t ON g USING count(*) GROUP BY f ORDER BY f)",
+        "SELECT f, x FROM (PIVOT t ON g IN ('x', 'y') USING sum(b) GROUP BY f ORDER BY f LIMIT 1)",
+        "WITH w AS MATERIALIZED (SELECT * FROM t WHERE b > 1) PIVOT w ON g USING count(*) GROUP BY f ORDER BY f",
+        "WITH p AS (PIVOT t ON g IN ('x', 'y') GROUP BY f ORDER BY f DESC LIMIT 1) FROM p",
+        "SELECT count(*) AS pivot FROM (SELECT * FROM t)",
         # A list of values, under names of their own.
         "PIVOT t ON a IN (3, 1) USING count(*) GROUP BY g",
         "PIVOT t ON b IN (1, NULL) USING count(*) GROUP BY g",
@@ -74,6 +82,13 @@ def test_pivots_are_duckdbs(pipeline: Pipeline, sql: str) -> None:
     assert sorted(str(tuple(map(_plain, row))) for row in ours) == sorted(
         str(tuple(map(_plain, row))) for row in theirs
     )
+
+
+def test_a_view_is_a_pivot(pipeline: Pipeline) -> None:
+    for query in ("PIVOT t ON g IN ('x') GROUP BY f ORDER BY f", "(PIVOT t ON g IN ('x') GROUP BY f)"):
+        assert rows_of(pipeline.results(f"/* one */ CREATE OR REPLACE VIEW v AS {query}")[-1]) == rows_of(
+            pipeline.results(query)[-1]
+        )
 
 
 def test_a_pivot_of_rows_keeps_its_errors(pipeline: Pipeline) -> None:

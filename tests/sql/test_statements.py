@@ -6,7 +6,7 @@ import random
 
 import duckdb
 import pytest
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from dpsql.errors import SQLError
 from dpsql.sql import parse
@@ -53,6 +53,40 @@ def test_the_largest_batch_is_read() -> None:
     assert len(parse("SELECT 1;" * 500)) == 500
     with pytest.raises(SQLError, match="split it"):
         parse("SELECT 1;" * (MAX_STATEMENTS + 1))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x DESC)", "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x)"),
+        *("SUM(if(a, 1, 2))", "COUNT_IF(a LIKE ANY ('b', 'c'))", "COUNT_IF(z > TIMESTAMPTZ '2024-01-01 00:00:00+00')"),
+    ],
+)
+def test_writing_a_statement_leaves_its_tree_alone(asked: str) -> None:
+    """A cursor reads its statements again after their text was asked for."""
+    (statement,) = parse(f"SELECT {asked} AS n FROM t")
+    before = repr(statement.tree)
+    assert statement.text == statement.text != ""
+    assert repr(statement.tree) == before
+
+
+def test_a_byte_order_mark_is_a_space_outside_of_quotes() -> None:
+    """As are the other spaces that DuckDB strips."""
+    found = parse(
+        "\ufeffSELECT\u00a0COUNT(*)\u2003FROM\u3000t\u200b -- '\n;\ufeffSELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"
+    )
+    assert [one.text for one in found] == ["SELECT COUNT(*) FROM t", "SELECT 'a\u00a0\ufeff', \"b\ufeff\" FROM t"]
+    assert duckdb.sql("\ufeffSELECT\u00a01\u3000\u2060").fetchall() == [(1,)]
+
+
+def test_the_parser_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SQLError, match="COMMAND"):
+        parse("CREATE VIEW v AS VACUUM FULL t")
+    (statement,) = parse("SELECT count(*) FROM t WHERE to_char(d, 'YYYY') = $$2024$$ AND $a$it's$a$ = g")
+    assert statement.text.endswith(" = '2024' AND 'it''s' = g")
+    assert caplog.records == []
+    parse_one("SELECT to_char(d, 'YYYY')", dialect="duckdb").sql("duckdb")
+    assert caplog.records != []  # of other calls it does
 
 
 def test_places_are_those_of_the_text() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 from helpers import exact, policy_of
+from noiseless import Pipeline, rows_of
 
 from dpsql.errors import SQLError
 from dpsql.policy import Policy
@@ -158,12 +159,44 @@ def test_quotients_are_sums_of_doubles_on_a_grid(con: duckdb.DuckDBPyConnection)
     [("big + 1", "add lower and upper to tables.t.columns.big"), ("txt || 'x'", "SUM needs a number"),
      ("q / age", "NULLIF"), ("big * q", "tables.t.columns.big"), ("q + txt", "needs numbers"), ("year(d) * big", "big"),
      (" * ".join(["q"] * 30), "128 bits"), ("length(txt)", "LEAST(GREATEST"),
-     ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST")],
+     ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST"), ("TRY_CAST(upper(txt) AS INTEGER)", "LEAST(GREATEST"),
+     ("year(TRY_CAST(txt AS DATE))", "LEAST(GREATEST"), ("TRY_CAST(CAST(big AS VARCHAR) AS INTEGER)", "columns.big")],
 )  # fmt: skip
 def test_sums_without_bounds_are_refused(expression: str, words: str, con: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(SQLError) as caught:
         exact(f"SELECT SUM({expression}) FROM t", POLICY, con)
     assert words in str(caught.value)
+
+
+OF_MOMENTS = [
+    "date_diff('day', {a}, {b})",
+    "epoch({b} - {a})",
+    "year(coalesce({b}, {a}))",
+    "CAST({b} AS DATE) - DATE '2024-01-01'",
+    "date_diff('hour', {a}, {b} AT TIME ZONE 'Europe/Berlin')",
+    "date_diff('minute', {b}, {b} AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin')",
+]
+
+
+@pytest.mark.parametrize("expression", OF_MOMENTS)
+@pytest.mark.parametrize(("kind", "zone"), [("TIMESTAMP", ""), ("TIMESTAMPTZ", "Z")])
+def test_sums_of_moments_need_bounds_and_keep_to_them(expression: str, kind: str, zone: str) -> None:
+    first, last = f"2024-01-01T00:00:00{zone}", f"2024-03-31T00:00:00{zone}"
+    moments = [f"2024-01-02T03:04:05.678{zone}", f"2024-03-30T01:30:00{zone}", first, last]
+    outside = [f"2023-12-01T00:00:00{zone}", "-infinity", f"2024-05-01T00:00:00{zone}", "infinity"]
+    pairs = zip(moments + outside, outside[::-1] + moments, strict=True)
+    clamped = zip([*moments, first, first, last, last], [last, last, first, first, *moments], strict=True)
+    held, kept = (", ".join(f"({kind} '{a}', {kind} '{b}')" for a, b in each) for each in (pairs, clamped))
+    bounds, declared = f"{{ lower = {first}, upper = {last} }}", '[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+    sql = f"SELECT SUM({expression.format(a='a', b='b')}) FROM"
+    with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = 'UTC'; CREATE TABLE t AS FROM (VALUES {held}, (NULL, NULL)) AS held(a, b)")
+        with pytest.raises(SQLError, match=r"add lower and upper to tables\.t\.columns\.b in the policy"):
+            exact(f"{sql} t", policy_of(f"{declared}a = {bounds}\nb = {{}}\n"), connection)
+        (ours,) = exact(f"{sql} t", policy_of(f"{declared}a = {bounds}\nb = {bounds}\n"), connection).answers
+        row = connection.execute(f"{sql} (VALUES {kept}) AS kept(a, b)").fetchone()
+    assert row is not None
+    assert float(ours) == row[0]
 
 
 # The declared domains as conditions; NULL is in those that may have it.
@@ -251,7 +284,8 @@ SEVERAL = [
 @pytest.mark.parametrize(("expression", "column"), KEYS, ids=[e for e, _ in KEYS])
 def test_groups_of_expressions_are_duckdbs(expression: str, column: str | None, con: duckdb.DuckDBPyConnection) -> None:
     found = exact(f"SELECT {expression} AS k, COUNT(*) AS n FROM t GROUP BY k", POLICY, con).rows(0)
-    inside = "TRUE" if column is None else DOMAIN[column]
+    has_other = column is not None and POLICY.tables["t"].columns[column].other
+    inside = "TRUE" if column is None or has_other else DOMAIN[column]
     theirs = dict(
         con.execute(f"SELECT TRY({expression}) AS k, COUNT(*) FROM {CLEAN} WHERE {inside} GROUP BY 1").fetchall()
     )
@@ -262,14 +296,63 @@ def test_groups_of_expressions_are_duckdbs(expression: str, column: str | None, 
         if kind == "null" and value in mine:
             others = mine[value]  # OTHER stands before NULL, under the same label
         mine[value] = count
-    if column is not None and POLICY.tables["t"].columns[column].other:
-        others = others or mine[None]
+    if has_other:  # a row is in the group of its own value where a declared value gives it, else in OTHER
+        others = others if [value for (_, value), _ in found].count(None) > 1 else mine.pop(None)
+        theirs = {value: count for value, count in theirs.items() if value in mine}
         assert others == len(ROWS) - sum(theirs.values())
-        mine[None] -= others if others == mine[None] else 0
     assert {key: count for key, count in mine.items() if count} == theirs
     values = [key for key in mine if key is not None]
     if not any(word in expression for word in ("CASE", "if(", "coalesce", "name(", "strftime")):
         assert values == sorted(values)
+
+
+MESSY = ["F", "f ", "M", "m", "U", "", "12", "(other)", " M", None, "F", None]
+# Of messy texts the keys that the declared F and M give, and whether NULL is one of them.
+OF_MESSY = [
+    ("sex", ["F", "M"], True),
+    ("upper(trim(sex))", ["F", "M"], True),
+    ("nullif(sex, 'F')", ["M"], True),
+    ("left(sex, 1)", ["F", "M"], True),
+    ("sex || g", ["Fa", "Fb", "Ma", "Mb"], True),
+    ("coalesce(upper(trim(sex)), 'none')", ["F", "M", "none"], False),
+    ("CASE WHEN g = 'a' THEN 'x' ELSE upper(sex) END", ["x", "F", "M"], True),
+    ("upper(sex) || '!'", ["F!", "M!"], True),
+]
+
+
+@pytest.mark.parametrize(("expression", "keys", "null"), OF_MESSY, ids=[e for e, _, _ in OF_MESSY])
+def test_a_row_is_in_the_group_of_its_own_value(expression: str, keys: list[str], null: bool) -> None:
+    """Beside WHERE in the same batch; what no declared value gives is one group, called as the policy says."""
+    policy = policy_of("""[tables.t]\nunit = "row"\n[tables.t.columns]
+        sex = { values = ["F", "M"], other = "(other)" }\ng = { values = ["a", "b"], nulls = false }""")
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT UNNEST($1) AS sex, UNNEST($2) AS g", [MESSY, ["a", "b", "a"] * 4])
+        sql = f"SELECT {expression} AS k, COUNT(*) AS n FROM t GROUP BY k"
+        asked = [f"{expression} = '{key}'" for key in keys] + [f"{expression} IS NULL"]
+        batch = ";".join([sql, *(f"SELECT COUNT(*) AS n FROM t WHERE {condition}" for condition in asked)])
+        results = Pipeline.of(policy, connection).results(batch)
+        grouped, counts = rows_of(results[0])[1], [rows_of(result)[1][0][0] for result in results[1:]]
+        theirs = dict(connection.execute(sql).fetchall())
+    assert counts == [theirs.get(key, 0) for key in (*keys, None)]
+    left = len(MESSY) - sum(counts)
+    expected = dict(zip([*keys, None], counts, strict=True)) | {"(other)": left}
+    assert dict(grouped) == {key: count for key, count in expected.items() if null or key is not None}
+    assert len(grouped) == len(keys) + 1 + null
+
+
+def test_the_rest_is_in_the_group_of_its_name() -> None:
+    policy = policy_of("""[tables.t]\nunit = "row"\n[tables.t.columns]
+        sex = { values = ["F", "M"], other = "(other)" }""")
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT UNNEST($1) AS sex", [MESSY])
+        sql = "SELECT coalesce(trim(sex), '(other)') AS k, length(sex) AS n, COUNT(*) AS c FROM t GROUP BY ALL"
+        (result,) = Pipeline.of(policy, connection).results(sql)
+    names, rows = rows_of(result)
+    assert names == ["k", "n", "n_other", "c"]
+    assert {row for row in rows if row[-1]} == {
+        *(("F", 1, False, 2.0), ("M", 1, False, 1.0), ("M", None, True, 1.0), ("(other)", 1, False, 2.0)),
+        *(("(other)", None, True, 4.0), ("(other)", None, False, 2.0)),
+    }
 
 
 @pytest.mark.parametrize(("expression", "inside"), SEVERAL, ids=[e for e, _ in SEVERAL])

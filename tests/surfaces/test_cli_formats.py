@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.free_sql import bounds
+from dpsql.free_sql import limits
 from dpsql.surfaces import output
 from dpsql.surfaces.cli import main
 
@@ -197,7 +197,7 @@ def test_reports_are_written(place: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_query_is_stopped_in_time(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
     told(capsys, "run", "one.sql", *P, "--epsilon", "1")
     slow = "SELECT count(*) FROM range(100000000000) a, range(1000) b WHERE a.range % 7 = b.range"
     assert main(["sql", slow, *P, "--timeout", "0.2"]) == 1

@@ -155,9 +155,37 @@ def test_a_cursor_has_no_side_effects(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == before
 
 
+def test_percentiles_within_a_group_are_answered_again(tmp_path: Path) -> None:
+    """In any writing, beside what a release holds of the column, and for shares that are parameters."""
+    database(tmp_path)
+    with connected(tmp_path, epsilon_per_release=1) as con, con.cursor() as cur:
+        cur.execute("SELECT quantile_cont(v, 0.5) AS m FROM t")
+        for function in ("percentile_cont", "percentile_disc"):
+            for share in (0.5, 0.9):
+                asked = f"SELECT {function}(?) WITHIN GROUP (ORDER BY v) AS m FROM t"
+                assert [column.names for column in cur.columns(asked, [share])] == [["m"]]
+                again = f'SELECT {function}({share}) WITHIN GROUP (ORDER BY "v") AS k FROM t'
+                for statement, given in ((asked, [share]), (again, None)):
+                    ((value,),) = cur.execute(statement, given).fetchall()
+                    assert abs(value - 10 * share) < 4
+
+
+def test_a_pivot_is_a_query_of_a_cursor(tmp_path: Path) -> None:
+    database(tmp_path)
+    asked = "PIVOT t ON g USING count(*) AS n GROUP BY k ORDER BY k LIMIT 2"
+    with connected(tmp_path, epsilon_per_release=10) as con, con.cursor() as cur:
+        assert [column.names for column in cur.columns(asked)] == [["k", "a_n", "b_n"]]
+        rows = cur.execute(f"CREATE VIEW v AS {asked}").fetchall()
+        assert [row[0] for row in rows] == [0, 1]
+        assert cur.execute(asked).fetchall() == rows
+        assert cur.execute("PIVOT dp.v ON k IN (0, 1) USING max(a_n)").fetchall()[0] is not None
+        assert "write PIVOT ... ON column IN" in refused(dpsql.SQLError, lambda: cur.execute("PIVOT dp.v ON k"))
+
+
 PROBES = [
     ("SELECT 1", [("1", "INTEGER")], [(1,)]),
     ("SELECT ? AS x", [("x", "INTEGER")], [(1,)]),
+    ("\ufeffSELECT 1", [("1", "INTEGER")], [(1,)]),
     ("VALUES (1)", [("col0", "INTEGER")], [(1,)]),
     ("SELECT * FROM t WHERE 1=0", [("g", "VARCHAR"), ("k", "INTEGER"), ("v", "BIGINT"), ("e", "VARCHAR")], []),
     ("SELECT k, v FROM t LIMIT 0", [("k", "INTEGER"), ("v", "BIGINT")], []),

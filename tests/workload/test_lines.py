@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from decimal import Decimal
 from fractions import Fraction
 
+import duckdb
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpsql.errors import DataError
@@ -94,7 +98,8 @@ def test_strict_and_inclusive_cuts_agree_on_discrete_lines() -> None:
         ("UBIGINT", 2.0**64, False),
         ("HUGEINT", 1e38, False),
         ("DECIMAL(15,2)", 3.0, True),
-        ("DECIMAL(15,2)", 0.5, False),
+        ("DECIMAL(15,2)", 0.5, True),
+        ("DECIMAL(16,2)", 0.5, False),
         ("DECIMAL(16,2)", 3.0, False),
         ("DECIMAL(38,10)", 0.0, True),
         ("DECIMAL(38,10)", 1e28, False),
@@ -105,10 +110,31 @@ def test_floats_beside_exact_lines(kind: str, constant: float, agrees: bool) -> 
     line = line_of(kind)
     assert line.same_as_double(constant) is agrees
     if agrees:
-        assert line.place(constant) == Fraction(constant) * 10**line.scale
+        assert float(line.place(constant) / 10**line.scale) == constant
     else:
         with pytest.raises(DataError, match=r"write -?\d.* instead of"):
             line.place(constant)
+
+
+@pytest.mark.parametrize(("digits", "scale"), [(4, 1), (8, 2), (9, 9), (15, 3), (15, 15)])
+def test_doubles_beside_decimals_are_compared_as_duckdb_does(digits: int, scale: int) -> None:
+    """Every decimal drawn, with the doubles of its neighbours, those next to them, and its own."""
+    line = line_of(f"DECIMAL({digits},{scale})")
+    rng = np.random.default_rng(digits * 100 + scale)
+    steps = [int(n) for n in rng.integers(-(10**digits) + 2, 10**digits - 1, 400)]
+    pairs: list[tuple[int, str, float]] = []
+    for n in steps:
+        for near in (n - 1, n, n + 1):
+            double = near / 10**scale
+            exact = format(Decimal(n).scaleb(-scale), "f")
+            pairs += [(n, exact, d) for d in (double, math.nextafter(double, 9e99), math.nextafter(double, -9e99))]
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t (n BIGINT, x DECIMAL({digits},{scale}), d DOUBLE)")
+    con.register("pairs", pd.DataFrame(pairs, columns=["n", "x", "d"]))
+    con.execute("INSERT INTO t SELECT n, x, d FROM pairs")
+    for n, d, less, same in con.execute("SELECT n, d, x < d, x = d FROM t").fetchall():
+        place = line.place(d)
+        assert (n < place, n == place) == (less, same)
 
 
 @pytest.mark.parametrize(

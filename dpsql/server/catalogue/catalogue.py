@@ -9,7 +9,9 @@ import duckdb
 
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import RequestError, SQLError
-from dpsql.free_sql.bounds import Bounds, check, table_in
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.parse import check_length
+from dpsql.free_sql.tables import Bounds, table_in
 from dpsql.quoting import identifier
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.server.catalogue.dialect import in_duckdb
@@ -103,6 +105,7 @@ def _asked(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str
         cursor.execute("SET VARIABLE dp_user = ?", [asker[0]])
         cursor.execute("SET VARIABLE dp_database = ?", [asker[1]])
         question.on(cursor)
+        check_length(text)
         written = in_duckdb(text)
         found = cursor.extract_statements(written)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:

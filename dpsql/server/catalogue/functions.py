@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from dpsql.free_sql.functions import ELEMENTS, NUMBER, TEXT, Extent, series, text
+from dpsql.free_sql.extents import ELEMENTS, NUMBER, TEXT, Extent, series, text
 from dpsql.quoting import string
 from dpsql.server.catalogue.pg_tables import FORMATTED, OWNER, types
 from dpsql.server.protocol.settings import SERVER_VERSION

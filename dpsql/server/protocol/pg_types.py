@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.errors import DataError, NotSupportedError
+from dpsql.release.text_table import in_json
 
 TEXT, BINARY = 0, 1
 _EPOCH = dt.datetime(2000, 1, 1)
@@ -87,7 +88,7 @@ def _text(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, list | dict | tuple):
-        return json.dumps(value, default=str, ensure_ascii=False).encode()
+        return json.dumps(in_json(value), ensure_ascii=False).encode()
     return str(value).encode()
 
 

@@ -28,7 +28,7 @@ _PIECES = re.compile(
     r"""|\$([A-Za-z_]\w*)?\$.*?(?:\$\1\$|\Z)|;""",
     re.DOTALL,
 )
-_SPACE = re.compile(r"(?:\s|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
+_SPACE = re.compile(r"(?:\s|\ufeff|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]+")
 
 

@@ -20,6 +20,7 @@ from dpsql.errors import listed
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
+from dpsql.sql.aggregate.joined_keys import joined
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.pieces import pieces_of
 from dpsql.sql.aggregate.range_keys import NAMES, check_core, long_key, range_key
@@ -385,6 +386,14 @@ class CoreDraft:
         places: list[tuple[int, int]] = []
         table = self.computed.table()
         rowwise = one_row_each(table, keys)  # then units need not be counted one by one
+        shown = dict(zip(map(id, keys), joined(keys, table, self.scope.within), strict=True))
+        keys = tuple({id(one.key): one.key for one in shown.values()}.values())
+        columns = [
+            replace(column, key=shown[id(column.key)].key, label=shown[id(column.key)].first + column.label)
+            if isinstance(column, KeyOutput)
+            else column
+            for column in columns
+        ]
         apart = {number: asked for number, asked in collector.apart.items() if asked[1] is not None or not rowwise}
         outputs = [o for i, o in enumerate(collector.outputs) if i not in apart]
         own = count()

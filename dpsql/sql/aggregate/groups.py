@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.typed import Typed, shown
-from dpsql.workload.expr.conditions import FALSE, Condition
+from dpsql.workload.expr.conditions import FALSE, Condition, Or, gather
 from dpsql.workload.expr.lines import Scalar, to_float
 
 MAX_GROUPS = 20_000
@@ -21,11 +21,24 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups by their labels, in order; where the expression is NULL; where the policy calls a value OTHER."""
+    """Groups by their labels, in order; where the expression is NULL; where it is OTHER, and what that is called.
+
+    ``other_label`` is None where OTHER is NULL with a companion.
+    """
 
     found: tuple[tuple[Scalar, Condition], ...]
     null: Condition = FALSE
     other: Condition = FALSE
+    other_label: str | None = None
+
+    def joined(self) -> Groups:
+        """The same, but OTHER within the group that has its label."""
+        if self.other_label not in {label for label, _ in self.found}:
+            return self
+        found = tuple(
+            (label, gather(Or, at, self.other) if label == self.other_label else at) for label, at in self.found
+        )
+        return replace(self, found=found, other=FALSE)
 
 
 def too_many(node: exp.Expr) -> Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot import exp
@@ -20,7 +21,8 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions, predicates
 from dpsql.sql.values.evaluation import result_type
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.scope import Scope, key_domain
+from dpsql.sql.values.operands import operand_of
+from dpsql.sql.values.scope import Scope, declaring, key_domain
 from dpsql.sql.values.typed import Typed, flat, shown
 from dpsql.workload.expr.batch import CaseKey, Column, Key, LabelColumn, constant
 from dpsql.workload.expr.conditions import (
@@ -31,7 +33,6 @@ from dpsql.workload.expr.conditions import (
     LineAtom,
     Or,
     complement,
-    conjunction,
     gather,
     negate,
     union,
@@ -62,14 +63,14 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
         found: Groups | KeyDomain = _column_groups(node, scope)
     else:
         found = _groups(node, scope) if split else _finite(node, scope)
-    every = _domain(found) if isinstance(found, KeyDomain) else found
+    every = _domain(found) if isinstance(found, KeyDomain) else found.joined()
     if isinstance(found, KeyDomain) and scope.within.on(found.column) == TRUE:
         return found
     left = _within(every, scope.within)
     if isinstance(found, KeyDomain) and left == every:
         return found
     groups = [(label, condition, False) for label, condition in left.found]
-    label = found.other_label if isinstance(found, KeyDomain) else None
+    label = left.other_label
     groups += [(label, left.other, label is None), (None, FALSE if _never(left.null, scope) else left.null, False)]
     groups = [group for group in groups if group[1] != FALSE]
     if not groups:
@@ -98,8 +99,8 @@ def _within(groups: Groups, within: Within) -> Groups:
     """The groups that rows of ``within`` can be in; all where there is none."""
     found = tuple((label, condition) for label, condition in groups.found if not within.excludes(condition))
     null, other = (FALSE if within.excludes(condition) else condition for condition in (groups.null, groups.other))
-    left = Groups(found, null, other)
-    return groups if left == Groups(()) else left
+    left = replace(groups, found=found, null=null, other=other)
+    return left if found or (null, other) != (FALSE, FALSE) else groups
 
 
 def _column_groups(node: exp.Column, scope: Scope) -> Groups | KeyDomain:
@@ -123,7 +124,7 @@ def _finite(node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
     base = _declared(t, scope)
     found = None if base is None else taken(t, base, node, scope.within)
     if found is not None:
-        return found
+        return _by_value(found, t, node, scope)
     if t.kind == "boolean":
         return _condition(node, scope)
     if t.kind != "exact" or t.high - t.low > MAX_RANGE:
@@ -157,8 +158,33 @@ def _computed(t: Typed, base: Column | None, node: exp.Expr, scope: Scope) -> Gr
         if found is not None:
             if pieces > MAX_GROUPS:
                 raise too_many(node)
-            return found
+            return _by_value(found, t, node, scope)
     raise _endless(t, node, scope)
+
+
+def _by_value(found: Groups, t: Typed, node: exp.Expr, scope: Scope) -> Groups:
+    """The groups with all rows that have their values, as conditions find them, where OTHER is a group.
+
+    The values are those of the declared domain; a row outside of it may have one of them, too. All others are OTHER,
+    and NULL is where no declared value gives it.
+    """
+    if found.other == FALSE:
+        return found
+    operand, parts = operand_of(node, scope), stored(t.value)
+    column = operand.column
+    groups = tuple(
+        (label, operand.within(operand.compared("=", constant(label), node)).true) for label, _ in found.found
+    )
+    null = FALSE if found.null == FALSE else operand.null
+    other = negate(gather(Or, *(condition for _, condition in groups), null))
+    if isinstance(other, LineAtom):
+        rest = tuple(part for part in other.intervals if column.line.clip(part) is not None)
+        on_null = other.on_null and column.policy.nulls
+        other = LineAtom(column.name, rest, on_null) if rest or on_null else FALSE
+    columns = [scope.computed.holding(part) for part in parts]
+    labels = {column.policy.other_label for column in columns if column is not None and column.policy.other}
+    label = labels.pop() if len(labels) == 1 and t.kind == "text" else None
+    return Groups(groups, null, other, label)
 
 
 def _own_domain(t: Typed, values: Sequence[Scalar], node: exp.Expr, scope: Scope) -> KeyDomain:
@@ -194,8 +220,11 @@ def _endless(t: Typed, node: exp.Expr, scope: Scope) -> Exception:
         ends = f"{show(column.policy.lower)}, {show(column.policy.upper)}"
         remedy = f"group by WIDTH_BUCKET({column.name}, {ends}, 10), or by CASE"
     elif column is not None:
-        where = f"add values, or lower and upper, to {column.policy.where} in the policy"
-        remedy = f"{where}, or group by CASE, WIDTH_BUCKET or date_trunc"
+        kind = column.line.kind
+        case = "CASE or WIDTH_BUCKET" if column.line.numeric else "a CASE with constant results"
+        what = "values" if kind == "text" else "values, or lower and upper,"
+        declared = declaring(what, column.policy, "")
+        remedy = f"{declared}, or group by {case}" if declared else f"group by {case}"
     else:
         remedy = "group by each of its columns, or by a CASE with constant results"
     return refuse(f"GROUP BY {shown(node)} has no finite public groups: {remedy}", node, code="unknown-groups")
@@ -211,12 +240,12 @@ def _domain(key: KeyDomain) -> Groups:
     )
     inside = union([point for point in key.points if point is not None])
     other = LineAtom(key.column, complement(inside)) if key.other else FALSE
-    return Groups(found, LineAtom(key.column, (), True) if key.nulls else FALSE, other)
+    return Groups(found, LineAtom(key.column, (), True) if key.nulls else FALSE, other, key.other_label)
 
 
 def _condition(node: exp.Expr, scope: Scope) -> Groups:
     pair = predicates.truth(node, scope)
-    neither = conjunction(negate(pair.true), negate(pair.false))
+    neither = gather(And, negate(pair.true), negate(pair.false))
     return Groups(((False, pair.false), (True, pair.true)), FALSE if predicates.is_never_null(node, scope) else neither)
 
 
@@ -236,9 +265,9 @@ def _coalesce(node: exp.Coalesce, scope: Scope) -> Groups:
     merged = _Merged()
     reached: Condition = TRUE
     for part in (node.this, *node.expressions):
-        inner = _groups(part, scope)
-        merged.add(reached, Groups(inner.found, FALSE, inner.other))
-        reached = gather(And, reached, negate(predicates.known(part, scope)))
+        inner, known = _groups(part, scope), predicates.known(part, scope)
+        merged.add(reached, replace(inner, null=FALSE, other=gather(And, inner.other, known)))
+        reached = gather(And, reached, negate(known))
     merged.null.append(reached)
     return merged.groups()
 
@@ -250,6 +279,7 @@ class _Merged:
         self.found: dict[tuple[str, Scalar], list[Condition]] = {}
         self.null: list[Condition] = []
         self.other: list[Condition] = []
+        self.labels: set[str | None] = set()
 
     def add(self, reached: Condition, groups: Groups) -> None:
         """The groups of a branch, for the rows that reach it."""
@@ -261,11 +291,13 @@ class _Merged:
                 return
         self.null.append(gather(And, reached, groups.null))
         self.other.append(gather(And, reached, groups.other))
+        self.labels |= {groups.other_label} if groups.other != FALSE else set()
 
     def groups(self) -> Groups:
         """The groups, equal labels joined."""
         found = tuple((label, gather(Or, *conditions)) for (_, label), conditions in self.found.items())
-        return Groups(found, gather(Or, *self.null), gather(Or, *self.other))
+        label = self.labels.pop() if len(self.labels) == 1 else None
+        return Groups(found, gather(Or, *self.null), gather(Or, *self.other), label)
 
 
 def _declared(t: Typed, scope: Scope) -> Column | None:

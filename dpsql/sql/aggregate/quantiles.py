@@ -180,8 +180,10 @@ def _intervals(column: Column, node: exp.Expression) -> tuple[list[Any], list[An
     policy = column.policy
     low, high, size = policy.lower, policy.upper, policy.size(column.type)
     if policy.values is None and (low is None or high is None):
+        declared = "lower and upper, or values, in the policy"
+        remedy = declared if policy.declared else "write LEAST(GREATEST(..., 0), 100) around it"
         raise refuse(
-            f"a quantile of {column.name} needs its values declared: lower and upper, or values, in the policy",
+            f"a quantile of {column.name} needs its values declared: {remedy}",
             node,
             code="no-bounds",
         )

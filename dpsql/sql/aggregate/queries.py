@@ -19,7 +19,7 @@ from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
 from dpsql.sql.aggregate.statistics import TABLES, name_of
 from dpsql.sql.outer.core_tables import core_columns, has_other
 from dpsql.sql.outer.relation import HIDDEN, OTHER, Item, Named, Relation, Selected, United, beside_numbers, hole
-from dpsql.sql.parse.refusals import check_clauses, not_an_aggregate
+from dpsql.sql.parse.refusals import check_clauses, not_an_aggregate, unanswered_around
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import DUCKDB, written
 from dpsql.sql.resolve.joins import RowScope
@@ -42,6 +42,7 @@ class OverCore:
         self.nested = nested
         self.sources: list[Relation] = []
         self.bits: dict[tuple[int, ...], str] = {}
+        self.in_having = False
         self._numbers: dict[str, None] = {}
 
     def sql(self, node: exp.Expression) -> str:
@@ -63,7 +64,9 @@ class OverCore:
         if number is not None:
             return exp.to_identifier(draft.key_column(number), quoted=True)
         if isinstance(node, exp.Column):
-            meant = self.names.alias(node) if not node.table and not self.names.is_column(node) else None
+            # In HAVING an alias means the item, even where a column has its name.
+            named = not node.table and (self.in_having or not self.names.is_column(node))
+            meant = self.names.alias(node) if named else None
             if meant is None:
                 raise _raw_value(draft, node)
             return exp.Paren(this=self._outer(meant))
@@ -134,7 +137,9 @@ class OverCore:
         for clause, keyword in (("having", "WHERE"), ("qualify", "QUALIFY")):
             node = self.names.select.args.get(clause)
             if node is not None:
+                self.in_having = clause == "having"
                 text += f" {keyword} {self.sql(node.this)}"
+        self.in_having = False
         return text
 
     def order(self, items: Sequence[Item]) -> str:
@@ -328,6 +333,9 @@ class _Reader:
 
 
 def _raw_value(draft: CoreDraft, node: exp.Column) -> SQLError:
+    misread = unanswered_around(node)
+    if misread is not None:
+        return misread
     said = f"{draft.rows.find(node).name} is a raw value, which is private; aggregate it, or add it to GROUP BY"
     return refuse(said, node, code="raw-value")
 

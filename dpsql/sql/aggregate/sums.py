@@ -63,7 +63,7 @@ def _bounded(column: Column, node: exp.Expr, scope: Scope, aggregate: str) -> Co
 
 def _unbounded(column: Column, node: exp.Expr, aggregate: str) -> SQLError:
     asked = f"{aggregate}({shown(node)})"
-    if column.line.kind == "text":
+    if column.line.kind == "text" or not column.policy.declared:
         return refuse(
             f"{asked} has no bounds but its type's; write {aggregate}(LEAST(GREATEST(..., 0), 100)) around it",
             node,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
+from math import inf
+from typing import TypeGuard
 
-from dpsql.free_sql.bounds import Bounds, table
-from dpsql.free_sql.functions import TEXT, Extent, either
+from dpsql.free_sql.extents import TEXT, Extent, either
+from dpsql.free_sql.tables import Bounds, Keys, table
 from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
-from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
+from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Key, KeyOutput, RangeKey, Ranked
 
 
 def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
@@ -53,15 +56,38 @@ def bounds_of(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str, 
     single: dict[str, Bounds] = {}
     for core in cores:
         labels = {column.name: _longest(column) for column in core.columns if isinstance(column, KeyOutput)}
-        single[core.name] = table(core_types(core), core.rows, labels)
+        single[core.name] = replace(table(core_types(core), core.rows, labels), keys=key_columns(core))
     found = {}
     for name, union in unions.items():
         parts = [single.pop(table.name) for table in union.tables]
         columns = dict.fromkeys(column for part in parts for column in part.columns)
         each = {column: either(p.columns[column] for p in parts if column in p.columns) for column in columns}
         bits = {bit.lower(): Extent() for bit, _ in union.bits}
-        found[name] = Bounds({**each, **bits}, sum(part.rows for part in parts))
+        # The second key tells tables of other parts from these.
+        keys = (("", inf), *((f"\0{key}", values) for part in parts for key, values in part.keys))
+        rows = sum(part.rows for part in parts)
+        found[name] = Bounds({**each, **bits}, rows, keys=keys, measure=partial(_most_of, parts))
     return {**single, **found}
+
+
+def _most_of(parts: Sequence[Bounds], columns: frozenset[str]) -> float:
+    """The most rows of a union of tables that agree in columns."""
+    return sum(part.multiplicity(columns) for part in parts)
+
+
+def key_columns(core: Core) -> Keys:
+    """The columns that determine a row of a core's noisy table; a key that no column tells apart has no name."""
+    names = {id(column.key): column.name for column in core.columns if _tells_apart(column)}
+    return tuple((names.get(id(key), "").lower(), len(key)) for key in core.keys)
+
+
+def _tells_apart(column: CoreColumn) -> TypeGuard[KeyOutput]:
+    """Whether a column has another value, or NULL, for each group of a key."""
+    if not isinstance(column, KeyOutput) or isinstance(column.key, RangeKey):
+        return False
+    key = column.key
+    values = key.labels[column.label].values if isinstance(key, CaseKey) else (*key.values, key.other_label)
+    return len({str(value) for value in values}) == len(values)
 
 
 def _longest(column: KeyOutput) -> float:

@@ -13,7 +13,8 @@ from typing import TypeAlias
 import duckdb
 from sqlglot import exp
 
-from dpsql.free_sql.bounds import Bounds, check
+from dpsql.free_sql.bounds import check
+from dpsql.free_sql.tables import Bounds
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 from sqlglot import exp
 
-from dpsql.errors import SQLError
+from dpsql.errors import SQLError, nearest
+from dpsql.sql.parse.names import empty_database
 from dpsql.sql.parse.statements import refuse
+
+AGGREGATES = (
+    "COUNT, COUNT_IF, SUM, AVG, VAR_*, STDDEV_*, MIN, MAX, MEDIAN, QUANTILE_*, CORR, COVAR_*, REGR_SLOPE, "
+    "REGR_INTERCEPT or REGR_R2, with FILTER, or MODE by itself"
+)
 
 _ANSWERED = frozenset(
     [
@@ -110,9 +118,54 @@ def not_an_aggregate(node: exp.Expression) -> SQLError:
             return refuse(message, node, code="aggregate")
     if isinstance(node, exp.Column):
         return refuse(f"{node.sql('duckdb')} is a raw value, which is private; aggregate it", node, code="raw-value")
-    return refuse(
-        f"{node.sql('duckdb')[:60]} is not an admitted aggregate; use COUNT, COUNT_IF, SUM, AVG, VAR_*, STDDEV_*, "
-        "MIN, MAX, MEDIAN or QUANTILE_CONT, with FILTER",
-        node,
-        code="aggregate",
+    return refuse(f"{node.sql('duckdb')[:60]} is not an admitted aggregate; use {AGGREGATES}", node, code="aggregate")
+
+
+def unanswered_around(column: exp.Expr) -> SQLError | None:
+    """The refusal of the function around a raw value that is an aggregate, though the parser takes it for none."""
+    node = column.parent
+    while node is not None and not isinstance(node, exp.Query):
+        found = no_function(node)
+        if found is not None:
+            return found
+        name = called(node) if isinstance(node, exp.Func) else ""
+        if name.lower() in duckdb_functions()[1]:
+            return refuse(f"{name} is an aggregate that is not answered; use {AGGREGATES}", node, code="aggregate")
+        node = node.parent
+    return None
+
+
+def no_function(node: exp.Expr) -> SQLError | None:
+    """The refusal of a call of what DuckDB has no function for."""
+    if not isinstance(node, exp.Anonymous) or called(node).lower().startswith("dp_"):
+        return None
+    name, every = called(node), duckdb_functions()[0]
+    if name.lower() in every:
+        return None
+    likely = [known.lower() for known in ("COUNT", "COUNT_IF", "SUM", "AVG", "MIN", "MAX", "MEDIAN")]
+    found = nearest(name, likely)
+    if not found.startswith("did you mean"):
+        found = nearest(name, every)
+    said = f": {found}" if found.startswith("did you mean") else "; docs/sql.md lists those that are answered"
+    return refuse(f"DuckDB has no function {name}{said}", node, code="function")
+
+
+def called(node: exp.Func) -> str:
+    """The name of the function that is called."""
+    return str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()
+
+
+@functools.cache
+def duckdb_functions() -> tuple[frozenset[str], frozenset[str]]:
+    """The names of DuckDB's functions, and of those that aggregate, macros over them among these."""
+    rows = (
+        empty_database()
+        .cursor()
+        .execute(
+            "SELECT lower(function_name), function_type, coalesce(lower(macro_definition), '') FROM duckdb_functions()"
+        )
+        .fetchall()
     )
+    plain = {name for name, kind, _ in rows if kind == "aggregate"}
+    over = {name for name, _, text in rows if any(f"{one}(" in text.replace('"', "") for one in plain)}
+    return frozenset(name for name, _, _ in rows), frozenset(plain | over)

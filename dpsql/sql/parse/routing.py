@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sqlglot import Token, TokenType, exp
 
 from dpsql.errors import Error, NotSupportedError, SQLError, nearest
+from dpsql.free_sql import limits
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.options import read_options
@@ -21,7 +22,7 @@ from dpsql.sql.parse.tokens import place_of, replaced, tokens_of
 
 # What a statement may start with that is no SELECT of a batch: it runs over the releases.
 _READS = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "VALUES", "TABLE"})
-_QUERIES = frozenset({"SELECT", "WITH", "FROM"})
+_QUERIES = frozenset({"SELECT", "WITH", "FROM", "PIVOT", "PIVOT_WIDER", "UNPIVOT"})
 _FINAL = "every release is final when it is made, and nothing was or will be undone; leave it out"
 _CHANGES = "private tables are only measured and releases never change; leave it out"
 _REFUSED = {
@@ -110,6 +111,8 @@ def route(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) ->
 
 def tables_asked(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) -> str:
     """Which tables of the policy a text asks that was meant for releases: "private", "public" alone, or none, empty."""
+    if len(text) > limits.LONGEST:  # which nothing answers
+        return ""
     try:
         going = route(text, policy, released)
     except Error:

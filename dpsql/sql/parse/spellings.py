@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sqlglot import Token, TokenType, exp
 
 from dpsql.policy.values import fold
+from dpsql.sql.parse.tokens import items_of, nesting
 from dpsql.sql.parse.trees import nodes
 
 # GROUP BY CUBE (a, b > 1): the parser reads columns alone within these, and any expression within a function.
@@ -31,16 +32,90 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TRIGGERS = frozenset(
     {TokenType.FETCH, TokenType.WINDOW, TokenType.ANY, TokenType.ALL, TokenType.SOME, TokenType.PIVOT, *_CUBES}
 )
+_PIVOTS = frozenset({TokenType.PIVOT, TokenType.UNPIVOT})
+_ENCLOSED = _PIVOTS | {TokenType.GROUPING_SETS}
+_SET_OPERATORS = frozenset({TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT})
+_BEFORE_PIVOT = _SET_OPERATORS | {TokenType.L_PAREN, TokenType.ALL, TokenType.DISTINCT}
+_AFTER_PIVOT = _SET_OPERATORS | {
+    TokenType.ORDER_BY,
+    TokenType.LIMIT,
+    TokenType.OFFSET,
+    TokenType.FETCH,
+    TokenType.SEMICOLON,
+}
 _ENTRIES = frozenset({TokenType.IN, TokenType.EQ, TokenType.NEQ, TokenType.NOT})
 _BEFORE_LISTS = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY})
 _AFTER = frozenset({TokenType.L_PAREN, TokenType.IN})
 
 
-def prepared(tokens: Sequence[Token]) -> None:
-    """Tokens as the parser is to read them: CUBE and ROLLUP as functions, whose arguments may be expressions."""
+def prepared(tokens: Sequence[Token]) -> list[Token]:
+    """Tokens as the parser is to read them.
+
+    $$text$$ is 'text', CUBE and ROLLUP are functions, whose arguments may be expressions, each of GROUPING SETS stands
+    in parentheses, and PIVOT t ON a ... ORDER BY b is FROM (PIVOT t ON a ...) ORDER BY b, a query like any other.
+    """
     for token, after in itertools.pairwise(tokens):
         if token.token_type in _CUBES and after.token_type is TokenType.L_PAREN:
             token.token_type = TokenType.VAR
+    for token in tokens:
+        if token.token_type is TokenType.HEREDOC_STRING:
+            token.token_type = TokenType.STRING
+    if not any(token.token_type in _ENCLOSED for token in tokens):
+        return list(tokens)
+    opened: list[int] = []
+    closed = 0  # where the last parenthesis began that has ended
+    start = 0  # of the statement
+    new: dict[int, list[tuple[TokenType, str]]] = {}
+    for at, token in enumerate(tokens):
+        kind = token.token_type
+        if kind in _PIVOTS and _starts_query(tokens, at, start, closed):
+            parts = items_of(tokens[at:], _AFTER_PIVOT)
+            stop = at + sum(map(len, parts)) + len(parts) - 1
+            new.setdefault(at, []).extend([(TokenType.FROM, "FROM"), (TokenType.L_PAREN, "(")])
+            new.setdefault(stop, []).insert(0, (TokenType.R_PAREN, ")"))
+        elif kind is TokenType.GROUPING_SETS:
+            first = at + 2
+            for item in items_of(tokens[first:]):
+                if item and not _is_set(item):
+                    new.setdefault(first, []).append((TokenType.L_PAREN, "("))
+                    new.setdefault(first + len(item), []).insert(0, (TokenType.R_PAREN, ")"))
+                first += len(item) + 1
+        if kind is TokenType.SEMICOLON:
+            start = at + 1
+        elif nesting(token) > 0:
+            opened.append(at)
+        elif nesting(token) < 0 and opened:
+            closed = opened.pop()
+    out: list[Token] = []
+    for at in range(len(tokens) + 1):
+        near = tokens[min(at, len(tokens) - 1)]
+        out += [Token(kind, text, near.line, near.col, near.start, near.end) for kind, text in new.get(at, ())]
+        out += tokens[at : at + 1]
+    return out
+
+
+def _starts_query(tokens: Sequence[Token], at: int, start: int, closed: int) -> bool:
+    """Whether PIVOT begins a query and follows no table. ``closed``: where the last parenthesis began that has ended.
+
+    It begins a statement, a query in parentheses or after UNION, that of CREATE VIEW, and what follows a list of WITH.
+    """
+    before = tokens[at - 1].token_type if at > start else None
+    if before is TokenType.ALIAS:
+        begun = {token.token_type for token in tokens[start:at]}
+        return TokenType.CREATE in begun and begun.isdisjoint({TokenType.SELECT, TokenType.FROM, TokenType.WITH})
+    if before is TokenType.R_PAREN:
+        return closed > start and (
+            tokens[closed - 1].token_type is TokenType.ALIAS or tokens[closed - 1].text.upper() == "MATERIALIZED"
+        )
+    return before is None or before in _BEFORE_PIVOT
+
+
+def _is_set(item: Sequence[Token]) -> bool:
+    """Whether one of GROUPING SETS is in parentheses as a whole, or several by CUBE and the like."""
+    if item[0].token_type is TokenType.GROUPING_SETS or item[0].text.lower() in _CUBE_NAMES:
+        return True
+    depths = list(itertools.accumulate(nesting(token) for token in item))
+    return 0 not in depths[:-1]
 
 
 def has_spellings(tokens: Sequence[Token]) -> bool:
@@ -65,18 +140,14 @@ def has_spellings(tokens: Sequence[Token]) -> bool:
 
 
 def respelled(tree: exp.Expr) -> exp.Expr:
-    """The statement in the plainer forms. The tree is changed, and belongs to the caller.
-
-    PIVOT t ON a ... is SELECT * FROM (PIVOT t ON a ...), a query like any other.
-    """
-    if isinstance(tree, exp.Pivot):
-        tree = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=tree)))
+    """The statement in the plainer forms. The tree is changed, and belongs to the caller."""
     for clause in list(tree.find_all(exp.From)):
         _without_parentheses(clause)
-    for select in list(tree.find_all(exp.Select)):
+    around: dict[int, set[tuple[str, str]]] = {}
+    for select in list(tree.find_all(exp.Select)):  # outer ones first
         _windows_written(select)
         _limited(select)
-        _unqualified(select)
+        _unqualified(select, around)
         ranks_written(select)
     for node in [node for node in nodes(tree) if type(node) in _REPLACED][::-1]:
         new = _REPLACED[type(node)](node)
@@ -141,23 +212,27 @@ def _filled(window: exp.Window, defined: Mapping[str, exp.Window]) -> bool:
     return True
 
 
-def _unqualified(select: exp.Select) -> None:
+def _unqualified(select: exp.Select, around: dict[int, set[tuple[str, str]]]) -> None:
     """main.trips.fare as trips.fare, where FROM names that very table without an alias; shop.main.trips as main.trips.
 
-    A policy is of one database, so that its tables stand in one catalog.
+    So does FROM of a query around, whose name no query between them gives away. A policy is of one database, so that
+    its tables stand in one catalog. ``around``: the names that are seen in each SELECT, which this one joins.
     """
     clause = select.args.get("from_")
     sources = [] if clause is None else [clause.this, *(clause.this.args.get("joins") or [])]
     sources += select.args.get("joins") or []
     tables = [source.this if isinstance(source, exp.Join) else source for source in sources]
+    hidden = {fold(table.alias_or_name) for table in tables}
     known = {
-        (table.name, *_where(table))
+        (_schema(table), fold(table.name))
         for table in tables
         if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) and not table.alias
     }
-    folded = {tuple(map(fold, parts)) for parts in known}
+    outer = select.parent_select
+    known |= {parts for parts in around.get(id(outer), ()) if parts[1] not in hidden}
+    around[id(select)] = known
     for column in [node for node in _own(select) if isinstance(node, exp.Column) and node.args.get("db")]:
-        if (fold(column.table), *map(fold, _where(column))) in folded:
+        if (_schema(column), fold(column.table)) in known:
             column.set("db", None)
             column.set("catalog", None)
     for table in tables:
@@ -165,10 +240,9 @@ def _unqualified(select: exp.Select) -> None:
             table.set("catalog", None)
 
 
-def _where(node: exp.Table | exp.Column) -> tuple[str, str]:
-    """Schema and catalog of a name, as far as they are written."""
-    schema, catalog = node.args.get("db"), node.args.get("catalog")
-    return ("main" if schema is None else schema.name), ("" if catalog is None else catalog.name)
+def _schema(node: exp.Table | exp.Column) -> str:
+    schema = node.args.get("db")
+    return "main" if schema is None else fold(schema.name)
 
 
 def _own(select: exp.Select) -> Iterable[exp.Expr]:

@@ -6,6 +6,7 @@ made, because the parser recurses and is slow on hostile input.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -20,7 +21,7 @@ from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
 from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
-from dpsql.sql.parse.trees import nodes, uncollected, written
+from dpsql.sql.parse.trees import loosened, nodes, uncollected, written
 
 MAX_BATCH = 8_000_000
 MAX_STATEMENT = 100_000
@@ -33,6 +34,8 @@ _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _LANDMARK = re.compile(r"[;()]")
 # A run of prefix operators nests as deeply as parentheses do.
 _PREFIX_RUN = re.compile(rf"(?:\bNOT\b[\s(]*){{{MAX_DEPTH}}}|(?:[-+~][\s(]*){{{MAX_DEPTH}}}", re.IGNORECASE)
+# What joins call the columns of a subquery by the unit.
+_JOINED = re.compile(r'\S+ by \S+ #[0-9a-f]{16}\([^()]*\)\??\.|"[^"]+ by [^"]+"\.')
 _COMMANDS = frozenset({TokenType.COMMAND, TokenType.LOAD, TokenType.EXECUTE})
 _HINT = re.compile(r"(WEIGHT|MAX_ERROR)\s*\(\s*([0-9.eE+-]+)\s*\)", re.IGNORECASE)
 _HINTS = re.compile(rf"\+\s*{_HINT.pattern}(?:[\s,]*{_HINT.pattern})*\s*", re.IGNORECASE)
@@ -59,11 +62,16 @@ class Statement:
     known: str | None = field(default=None, repr=False, compare=False)
     source: str | None = field(default=None, repr=False, compare=False)
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
         """The query as DuckDB would write it, without comments."""
-        # A copy would cost as much again; writing a query out leaves its meaning alone.
-        return written(self.tree, copy=False) if self.known is None else self.known
+        # Writing changes some trees, such as those of WITHIN GROUP, and a cursor reads its statements twice.
+        if self.known is not None:
+            return self.known
+        again = self.tree.copy()
+        text = written(again, copy=False)
+        loosened(again)
+        return text
 
 
 _PATH = re.compile(r"[^\s;'\"]+\.(sql|txt|ddl)", re.IGNORECASE)
@@ -87,7 +95,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         tokens = tokens_of(text)
         _refuse_commands(tokens)
         _hints_to_their_statements(text, tokens)
-        prepared(tokens)
+        tokens = prepared(tokens)
         found = parsed(text, tokens)
     except ParseError as error:
         raise _syntax(error) from None
@@ -167,7 +175,7 @@ def refuse(message: str, node: exp.Expr | None = None, *, code: str = "not-answe
 
 
 def _one_line(message: str) -> str:
-    shown = "".join(c if c.isprintable() else " " for c in message)
+    shown = _JOINED.sub("", "".join(c if c.isprintable() else " " for c in message))
     return shown if len(shown) <= 600 else shown[:600] + " ..."
 
 

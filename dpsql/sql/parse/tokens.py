@@ -18,8 +18,16 @@ _OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
 
+# What DuckDB reads as a space outside of quotes, a byte-order mark among them; and what quotes.
+_SPACE = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff]")
+_QUOTING = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?(?:\*/|\Z)"""
+_QUOTED_OR_SPACE = re.compile(rf"{_QUOTING}|{_SPACE.pattern}", re.DOTALL)
+
+
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a batch. Raises SQLError where a quote or a comment has no end."""
+    if _SPACE.search(text):
+        text = _QUOTED_OR_SPACE.sub(lambda part: _SPACE.sub(" ", part[0]) if len(part[0]) == 1 else part[0], text)
     try:
         return tokens_with_dollars(text) if "$" in text else DUCKDB.tokenize(text)
     except TokenError as error:

@@ -109,7 +109,14 @@ def _within(key: Key, cap: Cap, table: Table) -> bool:
     if isinstance(key, CaseKey):
         column = table.columns.get(cap.column)
         groups = (*cap.parts, LineAtom(cap.column, (), on_null=True))
-        return column is not None and column.value == cap.value and all(group in groups for group in key.conditions)
+        return (
+            column is not None
+            and column.value == cap.value
+            and all(
+                group in groups or any(gather(And, group, whole) == group for whole in groups)
+                for group in key.conditions
+            )
+        )
     return False
 
 

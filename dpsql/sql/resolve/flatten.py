@@ -18,6 +18,8 @@ from dpsql.sql.parse.trees import nodes
 from dpsql.sql.values.admitted import is_admitted
 
 MAX_NODES = 100_000
+LOOKED_UP = "dpsql_in_"
+"""How the aliases of joins begin that stand for IN and EXISTS: their columns are called by their alias alone."""
 
 # What a row-wise SELECT may have: all that is written into the query that reads it, and an order, which nothing sees.
 _ROW_WISE = frozenset({"expressions", "from_", "joins", "where", "order", "with_"})
@@ -143,6 +145,9 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
     sides = ["", *(str(join.side) for join in select.args.get("joins") or [])]
     held = [rows.kept if side and rows.kept else rows for (_, rows), side in zip(sources, sides, strict=True)]
     renamed = [(alias, _renamed(rows, taken)) for (alias, _), rows in zip(sources, held, strict=True)]
+    for alias, rows in renamed:
+        for base in rows.bases if alias.startswith(LOOKED_UP) else ():
+            base.node.meta[LOOKED_UP] = True
     using = [part.name for join in select.args.get("joins") or [] for part in join.args.get("using") or []]
     rewrite = _rewriter(renamed, using)
     first = renamed[0][1]
@@ -220,7 +225,8 @@ def _rewriter(sources: Sequence[tuple[str, Rows]], using: Sequence[str]) -> Rewr
         found = [
             (alias, rows)
             for alias, rows in sources
-            if (not qualifier or fold(alias) == qualifier) and name in {fold(n) for n in rows.names}
+            if (fold(alias) == qualifier if qualifier else not alias.startswith(LOOKED_UP))
+            and name in {fold(n) for n in rows.names}
         ]
         if not found:
             if qualifier and any(fold(alias) == qualifier for alias, _ in sources):

@@ -127,8 +127,8 @@ class FromItems:
         return () if table.policy.public else table.policy.unique
 
     def _public_key(self, rows: Rows) -> tuple[str, ...] | None:
-        """The declared key of rows that are those of one public table as it stands; None of others."""
-        if len(rows.bases) != 1 or rows.columns is not None or rows.where is not None:
+        """The declared key of the public table that rows are of, none left out of it or some; None of others."""
+        if len(rows.bases) != 1:
             return None
         policy = find_table(rows.bases[0].node, self.policy, self.tables).policy
         return policy.unique if policy.public else None
@@ -326,7 +326,7 @@ def combined_units(tree: exp.SetOperation) -> tuple[exp.Select, list[exp.Select]
         asked = out.expressions[0].this if isinstance(out.expressions[0], exp.Alias) else out.expressions[0]
         among: exp.Expression = exp.In(this=asked.copy(), query=exp.Subquery(this=right.copy()))
         if isinstance(tree, exp.Except):
-            among = exp.Not(this=among)
+            among = exp.Not(this=exp.Coalesce(this=among, expressions=[exp.Boolean(this=False)]))
         given = [exp.Not(this=exp.Is(this=asked.copy(), expression=exp.Null())), among]
         out.set("where", exp.Where(this=whole([*(exp.Paren(this=c) for c in conditions[:1] if c is not None), *given])))
     out.set("distinct", exp.Distinct())

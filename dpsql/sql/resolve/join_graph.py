@@ -21,7 +21,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Equality, Place, Relation, Relations
 from dpsql.sql.resolve.row_sources import base_of, join_name, source_of, stored
 from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.rows import Join, RowSource
+from dpsql.workload.expr.rows import EVERY, Join, RowSource
 from dpsql.workload.expr.values import Compared, Stored
 
 
@@ -151,6 +151,8 @@ class JoinGraph:
         key = self.relations.every[number].table.policy.unique
         if not key:
             return None
+        if key == (EVERY,):
+            return []
         from_one: dict[int, dict[str, Equality]] = {}
         for edge in self.edges[number]:
             turned = edge if edge.right.relation == number else Equality(edge.right, edge.left, edge.node)
@@ -186,10 +188,20 @@ class JoinGraph:
                 relation.node,
                 code="join-without-key",
             )
+        sides = [side for edge in self.edges[number] for side in (edge.left, edge.right)]
+        on = list(dict.fromkeys(side.column for side in sides if side.relation == number))
+        of_unit = policy.unit is not None and [fold(column) for column in on] == [fold(policy.unit)]
+        if of_unit and policy.max_rows_per_unit != 1:  # no key of the unit would be true
+            return refuse(
+                f"a row of {base.alias} could meet several rows of {relation.alias}, all of one {on[0]}; join a "
+                f"subquery that groups {relation.alias} by {on[0]}",
+                relation.node,
+                code="join-multiplies",
+            )
         if not policy.unique:
             return refuse(
                 f"a row of {base.alias} could meet several rows of {relation.alias}, since the policy declares no key "
-                f"of {policy.name}; the custodian may add {policy.key('key')}",
+                f"of {policy.name}; if no two rows share {', '.join(on)}, the custodian may add {policy.key('key')}",
                 relation.node,
                 code="join-multiplies",
             )
@@ -225,6 +237,7 @@ class JoinGraph:
                 )
         name, nearest = (_name_of(lefts, target.name), None) if near is None else near
         found = tuple((left, stored(target, e.right.column, name)) for left, e in zip(lefts, pairs, strict=True))
+        found = found or ((Stored(EVERY, "BOOLEAN"), Stored(EVERY, "BOOLEAN", name)),)
         if target.policy.public:
             of = None if target.source is None else target.source.of
             return Join(name, target.name if of is None else of.of.table, found, of=of, nearest=nearest)

@@ -30,7 +30,7 @@ from dpsql.sql.resolve.row_sources import base_of
 from dpsql.sql.values.comparisons import two_sides
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import OF_IN, Scope
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, Condition, LineAtom, conjunction
 from dpsql.workload.expr.lines import line_of
@@ -75,6 +75,9 @@ class RowScope:
         name = self._joins[place.relation]
         key = place.column if not name else _column_name(name, place.column, relation.outer)
         found = self.table.columns.get(fold(key))
+        if found is None and isinstance(node.parent, exp.Is) and OF_IN in node.parent.meta:
+            value = Stored(place.column, relation.table.schema[place.column], name)
+            return Column(key, value.type, line_of(value.type), ColumnPolicy(key), value)
         if found is None:
             policy = relation.table.policy
             if policy.public:
@@ -182,7 +185,8 @@ def _with_nearest(graph: JoinGraph, number: int, asked: exp.Binary, placed: Plac
             code="mixed-types",
         )
     join = graph.nearest(number, name, Compared(mine.value, operator, theirs.value), placed)
-    return replace(placed, source=replace(placed.source, joins=(*placed.source.joins, join)))
+    joins = tuple(dict.fromkeys((*placed.source.joins, join)))
+    return replace(placed, source=replace(placed.source, joins=joins))
 
 
 def _rows(relations: Relations, placed: Placed, where: exp.Expr | None) -> RowScope:
@@ -202,7 +206,7 @@ def _rows(relations: Relations, placed: Placed, where: exp.Expr | None) -> RowSc
                 found.append(LineAtom(flag.name, (point,)))
     schema: dict[str, str] = {}
     for relation in relations.every:
-        schema = {**relation.table.schema, **schema}
+        schema = schema if relation.looked_up else {**relation.table.schema, **schema}
     return RowScope(replace(table, columns=columns), conjunction(*found), where, schema, relations, placed.names)
 
 

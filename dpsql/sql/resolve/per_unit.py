@@ -26,14 +26,14 @@ from dpsql.sql.resolve.relations import relations_of
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
 from dpsql.sql.resolve.unit_means import mean_of, number, spread_of
 from dpsql.sql.values.computed import Computed
-from dpsql.sql.values.expressions import column_of, lowered, value_of
+from dpsql.sql.values.expressions import lowered, row_value, value_of
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import Scope, declaring
 from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather, negate
 from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.rows import Along, OfUnit, RowSource, Units
+from dpsql.workload.expr.rows import EVERY, Along, OfUnit, RowSource, Units
 from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
@@ -49,7 +49,7 @@ def is_per_unit(select: exp.Select, rows: RowScope) -> bool:
     if group is None or rows.table.source is None or rows.table.source.unit is None:
         return False
     names = SelectNames(select, rows)
-    return any(rows.is_unit(names.meant(item)) for item in _items(select))
+    return rows.table.source.unit.name == EVERY or any(rows.is_unit(names.meant(item)) for item in _items(select))
 
 
 def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequence[str]) -> tuple[list[Table], Rows]:
@@ -78,7 +78,7 @@ def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequ
 
 
 def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table]) -> RowScope | None:
-    """The rows of one public table by the column that a SELECT groups by; None for any other SELECT."""
+    """The rows of one public table by the column that a SELECT groups by, all together by TRUE; None for any other."""
     relations = relations_of(select, policy, tables).every
     if len(relations) != 1 or not relations[0].table.policy.public or not _items(select):
         return None
@@ -93,11 +93,24 @@ def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table])
     columns |= table.columns
     alone = RowScope.alone(replace(relation, table=replace(table, columns=columns)), where and where.this)
     key = SelectNames(select, alone).meant(_items(select)[0])
-    if not isinstance(key, exp.Column):
+    if isinstance(key, exp.Boolean):
+        unit = Stored(EVERY, "BOOLEAN")
+    elif isinstance(key, exp.Column):
+        name = alone.find(key).name
+        unit = Stored(name, table.schema[name])
+    else:
         return None
-    column = alone.find(key)
-    unit = Stored(column.name, table.schema[column.name])
-    source = RowSource(table.name, unit=unit, limit=_MOST, protects=f"nothing: {table.name} is public")
+    of = None if table.source is None else table.source.of
+    again = of is not None and unit.name == of.unit
+    source = RowSource(
+        table.name if of is None else of.of.table,
+        unit=unit,
+        limit=1 if again else _MOST,
+        protects=f"nothing: {table.policy.name} is public",
+        single=again,
+        of=of,
+        public=True,
+    )
     return RowScope.alone(replace(relation, table=replace(alone.table, source=source)), alone.where)
 
 
@@ -132,7 +145,7 @@ class _Draft:
         where = TRUE if self.rows.where is None else truth(self.rows.where, self.scope).true
         self.where: Condition = gather(And, self.rows.condition, where)
         self.unit = _unit(self.rows)
-        self.alias = f"{self.rows.table.name} by {self.unit.name}"
+        self.alias = f"{self.rows.table.policy.name} by {self.unit.name}"
         source = self.rows.table.source
         assert source is not None  # noqa: S101 - as above
         self.source: RowSource = source
@@ -276,7 +289,7 @@ class _Draft:
 
     def _along(self, node: exp.Ordered) -> exp.Expression:
         """The value for each of which there is a row: no SQL says so, but what ``semi_joins`` makes of EXISTS."""
-        value, line, column = self._each(node.this, node)
+        value, line, column = row_value(node.this, self.scope)
         name = self._fresh("".join(c if c.isprintable() else " " for c in node.this.sql("duckdb"))[:_LONGEST])
         policy = copy.copy(column.policy)
         fix(policy, "name", name)
@@ -322,10 +335,10 @@ class _Draft:
                 code="per-unit",
             )
         if t.gap:
-            where = self.scope.column(t.gap[0]).policy.where
+            around = "write LEAST(GREATEST(..., 0), 100) around it"
+            remedy = declaring("lower and upper", self.scope.column(t.gap[0]).policy, "")
             raise refuse(
-                f"SUM({shown(argument)}) needs bounds: add lower and upper to {where} in the policy, or "
-                "write LEAST(GREATEST(..., 0), 100) around it",
+                f"SUM({shown(argument)}) needs bounds: {remedy + ', or ' if remedy else ''}{around}",
                 argument,
                 code="no-bounds",
             )
@@ -397,7 +410,7 @@ class _Draft:
 
     def _distinct(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         """How many values the rows of a unit have: at most the declared number of its rows."""
-        value, each, _ = self._each(argument, node)
+        value, each, _ = row_value(argument, self.scope)
         line = Line("integer", "BIGINT", 0, _MOST)
         policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.source.limit), nulls=False)
         return self._kept(node, "distinct", value, where, each, line, "BIGINT", policy)
@@ -406,22 +419,13 @@ class _Draft:
         self, node: exp.Expression, argument: exp.Expression, by: exp.Expression | None, where: Condition, function: str
     ) -> exp.Expression:
         """A value that a row of the unit has, with the declared domain of its column; ``by`` says which row."""
-        value, line, column = self._each(argument, node)
+        value, line, column = row_value(argument, self.scope)
         kind = {"text": "VARCHAR", "real": "DOUBLE"}.get(line.kind, column.type)
         policy = copy.copy(column.policy)
         fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
         fix(policy, "public", False)
-        key = None if by is None else self._each(by, node)[:2]
+        key = None if by is None else row_value(by, self.scope)[:2]
         return self._kept(node, function, value, where, line, line, kind, policy, by=key)
-
-    def _each(self, argument: exp.Expression, node: exp.Expression) -> tuple[Value, Line, Column]:
-        """What a row has of an expression, its line and its column."""
-        column = column_of(argument, self.scope)
-        line = line_of("DOUBLE") if column.line.single else column.line
-        if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
-            raise self._unanswered(node)
-        value: Value = column.value if column.value is not None else Stored(column.name, column.type)
-        return value, line, column
 
     def _kept(
         self,
@@ -489,7 +493,7 @@ class _Draft:
         found = replace(found, evaluate=base.evaluate)
         kept = None if having is None else self._test(having, found)
         units = Units(self.source, where, unit.name, made, kept, None if self.along is None else self.along[0])
-        name = f"{self.alias} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
+        name = f"{base.name} by {unit.name} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
         source = RowSource(
             self.source.table, unit=Stored(unit.name, kind), protects=self.source.protects, single=True, of=units
         )

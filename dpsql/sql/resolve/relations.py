@@ -16,6 +16,7 @@ from dpsql.errors import nearest
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.resolve.flatten import LOOKED_UP
 from dpsql.sql.values.scope import find_table
 from dpsql.workload.expr.batch import Table
 
@@ -46,6 +47,11 @@ class Relation:
     outer: bool = False
     on: tuple[exp.Expr, ...] = field(default=(), repr=False)
     nearest: exp.Binary | None = field(default=None, repr=False)
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether it stands for IN or EXISTS, so that no name of the statement means a column of it."""
+        return LOOKED_UP in self.node.meta
 
     def stored(self, name: str) -> str | None:
         """The column of that name in any case, as the schema writes it; None where the table has none."""
@@ -101,7 +107,7 @@ class Relations:
                     code="unknown-column",
                 )
         else:
-            known = list(range(len(self.every)))
+            known = [i for i, relation in enumerate(self.every) if not relation.looked_up]
         found = [(i, column) for i in known for column in [self.every[i].stored(node.name)] if column is not None]
         if len(found) > 1 and not node.table and fold(node.name) in self.merged:
             first = self.merged[fold(node.name)]

@@ -18,8 +18,9 @@ def base_of(relation: Relation, policy: Policy, tables: Mapping[str, Table]) -> 
     """The relation's table as the base of a scan, with the way to its unit."""
     table = relation.table
     if table.policy.public:
+        name = table.policy.name
         raise refuse(
-            f"{table.name} is public: query it directly, it needs no privacy budget", relation.node, code="public-table"
+            f"{name} is public: query it directly, it needs no privacy budget", relation.node, code="public-table"
         )
     if table.policy.counts is not None:
         raise refuse(

@@ -24,8 +24,8 @@ class SelectNames:
                 self._aliases.setdefault(fold(item.alias), unwrapped(item))
 
     def is_column(self, node: exp.Column) -> bool:
-        """Whether some table of the rows has a column of that name."""
-        return fold(node.name) in self._columns
+        """Whether some table of the rows has a column of that name, or the table that it names must have it."""
+        return bool(node.table) or fold(node.name) in self._columns
 
     def alias(self, node: exp.Column) -> exp.Expression | None:
         """The item whose alias the name is."""

@@ -5,7 +5,8 @@ IN and EXISTS: ``EXISTS (SELECT ... FROM d WHERE d.pid = v.pid AND ...)``; value
 
 The subquery becomes a derived table with one row for each value that it is asked for, joined by LEFT JOIN, and the
 condition asks whether a row was found. Over private rows that is a table of units (``per_unit``), so that a row depends
-on its own unit alone. A NULL that the subquery finds says nothing here, where SQL's NOT IN would hold for no row.
+on its own unit alone. Where IN may be NULL and not FALSE, ``null_of_in`` says what is looked up besides. A NULL among
+private rows says nothing there, as it is another unit's, where SQL's NOT IN would hold for no row.
 An inequality besides (``ties``) is asked of the least or greatest value; of two the first finds the nearest row, by an
 ASOF LEFT JOIN, which knows the least or greatest from there on.
 
@@ -24,12 +25,12 @@ from dpsql.errors import SQLError, listed
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve import ties
-from dpsql.sql.resolve.flatten import Rows, aggregates
+from dpsql.sql.resolve.flatten import LOOKED_UP, Rows, aggregates, flattened
+from dpsql.sql.resolve.null_of_in import Lookup, Pairs, counts_as_false, lookups, or_null
 from dpsql.sql.resolve.relations import conjuncts, whole
+from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.ties import IsDate, Sources
 from dpsql.sql.values.typed import shown
-
-Pairs = Sequence[tuple[exp.Expression, exp.Expression]]
 
 # What EXISTS does not look at.
 _IGNORED = frozenset({"expressions", "from_", "joins", "where", "with_", "distinct", "order", "limit"})
@@ -60,10 +61,11 @@ def with_joins(select: exp.Select, known: Known) -> exp.Select:
     joins = list(out.args.get("joins") or [])
     for clause in _clauses(out):
         for node in list(_asked(clause)):
-            made = _joined(node, f"dpsql_in_{len(joins)}", known)
+            made = _joined(node, f"{LOOKED_UP}{len(joins)}", known)
             if made is not None:
-                joins.append(made.join)
-                node.replace(made.found)
+                joins.extend(made.joins)
+                over = node.parent if isinstance(node, exp.In) and counts_as_false(node) else None
+                (over if isinstance(over, exp.Coalesce) else node).replace(made.found)
     if len(joins) == len(select.args.get("joins") or []):
         return select
     out.set("joins", joins)
@@ -90,7 +92,7 @@ def _asked(clause: exp.Expression) -> list[exp.Exists | exp.In | exp.Subquery]:
 
 @dataclass(frozen=True)
 class _Made:
-    join: exp.Join
+    joins: Sequence[exp.Join]
     found: exp.Expression
 
 
@@ -101,22 +103,94 @@ def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, known: Known) 
     sources = known.inside(query) if isinstance(query, exp.Select) else None
     if sources is None or not isinstance(query, exp.Select):
         return None
+    public = len(sources) == 1 and known.public_key(sources[0][1]) is not None
+    unknown = isinstance(node, exp.In) and not counts_as_false(node)
+    if isinstance(node, exp.In):
+        query = expanded(query, [(name, rows.names) for name, rows in sources])
+        if public and unknown and query.args.get("group"):
+            query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=query.subquery("dpsql_rows")))
+            sources = known.inside(query) or sources
+            query = expanded(query, [(name, rows.names) for name, rows in sources])
+    if public:
+        # Over the public table itself, whose key is declared.
+        query = flattened(query, sources)
+        sources = [(base.alias, Rows((base,))) for base in sources[0][1].bases]
     if isinstance(node, exp.Subquery):
         return _value(query, sources, alias, known)
-    pairs: Pairs = []
+    compared: Pairs = []
     if isinstance(node, exp.In):
         left = node.this.unnest()
         asked = list(left.expressions) if isinstance(left, exp.Tuple) else [left]
         items = [item.this if isinstance(item, exp.Alias) else item for item in query.expressions]
         if len(items) != len(asked):
             raise refuse(f"IN compares {len(asked)} columns with {len(items)}; select as many", node, code="subquery")
-        pairs = list(zip(items, asked, strict=True))
+        compared = list(zip(items, asked, strict=True))
         if query.args.get("limit"):
             raise refuse(
                 "LIMIT in the subquery of IN looks at several units at once; leave it out", query, code="subquery"
             )
     tied = ties.tied(query, sources, known.is_date)
-    pairs = [*pairs, *tied.pairs]
+    made = _matched(node, query, sources, compared, tied, alias, known)
+    if not unknown:
+        return made
+    joins, nulls = _unknown(
+        query, lookups(compared, tied, 1 if public else len(compared)), tied, alias, known, public=public
+    )
+    return _Made([*made.joins, *joins], or_null(made.found, nulls))
+
+
+def _unknown(
+    query: exp.Select, asked: Sequence[Lookup], tied: ties.Tied, alias: str, known: Known, *, public: bool
+) -> tuple[list[exp.Join], list[exp.Expression]]:
+    """The joins and conditions that say where IN is NULL if it is not TRUE.
+
+    Rows of other units say nothing: where the columns that hold the unit are NULL, some row is taken to be there.
+    """
+    joins: list[exp.Join] = []
+    nulls: list[exp.Expression] = []
+    for lookup in asked:
+        if not public and not _finds_units(query, lookup.keys, tied, known):
+            found = lookup.outside
+        elif len(lookup.ordered) > 2:
+            raise refuse(
+                "what IN is of NULL in so many columns is not answered; write EXISTS (SELECT 1 FROM d WHERE d.k = v.k "
+                "AND ...), which is never NULL",
+                query,
+                code="subquery",
+            )
+        else:
+            derived = _grouped(query, [mine for mine, _ in lookup.keys], tied.own)
+            name, kinds = f"{alias}_{len(joins)}", lookup.kinds
+            along = lookup.ordered[:-1]
+            for item in (*(ordered.along for ordered in along), *kinds):
+                derived.append("expressions", item)
+            joins.append(_left_join(derived, name, lookup.keys, along, found=len(kinds)))
+            found = lookup.finds([exp.column(f"found{number or ''}", name) for number in range(len(kinds))])
+        nulls.append(exp.Paren(this=whole([found, *tied.outside])))
+    return joins, nulls
+
+
+def _finds_units(query: exp.Select, keys: Pairs, tied: ties.Tied, known: Known) -> bool:
+    """Whether columns of private rows hold their unit."""
+    try:
+        return bool(keys) and known.by_unit(_grouped(query, [mine for mine, _ in keys], tied.own))
+    except SQLError as error:
+        if error.code != "per-unit":
+            raise
+        return False
+
+
+def _matched(
+    node: exp.Exists | exp.In,
+    query: exp.Select,
+    sources: Sources,
+    compared: Pairs,
+    tied: ties.Tied,
+    alias: str,
+    known: Known,
+) -> _Made:
+    """Whether a row of the subquery is equal in the columns that IN compares; never NULL."""
+    pairs: Pairs = [*compared, *tied.pairs]
     ordered: Sequence[ties.Ordered] = tied.ordered
     key = known.public_key(sources[0][1]) if len(sources) == 1 < len(pairs) else None
     if key is not None and not ordered and not query.args.get("group"):
@@ -155,22 +229,24 @@ def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, known: Known) 
     if ordered or tied.outside:
         held = whole([ordered[-1].holds(exp.column("found", alias)) if ordered else found, *tied.outside])
         found = exp.Case(ifs=[exp.If(this=held, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
-    return _Made(join, exp.Paren(this=found))
+    return _Made([join], exp.Paren(this=found))
 
 
 def _left_join(
     derived: exp.Select,
     alias: str,
-    pairs: Sequence[tuple[exp.Expression, exp.Expression]],
+    pairs: Pairs,
     along: Sequence[ties.Ordered] = (),
+    found: int = 1,
 ) -> exp.Join:
-    """A join to rows by their keys k0, k1, ..., and to the nearest of them; their last column is ``found``."""
+    """A join to rows by their keys k0, k1, ..., and to the nearest of them; last come columns found, found1, ..."""
     keys = [exp.column(f"k{number}", alias) for number in range(len(pairs))]
     on: list[exp.Expr] = [
         exp.EQ(this=theirs.copy(), expression=key.copy()) for (_, theirs), key in zip(pairs, keys, strict=True)
     ]
     on += [ordered.holds(exp.column("along", alias)) for ordered in along]
-    listed = [exp.to_identifier(name) for name in (*(key.name for key in keys), *("along" for _ in along), "found")]
+    last = [f"found{number or ''}" for number in range(found)]
+    listed = [exp.to_identifier(name) for name in (*(key.name for key in keys), *("along" for _ in along), *last)]
     read = exp.Subquery(this=derived, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=listed))
     return exp.Join(this=read, side="LEFT", on=whole(on), method="ASOF" if along else None)
 
@@ -244,7 +320,7 @@ def _by_key(
     join = exp.Join(
         this=exp.Subquery(this=read, alias=exp.TableAlias(this=exp.to_identifier(alias))), side="LEFT", on=on
     )
-    return _Made(join, exp.Paren(this=case))
+    return _Made([join], exp.Paren(this=case))
 
 
 def _check_plain(query: exp.Select) -> None:
@@ -293,11 +369,11 @@ def _value(query: exp.Select, sources: Sources, alias: str, known: Known) -> _Ma
     found: exp.Expression = exp.column("found", alias)
     if isinstance(item.this if isinstance(item, exp.Filter) else item, exp.Count | exp.CountIf):
         found = exp.Coalesce(this=found, expressions=[exp.Literal.number(0)])  # of no rows there are none
-    return _Made(_left_join(derived, alias, tied.pairs), exp.Paren(this=found))
+    return _Made([_left_join(derived, alias, tied.pairs)], exp.Paren(this=found))
 
 
 def _grouped(query: exp.Select, keys: Sequence[exp.Expression], rest: Sequence[exp.Expression]) -> exp.Select:
-    """The subquery's rows by its keys."""
+    """The subquery's rows by its keys; without any all of them as one group."""
     _check_plain(query)
     where = whole(rest)
     made = {
@@ -308,7 +384,7 @@ def _grouped(query: exp.Select, keys: Sequence[exp.Expression], rest: Sequence[e
         "from_": query.args["from_"].copy(),
         "joins": [join.copy() for join in query.args.get("joins") or []],
         "where": None if where is None else exp.Where(this=where),
-        "group": exp.Group(expressions=[key.copy() for key in keys]),
+        "group": exp.Group(expressions=[key.copy() for key in keys] or [exp.Boolean(this=True)]),
     }
     return exp.Select(**{key: value for key, value in made.items() if value})
 

@@ -24,7 +24,7 @@ from dpsql.sql.resolve.flatten import Base, Rows
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import whole
 from dpsql.sql.values.computed import Computed
-from dpsql.sql.values.expressions import column_of, lowered
+from dpsql.sql.values.expressions import lowered, row_value
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import shown
@@ -134,7 +134,7 @@ class _Draft:
             raise refuse(
                 f"{shown(window)} depends on the order of rows; add ORDER BY to OVER (...)", window, code="per-unit"
             )
-        by = tuple((*self._read(part.this, window)[:2], bool(part.args.get("desc"))) for part in order.expressions)
+        by = tuple((*row_value(part.this, self.scope)[:2], bool(part.args.get("desc"))) for part in order.expressions)
         if any(_nulls_first(part) for part in order.expressions):
             raise refuse("NULLS FIRST within a window is not answered; leave it out", order, code="per-unit")
         apart = tuple(self._apart(part.unnest(), window) for part in window.args["partition_by"])
@@ -143,7 +143,7 @@ class _Draft:
             policy = ColumnPolicy(name, lower=Fraction(1), upper=Fraction(self.source.limit), nulls=False)
             made = OfPlace(name, _PLACES[type(function)], None, 0, line, apart, by, self.where)
             return made, Column(name, "BIGINT", line, policy)
-        value, line, column = self._read(function.this, window)
+        value, line, column = row_value(function.this, self.scope)
         steps = self._steps(function, window)
         policy = copy.copy(column.policy)
         fix(policy, "name", name)
@@ -158,7 +158,7 @@ class _Draft:
         own = self.rows.stored(node) if isinstance(node, exp.Column) else None
         if own is not None and own in self.source.owners:
             return own, line_of(own.type)
-        return self._read(node, window)[:2]
+        return row_value(node, self.scope)[:2]
 
     def _steps(self, function: exp.Expr, window: exp.Window) -> int:
         """How many rows LAG and LEAD look away; 0 of FIRST_VALUE."""
@@ -174,14 +174,6 @@ class _Draft:
                 code="per-unit",
             )
         return number
-
-    def _read(self, node: exp.Expression, window: exp.Window) -> tuple[Value, Line, Column]:
-        """What a row has of an expression, its line and its column."""
-        column = column_of(node, self.scope)
-        line = line_of("DOUBLE") if column.line.single else column.line
-        if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
-            raise refuse(f"{shown(window)} takes columns of a type that windows do not have", node, code="per-unit")
-        return column.value if column.value is not None else Stored(column.name, column.type), line, column
 
     def _fresh(self, text: str) -> str:
         taken = {fold(name) for name in (*self.rows.table.schema, *(made.name for made, _ in self._found.values()))}

@@ -82,7 +82,7 @@ def utc(t: Typed) -> Typed:
         return t
     micros = Call("make_timestamp", (Call("epoch_us", (t.value,), "BIGINT"),), "TIMESTAMP")
     value = CaseValue(infinities(t.value, "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"), micros, "TIMESTAMP")
-    return replace(t, kind="timestamp", value=value, low=MOMENTS[0], high=MOMENTS[1], column=None, path=None)
+    return replace(t, kind="timestamp", value=value, column=None, path=None)
 
 
 def part(name: str, t: Typed, node: exp.Expr) -> Typed:

@@ -58,7 +58,7 @@ def _tried(t: Typed, kind: str) -> Typed:
     if line.kind == "real":
         return Typed("real", value, "double", undefined=True, gap=t.gap)
     ends = {"date": DAYS, "timestamp": MOMENTS}.get(line.kind, (0, 0))
-    return Typed(line.kind, value, low=ends[0], high=ends[1])
+    return Typed(line.kind, value, low=ends[0], high=ends[1], gap=t.gap)
 
 
 def _to_exact(t: Typed, kind: str, node: exp.Cast) -> Typed:
@@ -117,7 +117,7 @@ def to_text(t: Typed, node: exp.Expr) -> Typed:
             node,
             code="function",
         )
-    return Typed("text", Cast(value, "VARCHAR"), nulls=t.nulls)
+    return Typed("text", Cast(value, "VARCHAR"), nulls=t.nulls, gap=t.gap)
 
 
 def _to_boolean(t: Typed, node: exp.Cast) -> Typed:

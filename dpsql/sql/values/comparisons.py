@@ -23,7 +23,7 @@ from dpsql.sql.values.scope import Scope, Truth
 from dpsql.sql.values.typed import Typed, aligned, shown
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Compare, Like, OpaqueAtom, Or, Predicate, gather, union
-from dpsql.workload.expr.lines import Interval, Scalar, plain, scientific, to_float
+from dpsql.workload.expr.lines import Interval, Scalar, rounds, to_float
 from dpsql.workload.expr.value_sql import expression_of
 
 
@@ -276,8 +276,7 @@ def _of_one_type(operand: Operand, values: list[Scalar], node: exp.Expr) -> list
                 plain_line and _divides_exactly(value) and line.same_as_double(float(value))
             ):
                 raise refuse(
-                    f"{operand.name}: DuckDB compares a list that holds {scientific(double)} as DOUBLE, which rounds; "
-                    f"write {plain(double)} instead of {scientific(double)}",
+                    f"{operand.name}: {rounds(double, 'a list beside it')}",
                     node,
                     code="mixed-types",
                 )

@@ -39,7 +39,7 @@ from dpsql.sql.values.typed import (
 from dpsql.workload.expr import conditions
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Like, LineAtom, OpaqueAtom
-from dpsql.workload.expr.lines import line_of, to_float
+from dpsql.workload.expr.lines import Line, line_of, to_float
 from dpsql.workload.expr.values import (
     Call,
     CaseValue,
@@ -201,7 +201,9 @@ class _Reader:
             ends = DAYS if line.kind == "date" else MOMENTS
             path = Path(column, (ends,), lambda n: n)
             found = Typed(line.kind, value, low=ends[0], high=ends[1], nulls=nulls, gap=gap, column=column, path=path)
-        elif line.kind in {"text", "boolean", "timestamptz"}:
+        elif line.kind == "timestamptz":
+            found = Typed(line.kind, value, low=MOMENTS[0], high=MOMENTS[1], nulls=nulls, gap=gap, column=column)
+        elif line.kind in {"text", "boolean"}:
             wide = (column.name,) if line.kind == "text" else ()
             found = Typed(line.kind, value, nulls=nulls, gap=wide, column=column)
         else:
@@ -314,6 +316,21 @@ def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr
     return found
 
 
+def row_value(argument: exp.Expr, scope: Scope) -> tuple[Value, Line, Column]:
+    """What a row of a unit has of an expression, its line and its column; SQLError where rows have no order by it."""
+    column = column_of(argument, scope)
+    line = line_of("DOUBLE") if column.line.single else column.line
+    if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
+        cast = "which is UTC" if line.kind == "timestamptz" else "or to another type that has an order"
+        raise refuse(
+            f"{shown(argument)} holds {column.type}, by which the rows of a unit are not compared; write "
+            f"CAST({shown(argument)} AS TIMESTAMP), {cast}",
+            argument,
+            code="per-unit",
+        )
+    return _read(column), line, column
+
+
 def lowered(condition: Condition, scope: Scope) -> Test:
     """A test that is TRUE where the condition holds, and FALSE or NULL elsewhere."""
     if isinstance(condition, conditions.Constant):
@@ -338,7 +355,7 @@ def _read(column: Column) -> Value:
 def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     """A column's value within its declared bounds, on its declared grid."""
     policy = column.policy
-    if t.kind in {"date", "timestamp"}:
+    if t.kind in {"date", "timestamp", "timestamptz"}:
         low, high = (int(column.line.place(end)) for end in (policy.lower, policy.upper))
         return replace(
             t, value=_between(t.value, column.line.type, low, high), low=low, high=high, column=None, path=None

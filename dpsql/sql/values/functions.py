@@ -13,10 +13,13 @@ from math import inf, isfinite
 from typing import TypeAlias
 
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
-from dpsql.errors import nearest
+from dpsql.errors import SQLError, nearest
 from dpsql.sql.outer.sandbox import changing_function
+from dpsql.sql.parse.refusals import called, duckdb_functions, no_function
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import DUCKDB, written
 from dpsql.sql.values import arithmetic, buckets, calendar, labels, text_functions, zones
 from dpsql.sql.values.arithmetic import numbers
 from dpsql.sql.values.civil import MICROS
@@ -262,11 +265,7 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
     if isinstance(node, exp.Subquery | exp.Exists | exp.Select):
         raise refuse("a subquery depends on other rows; split it into views of its own", node, code="subquery")
     if isinstance(node, exp.AggFunc | exp.Window):
-        raise refuse(
-            "an aggregate inside an expression depends on other rows; compute it over the released view",
-            node,
-            code="aggregate-of-rows",
-        )
+        raise _of_rows(node)
     for found in (_number, real_function, _time, text_function):
         result = found(node, inner)
         if result is not None:
@@ -278,19 +277,41 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
     changing = changing_function(node.sql("duckdb"))
     if changing not in {None, "error"}:
         raise refuse(f"{changing} gives another result each time; write a constant", node, code="changing-function")
+    if isinstance(node, exp.Func) and called(node).lower() in duckdb_functions()[1]:
+        raise _of_rows(node)  # the parser does not know that it is one
+    missing = no_function(node)
+    if missing is not None:
+        raise missing
     raise refuse(
-        f"{shown(node)} is not an admitted expression{_instead(node)}; docs/sql.md lists what is, under Conditions and "
-        "functions",
+        f"{_quoted(node)} is not an admitted expression{_instead(node)}; docs/sql.md lists what is, under Conditions "
+        "and functions",
         node,
         code="function",
     )
+
+
+def _of_rows(node: exp.Expr) -> SQLError:
+    return refuse(
+        "an aggregate inside an expression depends on other rows; compute it over the released view",
+        node,
+        code="aggregate-of-rows",
+    )
+
+
+def _quoted(node: exp.Expr) -> str:
+    """A call that the parser would write as something else by its name, else the expression."""
+    try:
+        again = type(DUCKDB.parse(written(node))[0])
+    except ParseError:
+        again = None
+    return f"{called(node)}(...)" if isinstance(node, exp.Func) and again is not type(node) else shown(node)
 
 
 def _instead(node: exp.Expr) -> str:
     """The admitted function whose name is nearest to that of a call."""
     if not isinstance(node, exp.Func):
         return ""
-    name = (str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+    name = called(node).lower()
     found = f"did you mean {_KNOWN_AS[name]}?" if name in _KNOWN_AS else nearest(name, _NAMES)
     return f": {found}" if found.startswith("did you mean") else ""
 

@@ -56,7 +56,7 @@ def formatted(t: Typed, form: object, node: exp.Expr) -> Typed:
         )
     )
     value = if_near(t, call, "VARCHAR", words)
-    return Typed("text", value, nulls=t.nulls or value is not call)
+    return Typed("text", value, nulls=t.nulls or value is not call, gap=t.gap)
 
 
 def _is_read(form: str) -> bool:

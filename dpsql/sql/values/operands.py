@@ -23,7 +23,7 @@ from dpsql.sql.values.scope import Scope, Truth
 from dpsql.sql.values.typed import Path, Typed, always_null, shown
 from dpsql.workload.expr.batch import Column, constant
 from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
-from dpsql.workload.expr.lines import Interval, Line, Scalar, plain, scientific
+from dpsql.workload.expr.lines import Interval, Line, Scalar, rounds
 from dpsql.workload.expr.values import stored
 
 EVERYWHERE: tuple[Interval, ...] = ((None, None),)
@@ -99,10 +99,7 @@ class Operand:
         if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
             raise DataError("the expression is a number; compare it with a number")
         if isinstance(value, float) and not (value.is_integer() and abs(value) <= 2**53 and self._narrow):
-            raise DataError(
-                f"DuckDB compares the number with {scientific(value)} as DOUBLE, which rounds; write "
-                f"{plain(value)} instead of {scientific(value)}"
-            )
+            raise rounds(value)
         return (Fraction(value) - self.offset) / self.unit
 
     @property

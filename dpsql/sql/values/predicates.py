@@ -24,7 +24,7 @@ from dpsql.sql.values.comparisons import (
 )
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
-from dpsql.sql.values.scope import Scope, Truth
+from dpsql.sql.values.scope import OF_IN, Scope, Truth
 from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, conjunction, disjunction, gather, negate
@@ -188,6 +188,11 @@ def _is(node: exp.Is, scope: Scope) -> Truth:
             holds: Condition = conjunction(negate(inner.true), negate(inner.false))
         elif is_constant(subject):
             holds = TRUE if fold(subject) is None else FALSE
+        elif OF_IN in node.meta and isinstance(subject, exp.Column):
+            column = scope.resolve(subject)
+            if column.value is not None and column not in scope.computed.base.columns.values():
+                column = scope.computed.column(column.value, column.line, column.type, column.name)
+            holds = plain_operand(column).null
         else:
             holds = operand_of(subject, scope).null
     elif isinstance(wanted, exp.Boolean):

@@ -52,7 +52,8 @@ def check_size(value: Value, node: exp.Expr) -> None:
     for number, part in enumerate(walk(value)):
         if number >= MAX_SIZE:
             raise refuse(
-                f"{shown(node)} is too long to compute for each row; split it over simpler columns",
+                f"{shown(node)} has more than {MAX_SIZE:,} parts, which are too many to compute for each row; split it "
+                "over simpler columns",
                 node,
                 code="too-large",
             )

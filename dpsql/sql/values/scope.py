@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import DataError, PolicyError, nearest
-from dpsql.policy import Policy, TablePolicy
+from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.computed import Computed
@@ -20,6 +20,8 @@ from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.within import EVERYTHING, Within
 
 MAX_KEYS = 200_000
+OF_IN = "dpsql of in"
+"""What marks an IS NULL that IN asks of its left side: it sees no value, so the policy need not declare the column."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ def refuse_unit(asked: str, column: Column, table: Table, node: exp.Expr, code: 
     )
 
 
+def declaring(what: str, policy: ColumnPolicy, instead: str) -> str:
+    """What to do where a column's values or bounds are unknown; ``instead`` for one that is computed."""
+    return f"add {what} to {policy.where} in the policy" if policy.declared else instead
+
+
 def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     """The groups of a GROUP BY column, from the policy alone."""
     policy = column.policy
@@ -126,9 +133,10 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
         values = (False, True)
     if values is None:
         refuse_unit(f"GROUP BY {column.name}", column, table, node, "unknown-groups")
+        what = "values, or lower and upper of a whole-number column,"
+        remedy = declaring(what, policy, "write a CASE with constant results around it")
         raise refuse(
-            f"GROUP BY {column.name} needs its groups declared: add values, or lower and upper of a whole-number "
-            f"column, to {policy.where} in the policy",
+            f"GROUP BY {column.name} needs its groups declared: {remedy}",
             node,
             code="unknown-groups",
         )

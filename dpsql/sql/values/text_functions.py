@@ -20,7 +20,7 @@ from dpsql.sql.values.casts import to_text
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
-from dpsql.sql.values.typed import MOMENTS, Typed, exact, shown
+from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps, shown
 from dpsql.workload.expr.total import LONGEST_READ, MOST_STEPS, longest_searched
 from dpsql.workload.expr.value_sql import expression_of
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
@@ -147,7 +147,7 @@ def _padded(node: exp.Pad, inner: Inner) -> Typed:
     t = _capped(inner(node.this), LONGEST_READ, node)
     name = "lpad" if node.args.get("is_left") else "rpad"
     value = Call(name, (t.value, Constant(size, "INTEGER"), Constant(fill, "VARCHAR")), "VARCHAR")
-    return Typed("text", value, nulls=t.nulls)
+    return Typed("text", value, nulls=t.nulls, gap=t.gap)
 
 
 def _listed(given: object) -> list[exp.Expr]:
@@ -273,5 +273,5 @@ def _result(rule: Rule, held: list[Typed], node: exp.Expr) -> Typed:
         words = Call("regexp_full_match", (held[0].value, Constant(_WORDS, "VARCHAR")), "BOOLEAN")
         is_word = Compared(words, "=", Constant(True, "BOOLEAN"))
         moment = CaseValue(((is_word, Cast(held[0].value, "TIMESTAMP", tries=True)),), value, "TIMESTAMP")
-        return Typed("timestamp", moment, low=MOMENTS[0], high=MOMENTS[1])
-    return Typed("text", value, nulls=nulls)
+        return Typed("timestamp", moment, low=MOMENTS[0], high=MOMENTS[1], gap=gaps(*held))
+    return Typed("text", value, nulls=nulls, gap=gaps(*held))

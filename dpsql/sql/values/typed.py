@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from dpsql.errors import DataError, SQLError
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import nodes
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.lines import Line, Scalar, line_of, to_float
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Number, Test, Unscaled, Value
@@ -150,7 +151,14 @@ def width(node: exp.Expr, *numbers: int) -> str:
 
 
 def shown(node: exp.Expr) -> str:
-    """An expression for a message."""
+    """An expression for a message: what a subquery by the unit gives is called as it is written there."""
+    if any(isinstance(part, exp.Column) and " by " in part.table for part in nodes(node)):
+        if node.find(exp.Case, exp.If) is not None:
+            return "the expression"  # that AVG and the like are written as
+        node = exp.Paren(this=node.copy())
+        for column in list(node.find_all(exp.Column)):
+            column.replace(exp.Var(this=column.name))
+        node = node.this
     return node.sql("duckdb")[:60]
 
 

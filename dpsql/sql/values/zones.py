@@ -33,13 +33,20 @@ def at_zone(zone: object, t: Typed, node: exp.Expr) -> Typed:
         local = moment_of(t, node)
         call = Call("timezone", (name, local.value), _ZONED)
         value = if_near(local, call, _ZONED, infinities(local.value, "TIMESTAMP", _ZONED))
-        return Typed("timestamptz", value, nulls=True, gap=local.gap)
+        low, high = _a_day_around(local)
+        return Typed("timestamptz", value, low=low, high=high, nulls=True, gap=local.gap)
     first, last = (Constant(end, _ZONED) for end in near("timestamp"))
     null = Constant(None, "TIMESTAMP")
     outside = (Compared(t.value, "<", first), null), (Compared(t.value, ">", last), null)
     found = Call("timezone", (name, t.value), "TIMESTAMP")
     value = CaseValue((*infinities(t.value, _ZONED, "TIMESTAMP"), *outside), found, "TIMESTAMP")
-    return Typed("timestamp", value, low=MOMENTS[0], high=MOMENTS[1], nulls=True, gap=t.gap)
+    low, high = _a_day_around(t)
+    return Typed("timestamp", value, low=low, high=high, nulls=True, gap=t.gap)
+
+
+def _a_day_around(t: Typed) -> tuple[int, int]:
+    """The range of a moment in other zones: no zone is a day away."""
+    return max(MOMENTS[0], t.low - DAY), min(MOMENTS[1], t.high + DAY)
 
 
 def _is_known(zone: str) -> bool:

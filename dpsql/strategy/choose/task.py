@@ -61,6 +61,8 @@ CATALOGUE = (
     *PUBLISHED,
 )
 BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
+NO_TIME = "no time for "
+"""How what hears of progress is told of a method that was worth its time and is left out."""
 _QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
 
 
@@ -308,6 +310,8 @@ class Task:
         moved = moved_columns(lift, self.W)
         known = self.known / block.count / _one_sign(moved) ** 2
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()), known)
+        if until < self.time.deadline and monotonic() > until:
+            self.say(f"{NO_TIME}all of p-identity")
         # Cells hold the queries as they are.
         found = distinct_cells(self.W) if block.count == 1 and len(self.blocks()) == 1 else None
         placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
@@ -435,9 +439,9 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
             break  # certified: the others cannot be better by more than the tolerance
         if method == "auto" and not task.worthwhile(name, found):
             continue
-        if found and monotonic() > task.deadline and name not in _QUICK:
-            continue
-        if found and not task.time.fits(task.seconds(name)):
+        late = monotonic() > task.deadline and name not in _QUICK
+        if found and (late or not task.time.fits(task.seconds(name))):
+            task.say(f"{NO_TIME}{name}")
             continue
         try:
             pieces, error = task.plan(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any
 
@@ -119,9 +119,15 @@ class MatrixStrategy(Strategy):
         """The largest squared error of a query of W, without the privacy factor; see ``variances``."""
         if W is not self.planned:
             return super().largest(W)
-        if "largest" not in self._cache:
-            self._cache["largest"] = super().largest(W)
-        return float(self._cache["largest"])
+        known, value = self._cache.get("largest", (None, 0.0))
+        if known is not W:  # a strategy that was planned otherwise may share the cache
+            value = super().largest(W)
+            self._cache["largest"] = W, value
+        return float(value)
+
+    def instead(self, W: Workload, objective: str) -> MatrixStrategy:
+        """The same for W and an objective, with its error in their units and nothing proven of it."""
+        return replace(self, planned=W, expected=self.error(W), lower_bound=None, considered=(), objective=objective)
 
     def reconstruction(self, W: AnyWorkload) -> Matrix:
         """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.

@@ -133,11 +133,9 @@ class Line:
             return Fraction(constant) * Fraction(10) ** self.scale
         if kind in {"integer", "decimal"} and isinstance(constant, float) and math.isfinite(constant):
             if not self.same_as_double(constant):
-                raise DataError(
-                    f"DuckDB compares {self.type} with {scientific(constant)} as DOUBLE, which rounds; "
-                    f"write {plain(constant)} instead of {scientific(constant)}"
-                )
-            return Fraction(constant) * Fraction(10) ** self.scale
+                raise rounds(constant, self.type)
+            exact = Fraction(constant) if kind == "integer" else Fraction(Decimal(repr(constant)))
+            return exact * Fraction(10) ** self.scale
         if kind == "real" and isinstance(constant, int | float | Decimal | Fraction):
             value = to_float(constant)
             # DuckDB rounds integers and decimals to FLOAT; with a DOUBLE (1e3) it widens the column.
@@ -168,10 +166,7 @@ class Line:
         if isinstance(constant, float):
             narrow = self.low is not None and self.high is not None and max(-self.low, self.high) <= 2**53
             if not (math.isfinite(constant) and narrow and constant.is_integer()):
-                raise DataError(
-                    f"DuckDB compares the number with {scientific(constant)} as DOUBLE, which rounds; "
-                    f"write {plain(constant)} instead of {scientific(constant)}"
-                )
+                raise rounds(constant)
         return Fraction(constant) / self.unit
 
     def same_as_double(self, constant: float) -> bool:
@@ -179,7 +174,8 @@ class Line:
 
         The cast is monotone. Integers within 2^53 survive it; beyond, neighbours become one, but none
         comes to lie below 2^53, nor above the cast of the line's end. A decimal of at most 15 digits
-        becomes the DOUBLE nearest to it, so that no other one than a whole number becomes that number.
+        becomes the DOUBLE nearest to it, and no two of them the same: the one that becomes ``constant``, if any, is
+        what ``repr`` writes, since that is the shortest.
         """
         if self.low is None or self.high is None:
             return False
@@ -188,7 +184,7 @@ class Line:
             return narrow or abs(constant) < 2**53 or not float(self.low) <= constant <= float(self.high)
         # Twice the range: no rounding of the cast reaches that far.
         beyond = abs(constant) > 2.0 * float(Fraction(self.high + 1, 10**self.scale))
-        return constant == 0 or beyond or (self.high < 10**15 and constant.is_integer())
+        return constant == 0 or beyond or self.high < 10**15
 
     def below(self, position: Fraction | float | str) -> Cut:
         """The cut just below ``position``: ``x < position`` is all that lies before it."""
@@ -240,6 +236,14 @@ class Line:
             return self.clip(((constant, 0), (constant + 1, 0)))
         position = self.place(constant)
         return self.clip((self.below(position), self.above(position)))
+
+
+def rounds(constant: float, type_: str = "the number") -> DataError:
+    """The refusal of a DOUBLE beside exact numbers, which may be a float that was given for a parameter."""
+    return DataError(
+        f"DuckDB compares {type_} with {scientific(constant)} as DOUBLE, which rounds; write {plain(constant)} instead "
+        f"of {scientific(constant)}, or pass a Decimal for the parameter"
+    )
 
 
 def plain(constant: float) -> str:

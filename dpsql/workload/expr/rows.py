@@ -51,6 +51,8 @@ from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis, line_axis
 from dpsql.workload.expr.values import Compared, Stored, Test, Value, Within, stored
 
+EVERY = "dpsql every row"
+"""The unit of a public table whose rows are one group, and what every row is joined to it by: TRUE, of no column."""
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
 KEPT = "dpsql kept"
@@ -92,7 +94,8 @@ class Join:
     def lefts(self) -> tuple[Stored, ...]:
         """The columns of the base and of earlier joins that decide which row is found."""
         near = () if self.nearest is None else stored(self.nearest.right)
-        return (*(left for left, _ in (*self.pairs, *((self.unit,) if self.unit else ()))), *near)
+        pairs = (*self.pairs, *((self.unit,) if self.unit else ()))
+        return (*(left for left, _ in pairs if left.name != EVERY), *near)
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,8 @@ class RowSource:
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer; never beside ``windows``. ``freed``: the policy has caps that the batch is planned without. See the
+    answer; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which protects nobody.
+    ``freed``: the policy has caps that the batch is planned without. See the
     module for what neighbours may change.
     """
 
@@ -266,6 +270,7 @@ class RowSource:
     each: Each | None = field(default=None, repr=False)
     windows: Windows | None = field(default=None, repr=False)
     only: Within | None = field(default=None, compare=False, repr=False)
+    public: bool = field(default=False, repr=False)
     freed: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -283,7 +288,8 @@ class RowSource:
             if self.limit != 1 or self.path or self.counts_units or self.caps or private:
                 raise InternalError(f"{self.table}: a single row owns nothing but itself")
         elif self.of is not None and (self.path or self.limit != 1 or self.unit.name != self.of.unit):
-            raise InternalError(f"{self.table}: a row of a unit is the only one, and says whose it is")
+            if not self.public:
+                raise InternalError(f"{self.table}: a row of a unit is the only one, and says whose it is")
         elif self.limit < 1 or self.unit.source != (self.path[-1] if self.path else ""):
             raise InternalError(f"{self.table}: its unit is not where the path leads")
         if self.each is not None and (not self.distinct or self.of is not None):

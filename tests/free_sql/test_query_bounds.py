@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -13,17 +14,22 @@ from growing import grown
 
 import dpsql
 from dpsql.errors import SQLError
-from dpsql.free_sql import bounds
-from dpsql.free_sql.bounds import Bounds, check, table, table_in
+from dpsql.free_sql import expressions, limits
+from dpsql.free_sql.bounds import check
 from dpsql.free_sql.functions import AGGREGATES, GATHERING, SCALARS, STEPS
+from dpsql.free_sql.tables import Bounds, table, table_in
+from dpsql.release import reading
 from dpsql.sql.outer.sandbox import Sandbox
+from dpsql.sql.parse import routing
 
 COLUMNS = [("g", "VARCHAR"), ("n", "DOUBLE"), ("words", "VARCHAR[]")]
 SHORT = {"g": 20.0}
 TABLES = {
     "t": table(COLUMNS, 50, SHORT),
-    "u": table([("g", "VARCHAR"), ("m", "DOUBLE")], 50, SHORT),
+    "u": replace(table([("g", "VARCHAR"), ("m", "DOUBLE")], 50, SHORT), keys=(("g", 50),)),
     "big": table(COLUMNS, 1_000_000, SHORT),
+    "few": replace(table(COLUMNS, 1_000_000, SHORT), measure=lambda columns: 20_000 if "g" in columns else 1_000_000),
+    "many": replace(table(COLUMNS, 1_000_000, SHORT), measure=lambda columns: 4 if "g" in columns else 1_000_000),
     "old": table(COLUMNS, 50),  # of whose texts nothing is known
 }
 
@@ -106,6 +112,25 @@ GROWS = [
     "SELECT unnest(range(9999)) FROM big",
     "SELECT * FROM big, unnest(range(9999))",
     "SELECT * FROM generate_series(DATE '2020-01-01', DATE '2030-01-01', INTERVAL 1 SECOND)",
+    "SELECT * FROM generate_series(TIMESTAMP '9999-01-01 (BC)', TIMESTAMP '2030-01-01', INTERVAL 1 DAY)",
+    "SELECT * FROM range(DATE '2020-01-01', DATE '2030-01-01', INTERVAL 1 DAY - INTERVAL 86399 SECOND)",
+    "SELECT unnest(range(DATE '2020-01-01', DATE '2030-01-01', INTERVAL '1 minute'))",
+    # An equality of columns that hold many rows each, or that compares what is cast.
+    "SELECT count(*) FROM few a JOIN few b USING (g)",
+    "SELECT count(*) FROM few a, few b WHERE a.g = b.g AND a.n < b.n",
+    "SELECT count(*) FROM few a LEFT JOIN few b ON a.g = b.g",
+    "SELECT count(*) FROM u LEFT JOIN few a ON u.g = a.g LEFT JOIN few b ON u.g = b.g",
+    "SELECT count(*) FROM big a, big b QUALIFY a.g = b.g",
+    "SELECT count(*) FROM (many a CROSS JOIN many b) LEFT JOIN u ON a.g = b.g AND u.g = a.g",
+    "SELECT count(*) FROM many a FULL JOIN many b ON a.g = b.g, many c WHERE a.n = c.n",
+    "SELECT count(*) FROM many a JOIN (SELECT n AS g FROM big) b ON a.g = b.g",
+    "SELECT count(*) FROM (SELECT upper(g) AS g FROM many) a JOIN (SELECT upper(g) AS g FROM many) b USING (g)",
+    "SELECT count(*) FROM (SELECT g, n FROM big GROUP BY ALL) a JOIN (SELECT g, n FROM big GROUP BY ALL) b USING (g)",
+    "SELECT count(*) FROM few a WHERE EXISTS (SELECT 1 FROM few b WHERE b.g = a.g AND b.n < a.n)",
+    "SELECT count(*) FROM few a, LATERAL (SELECT count(*) FROM few b WHERE b.n < a.n)",
+    "WITH x AS (SELECT n FROM big LIMIT 1000) "
+    "SELECT 1 FROM x a, x b, LATERAL (SELECT count(*) FROM t WHERE n < a.n + b.n)",
+    "SELECT count(*) FROM big a, LATERAL (SELECT levenshtein(a.g, b.g) FROM t b WHERE b.n = a.n)",
     "SELECT count(*) FROM big GROUP BY CUBE(g, n, words, 1, 2, 3)",
 ]
 
@@ -121,11 +146,15 @@ def test_what_can_grow_too_large_is_refused_as_a_whole(sql: str, parser: duckdb.
     ("sql", "fragment"),
     [
         ("WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM r) SELECT * FROM r", "WITH RECURSIVE"),
-        ("SELECT list_reduce(range(100), lambda a, b: a + a)", "the function list_reduce"),
+        ("SELECT list_reduce(['a', 'b'], lambda a, b: a || b)", "the value of list_reduce"),
+        ("SELECT list_reduce([[1], [2]], lambda a, b: a || a)", "the value of list_reduce"),
+        ("SELECT list_reduce([1], x)", "list_reduce takes a list and a lambda"),
         ("SELECT bitstring('1', 1000000000)", "the function bitstring"),
         ("SELECT equi_width_bins(0, 10, 100000000, true)", "the function equi_width_bins"),
         ("SELECT '1'::BIGNUM", "a cast to BIGNUM"),
-        ("SELECT NULL::INTEGER[100000000]", "a cast to ARRAY"),
+        ("SELECT NULL::INTEGER[100000000]", "operator_cast can build"),
+        ("SELECT NULL::INTEGER[1000][1000]", "operator_cast can build"),
+        ("SELECT [NULL, NULL]::INTEGER[99999][]", "operator_cast can build"),
         ("SELECT current_setting('allowed_paths')", "the function current_setting"),
         ("SELECT sleep_ms(10000)", "the function sleep_ms"),
         ("FROM query('FROM duckdb_' || 'databases()')", "the table function query"),
@@ -147,15 +176,33 @@ def test_what_is_on_no_list_is_refused(sql: str, fragment: str, parser: duckdb.D
     [
         "SELECT g || ' (' || n || ')' AS x, string_agg(g, ', ' ORDER BY g) FROM t GROUP BY ALL LIMIT 10",
         "SELECT a.g, a.n / b.m FROM big a JOIN u b USING (g)",
-        "SELECT a.g FROM big a, big b WHERE a.g = b.g AND a.n < b.n",
+        "SELECT a.g FROM many a, many b WHERE a.g = b.g AND a.n < b.n",
         "SELECT a.g, (SELECT m FROM u WHERE u.g = a.g) FROM big a WHERE EXISTS (SELECT 1 FROM big b WHERE b.g = a.g)",
         "SELECT lpad(n::INT::VARCHAR, 9, ' '), format('{:,.2f}', n), printf('%5.1f %s', n, g), bar(n, 0, 9, 9) FROM t",
         "SELECT repeat('#', least(n, 100)::INT) FROM t",
         "SELECT replace(upper(g), 'A', 'bb') FROM big WHERE g ILIKE '%a%' OR levenshtein(g, 'hello') < 3",
         "SELECT levenshtein(a.g, b.g) FROM t a, u b",
+        "SELECT a.g FROM few a JOIN u USING (g) LEFT JOIN many b ON b.g = u.g AND b.n > a.n",
+        "SELECT a.g FROM few a JOIN (SELECT g, sum(n) AS s FROM few GROUP BY g) b ON a.g = b.g",
+        "SELECT a.g FROM few a JOIN (SELECT DISTINCT g FROM few) b USING (g) "
+        "JOIN (SELECT g FROM few GROUP BY ALL) USING (g)",
+        "WITH x AS (SELECT g AS k, n FROM many WHERE n > 3) SELECT * FROM x JOIN x AS y USING (k)",
+        "SELECT * FROM few WHERE g IN (SELECT g FROM few) AND EXISTS (SELECT 1 FROM few b WHERE b.g = few.g)",
+        "SELECT * FROM few a SEMI JOIN few b USING (g) ANTI JOIN big c ON a.n = c.n",
+        "SELECT * FROM few a, LATERAL (SELECT * FROM u WHERE u.g = a.g) l",
+        "SELECT a.g, (SELECT count(*) FROM few b WHERE b.g = a.g) FROM few a",
+        "SELECT * FROM range(1000) r(i) JOIN big ON big.n = i",
+        "SELECT * FROM many a FULL JOIN many b ON a.g = b.g FULL JOIN u ON u.g = b.g",
+        "SELECT * FROM big POSITIONAL JOIN big b",
         "SELECT i, coalesce(n, 0) FROM range(12) r(i) LEFT JOIN t ON t.n = i",
         "SELECT d FROM generate_series(DATE '2020-01-01', DATE '2030-01-01', INTERVAL 1 DAY) s(d)",
         "SELECT unnest(words), [x + 1 for x in range(10)], list_sum(list_transform(range(9), lambda x: x * 2)) FROM t",
+        "SELECT * FROM range(TIMESTAMP '2020-01-01', TIMESTAMP '2020-01-02 12:00', INTERVAL '6 hours')",
+        "SELECT unnest(range(today() - 30, today(), INTERVAL 1 DAY)), INTERVAL 1 MONTH * 2",
+        "SELECT * FROM generate_series(DATE '2020-02-01', DATE '2020-01-01', -INTERVAL 15 MINUTE)",
+        "SELECT array_distance([n, 1]::DOUBLE[2], [0, 0]::DOUBLE[2]), list_resize([n], 384)::DOUBLE[384] FROM t",
+        "SELECT list_reduce(list(n), lambda a, b: a + b), list_reduce(['a', 'b'], lambda a, b: greatest(a, b)) FROM t",
+        "SELECT list_reduce([1, 2], lambda a, b, i: a + b * i, 10)",
         "FROM (FROM t PIVOT (sum(n) FOR g IN ('a', 'b')))",
         "UNPIVOT u ON m",
         "SUMMARIZE t",
@@ -171,7 +218,7 @@ def test_what_people_write_is_answered(sql: str, parser: duckdb.DuckDBPyConnecti
 
 def test_the_list_of_functions_is_closed(parser: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every function of DuckDB that has no line in the table is refused by its name, and every line is a function."""
-    monkeypatch.setattr(bounds, "nearest", lambda *_: "")  # which takes longer than all else
+    monkeypatch.setattr(expressions, "nearest", lambda *_: "")  # which takes longer than all else
     held = "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type <> 'pragma' AND internal"
     names = {str(name) for (name,) in parser.execute(held).fetchall() if str(name).isidentifier()}
     answered = SCALARS.keys() | AGGREGATES | GATHERING
@@ -204,6 +251,18 @@ def test_no_value_is_longer_than_its_bound(parser: duckdb.DuckDBPyConnection) ->
     assert compared > 120
 
 
+def test_a_long_text_is_refused_before_anything_reads_it(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.run("CREATE OR REPLACE VIEW some AS SELECT COUNT(*) AS n FROM visits", epsilon=0.1)
+    monkeypatch.setattr(limits, "LONGEST", 1_000)
+    monkeypatch.setattr(reading, "ask", lambda *_: pytest.fail("the text was read"))
+    monkeypatch.setattr(routing, "_pieces", lambda *_: pytest.fail("the text was read"))
+    with pytest.raises(SQLError, match="at most 1,000 are read") as error:
+        con.sql("SELECT n" + " + n" * 500 + " FROM some")
+    assert error.value.code == "too-large"
+
+
 POLICY = """
 dataset = "visits-1"
 [budget]
@@ -223,6 +282,17 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Connection]:
     (folder / "visits.toml").write_text(POLICY)
     with dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml") as found:
         yield found
+
+
+def test_noisy_tables_are_joined_by_their_keys(tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "visits.duckdb") as raw:
+        raw.execute("CREATE TABLE visits AS SELECT 1 AS age")
+    (tmp_path / "visits.toml").write_text(POLICY.replace("upper = 9", "upper = 4999"))
+    counts = "(SELECT age AS k, COUNT(*) AS n FROM visits GROUP BY age)"
+    with dpsql.connect(tmp_path / "visits.duckdb", policy=tmp_path / "visits.toml") as connection:
+        connection.plan(f"SELECT a.k, a.n / b.n AS r FROM {counts} a JOIN {counts} b USING (k)", epsilon=0.1)
+        with pytest.raises(SQLError, match="can be joined to 25,010,001 rows"):
+            connection.plan(f"SELECT a.k, a.n / b.n AS r FROM {counts} a JOIN {counts} b USING (n)", epsilon=0.1)
 
 
 OUTER = [
@@ -260,7 +330,7 @@ def test_questions_over_releases_are_refused_before_they_run(
 ) -> None:
     con.run("CREATE OR REPLACE VIEW all_of_them AS SELECT COUNT(*) AS n FROM visits", epsilon=0.1)
     spent = con.budget
-    monkeypatch.setattr(bounds, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 1_000)
     for sql in (
         "SELECT repeat('a', 2000) FROM all_of_them",
         "SELECT repeat(?, 2000) FROM all_of_them",

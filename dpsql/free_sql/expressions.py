@@ -1,0 +1,257 @@
+"""Expressions: the extent of each one, from its parts, before DuckDB computes it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from dpsql.errors import SQLError, nearest, printable
+
+from . import limits
+from .constants import MOMENTS, constant, interval, moment, number_in, parameter
+from .extents import NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
+from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, STEPS, TYPES, WORDS
+from .parse import Node, array_elements, children, descend, query_in, type_names, word
+from .scopes import Frame, Scope, column_extent, widest, widest_in
+from .tables import Bounds, Tables
+
+_FREE = 4_096
+"""Bytes of a value that count as no step."""
+_NO_PLACE = 2**32
+
+
+class Expressions(ABC):
+    """Computes the extents of a query's expressions."""
+
+    def __init__(
+        self,
+        sql: str,
+        tables: Tables,
+        scalars: Mapping[str, Rule],
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        most_steps: int,
+    ) -> None:
+        self.sql = sql
+        self.tables = tables
+        self.most_steps = most_steps
+        self.scalars = scalars
+        held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
+        self.parameters = {str(name): value for name, value in held.items()}
+
+    @abstractmethod
+    def query(self, node: Node, outer: Scope, known: Mapping[str, Bounds]) -> Bounds:
+        """The columns and rows of a query; ``known``: what WITH gives."""
+
+    def _expressions(self, node: object, scope: Scope, known: Mapping[str, Bounds]) -> None:
+        """Judge every expression below a node that is none itself, or a star."""
+        for part in children(node):
+            self.extent(part, scope, known)
+
+    def extent(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
+        """How large the value of an expression can be."""
+        kind = node["class"]
+        if kind == "CONSTANT":
+            return constant(node)
+        if kind == "COLUMN_REF":
+            return column_extent([str(name).lower() for name in node["column_names"]], scope)
+        if kind == "FUNCTION":
+            return self._call(node, scope, known)
+        if kind == "WINDOW":
+            return self._window(node, scope, known)
+        if kind == "CAST":
+            return self._cast(node, scope, known)
+        if kind == "CASE":
+            for one in node["case_checks"]:
+                self.extent(one["when_expr"], scope, known)
+            results = [one["then_expr"] for one in node["case_checks"]] + [node["else_expr"]]
+            return replace(either([self.extent(one, scope, known) for one in results if one]), type="")
+        if kind == "SUBQUERY":
+            found = self.query(query_in(node["subquery"]), scope, known)
+            self._expressions({"child": node.get("child")}, scope, known)
+            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else _array(node, found)
+        if kind == "PARAMETER":
+            return parameter(self.parameters.get(str(node.get("identifier", ""))))
+        if kind == "STAR":
+            self._expressions(node, scope, known)
+            return widest_in(scope)
+        if kind == "POSITIONAL_REFERENCE":
+            return widest_in(scope)
+        if kind in ("OPERATOR", "COMPARISON", "CONJUNCTION", "BETWEEN", "COLLATE"):
+            parts = [self.extent(part, scope, known) for part in children(node)]
+            return self._operator(node, parts, scope)
+        raise self._refused(f"{word(kind)} is not answered in an expression", node)
+
+    def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
+        kind = node["type"]
+        if kind in ("OPERATOR_COALESCE", "OPERATOR_TRY", "OPERATOR_NULLIF", "COLLATE"):
+            return replace(either(parts), type="")
+        if kind in ("ARRAY_EXTRACT", "STRUCT_EXTRACT", "ARRAY_SLICE"):
+            return replace(self.scalars["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), type="")
+        if kind == "ARRAY_CONSTRUCTOR":
+            return self._kept(self.scalars["list_value"](parts), parts, node, scope)
+        return Extent()
+
+    def _call(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
+        name = str(node["function_name"]).lower()
+        frame = scope[-1] if scope else Frame()
+        if name in AGGREGATES or name in GATHERING:
+            parts = [self.extent(part, scope, known) for part in children(node)]
+            frame.aggregated = True
+            return self._gathered(name, parts, frame)
+        rule = self.scalars.get(name)
+        if rule is None:
+            raise self._unlisted(name, node)
+        arguments = children(node)
+        parts = [Extent() if part["class"] == "LAMBDA" else self.extent(part, scope, known) for part in arguments]
+        if name in REDUCTIONS:
+            return self._reduced(node, arguments, parts, scope, known)
+        if name in LAMBDAS:
+            parts = self._with_lambda(node, arguments, parts, scope, known)
+        elif any(part["class"] == "LAMBDA" for part in arguments):
+            raise self._refused(f"{name[:60]} takes no lambda here", node)
+        try:
+            found = rule(parts)
+            steps = STEPS[name](parts) if name in STEPS else 0
+        except IndexError:  # DuckDB has no such function of fewer arguments
+            return Extent()
+        frame.steps += steps
+        if name in ("unnest", "regexp_split_to_table"):
+            frame.unnested *= max((one.elements for one in parts), default=1)
+        return self._kept(replace(found, type=""), parts, node, scope)
+
+    def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:
+        """The extent of what is built, once it is found to fit."""
+        longest = max((part.size for part in parts), default=0)
+        if found.size > limits.MOST_BYTES and found.size > longest:
+            name = str(node.get("function_name") or node["type"]).lower()
+            raise self._refused(
+                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are "
+                "built; bound it with smaller constants, such as least(n, 100) "
+                f"(a text of a column counts as {TEXT:,} bytes)",
+                node,
+                "too-large",
+            )
+        if scope:
+            frame = scope[-1]
+            frame.built += found.size if found.size > NUMBER else 0
+            frame.steps += found.size if found.size > _FREE else 0
+        return found
+
+    def _with_lambda(
+        self, node: Node, arguments: Sequence[Node], parts: Sequence[Extent], scope: Scope, known: Mapping[str, Bounds]
+    ) -> list[Extent]:
+        """The extents of a list and of what its lambda gives, whose work is done for each element."""
+        if len(arguments) != 2 or arguments[1]["class"] != "LAMBDA":
+            raise self._refused("a lambda is written as lambda x: x + 1", node)
+        listed, body = parts[0], arguments[1]
+        each = Extent(max(listed.each, NUMBER), listed.least, listed.most, listed.each, listed.each)
+        names = [str(one["column_names"][-1]).lower() for one in descend(body["lhs"], "COLUMN_REF")]
+        values = dict(zip(names, (each, Extent(NUMBER, 0, listed.elements)), strict=False))
+        return [listed, self._for_each(body, values, listed.elements, scope, known)]
+
+    def _for_each(
+        self, body: Node, values: Mapping[str, Extent], elements: float, scope: Scope, known: Mapping[str, Bounds]
+    ) -> Extent:
+        """The extent of what a lambda gives; ``values``: its parameters."""
+        inner = Frame([("", Bounds(values))], rows=scope[-1].rows if scope else 1, complete=True)
+        result = self.extent(body["expr"], (*scope, inner), known)
+        if scope:
+            scope[-1].built += times(inner.built, elements)
+            scope[-1].steps += times(inner.steps, elements)
+        return result
+
+    def _reduced(
+        self, node: Node, arguments: Sequence[Node], parts: Sequence[Extent], scope: Scope, known: Mapping[str, Bounds]
+    ) -> Extent:
+        """What list_reduce gives: no more than its longest element, as the lambda may not make its value longer."""
+        if len(arguments) not in (2, 3) or arguments[1]["class"] != "LAMBDA":
+            raise self._refused("list_reduce takes a list and a lambda, such as lambda x, y: x + y", node)
+        listed, body = parts[0], arguments[1]
+        value = text(max(NUMBER, listed.each, *(one.size for one in parts[2:])))
+        names = [str(one["column_names"][-1]).lower() for one in descend(body["lhs"], "COLUMN_REF")]
+        values = dict(zip(names, (value, value, Extent(NUMBER, 0, listed.elements)), strict=False))
+        result = self._for_each(body, values, listed.elements, scope, known)
+        if result.size > value.size or result.elements > value.elements or result.each > value.each:
+            raise self._refused(
+                "the value of list_reduce can become longer with each element; use list_sum, or array_to_string for "
+                "texts",
+                node,
+                "too-large",
+            )
+        return value
+
+    def _gathered(self, name: str, parts: Sequence[Extent], frame: Frame) -> Extent:
+        """What an aggregate gives."""
+        if name in COUNTS:
+            return Extent(NUMBER, 0, frame.rows)
+        size = sum(part.size for part in parts)
+        if name in GATHERING:
+            return replace(series(max(frame.rows, 1), size + 8), each=max(NUMBER, size))
+        return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
+
+    def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
+        parts = [self.extent(part, scope, known) for part in children(node)]
+        name = str(node.get("function_name") or node["type"].removeprefix("WINDOW_")).lower()
+        if name not in AGGREGATES and name not in GATHERING:
+            raise self._unlisted(name, node)
+        found = self._gathered(name, parts, scope[-1])
+        return self._kept(found, parts, node, scope) if name in GATHERING else found
+
+    def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
+        child = self.extent(node["child"], scope, known)
+        target = node.get("type_expr") or node.get("cast_type") or {}
+        names = list(type_names(target))
+        for name in names:
+            if name not in TYPES:
+                raise self._refused(f"a cast to {name[:60].upper()} is not among those that run over releases", node)
+        if len(names) > 1:
+            # An array of NULL has its elements, too, and so has each array within a list.
+            fixed = array_elements(target)
+            in_array = {*names[:-1]} == {"array"}
+            size = 16 * (child.size + fixed if in_array else child.size * fixed)
+            return self._kept(Extent(size, elements=max(child.size, fixed), each=size), [child], node, scope)
+        if names and names[0] in WORDS:
+            # A number is short; lists and bytes are written out longer than they are.
+            return (
+                self._kept(replace(text(child.size), constant=child.constant), [child], node, scope)
+                if (child.elements <= child.size + 1 and child.each <= child.size)
+                else self._kept(text(16 * child.size), [child], node, scope)
+            )
+        if names and names[0] in MOMENTS:
+            return whole(child) if child.constant is None else moment(child.constant)
+        if names and names[0] == "interval":
+            return child if child.constant is None else interval(child.constant)
+        if child.constant is not None:
+            value = number_in(child.constant)
+            return Extent() if value is None else Extent(NUMBER, value, value)
+        return whole(child)
+
+    def _unlisted(self, name: str, node: Node) -> SQLError:
+        offered = [one for one in (*self.scalars, *AGGREGATES, *GATHERING) if one.isidentifier()]
+        return self._refused(
+            f"the function {name[:60]} is not among those that run over releases; {nearest(name[:60], offered)}", node
+        )
+
+    def _refused(self, message: str, node: Node, code: str = "not-answered") -> SQLError:
+        at = node.get("query_location")
+        shown = printable(message)
+        if not isinstance(at, int) or not 0 <= at < min(len(self.sql.encode()), _NO_PLACE):
+            return SQLError(shown, code=code)
+        before = self.sql.encode()[:at].decode("utf-8", "replace")
+        return SQLError(shown, before.count("\n") + 1, at_column(before), code=code)
+
+
+def at_column(before: str) -> int:
+    """The column, from 1, of what follows a text."""
+    return len(before) - (before.rfind("\n") + 1) + 1
+
+
+def shown_number(number: float) -> str:
+    return f"{number:,.0f}" if number < 1e15 else "without limit" if number == inf else f"{number:.1e}"
+
+
+def _array(node: Node, found: Bounds) -> Extent:
+    """What EXISTS and IN say, or an array of a query's rows."""
+    return Extent() if node["subquery_type"] != "ARRAY" else series(found.rows, widest(found).size)

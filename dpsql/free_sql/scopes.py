@@ -1,0 +1,145 @@
+"""Scopes: what a name means within a SELECT, and how large its values can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TypeAlias
+
+from .extents import ELEMENTS, TEXT, Extent, either, series, text, times
+from .joins import AROUND
+from .parse import Node, column_references
+from .tables import Bounds
+
+
+@dataclass
+class Frame:
+    """What names mean within one SELECT: its tables by alias, and its own items; and the work that it takes.
+
+    ``complete``: whether all of FROM is read, so that ``rows`` counts. ``fewer``: counts a lower bound of rows.
+    """
+
+    tables: list[tuple[str, Bounds]] = field(default_factory=list)
+    items: dict[str, Extent] = field(default_factory=dict)
+    rows: float = 1
+    built: float = 0
+    steps: float = 0
+    unnested: float = 1
+    aggregated: bool = False
+    complete: bool = False
+    fewer: Callable[[], float] | None = None
+
+
+Scope: TypeAlias = "tuple[Frame, ...]"
+"""The SELECTs around an expression, the innermost last."""
+
+
+def column_extent(names: Sequence[str], scope: Scope) -> Extent:
+    """The extent of a column, the largest of all that the name may mean."""
+    for frame in reversed(scope):
+        found = columns_named(names, frame)
+        if found:
+            return either(found)
+    return widest_in(scope)
+
+
+def columns_named(names: Sequence[str], frame: Frame) -> list[Extent]:
+    """The extents of all columns, fields, rows and items of a SELECT that a name may mean."""
+    last, of = names[-1], names[-2] if len(names) > 1 else ""
+    found = []
+    for alias, source in frame.tables:
+        if (not of or of == alias) and last in source.columns:
+            found.append(source.columns[last])
+        elif (not of or of == alias) and not source.listed:
+            found.append(widest(source))
+        elif names[0] in source.columns and len(names) > 1:  # a field
+            found.append(replace(source.columns[names[0]], type=""))
+        elif len(names) == 1 and last == alias:  # a row as a whole
+            found.append(Extent(sum(one.size for one in source.columns.values())))
+    if not of and last in frame.items:
+        found.append(frame.items[last])
+    return found
+
+
+def widest(source: Bounds) -> Extent:
+    """The extent of any column of a table."""
+    held = list(source.columns.values())
+    return either(held if source.listed and held else [*held, replace(series(ELEMENTS, TEXT), type="")])
+
+
+def widest_in(scope: Scope) -> Extent:
+    """The extent of any column that a scope has."""
+    held = [widest(source) for frame in scope for _, source in frame.tables]
+    held += [extent for frame in scope for extent in frame.items.values()]
+    return replace(either([*held, text(TEXT)]), type="")
+
+
+def columns_equated(names: Sequence[str], frame: Frame, among: range, outer: Scope) -> list[tuple[int, str, str]]:
+    """The columns that a name in a comparison may mean: the number of each table, the column's name and its type.
+
+    ``among``: the tables that the condition can name. No type is known of a table whose columns are not listed.
+    """
+    last, of = names[-1], names[-2] if len(names) > 1 else ""
+    tables = [(at, frame.tables[at][1]) for at in among if of in ("", frame.tables[at][0])]
+    found = [(at, last, source.columns[last].type) for at, source in tables if last in source.columns]
+    unlisted = [(at, last, _UNKNOWN) for at, source in tables if not source.listed]
+    if found or unlisted:
+        return found or (unlisted if len(unlisted) == 1 else [])
+    if of in (alias for alias, _ in frame.tables) and of:
+        return []
+    around = [extent for inner in outer for extent in columns_named(names, inner)]
+    return [(AROUND, ".".join(names), either(around).type)] if around else []
+
+
+def keeps_values_apart(own: str, other: str) -> bool:
+    """Whether a comparison with a column of another type casts distinct values of the own type to distinct values."""
+    if own in (other, _UNKNOWN):
+        return own != ""
+    own, other = own.split("(")[0], other.split("(")[0]
+    return any(own in owns and other in others for owns, others in _CASTS)
+
+
+def is_flat(extent: Extent) -> bool:
+    """Whether a value is known to be of a type that is not nested."""
+    return extent.type.isidentifier() or extent.type.startswith("DECIMAL")
+
+
+_UNKNOWN = "unknown"  # of a table whose multiplicities are not known either
+_SHORT = frozenset(["TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER", "FLOAT"])
+_EXACT = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "DECIMAL"])
+_INTEGERS = _EXACT - {"DECIMAL"} | {"HUGEINT", "UBIGINT", "UHUGEINT"}
+_CASTS = (
+    (_INTEGERS, _INTEGERS),
+    (_EXACT, _EXACT),
+    (_SHORT, {"DOUBLE"}),
+    ({"DOUBLE"}, _INTEGERS | {"DECIMAL", "FLOAT"}),
+    ({"DATE", "TIMESTAMP"}, {"DATE", "TIMESTAMP"}),
+)
+"""Types of which every value is cast to a value of its own for a comparison, and the types that it is compared with."""
+
+
+def outer_columns(node: Node, outer: Scope, frame: Frame) -> dict[str, Frame]:
+    """The columns of what stands around a query that it names, each with the SELECT that it is of."""
+    own = {alias for alias, _ in frame.tables}
+    found: dict[str, Frame] = {}
+    for names in column_references(node):
+        if (len(names) > 1 and names[-2] in own) or columns_named(names, frame):
+            continue
+        of = next((inner for inner in reversed(outer) if columns_named(names, inner)), None)
+        if of is not None:
+            found[".".join(names)] = of
+    return found
+
+
+def rows_around(columns: Mapping[str, Frame]) -> float:
+    """The most combinations of rows that a correlated query is computed for."""
+    complete = max((frame.rows for frame in columns.values() if frame.complete), default=1)
+    tables = {
+        (id(frame), at): source.rows
+        for name, frame in columns.items()
+        if not frame.complete
+        for at, (alias, source) in enumerate(frame.tables)
+        if columns_named(name.split("."), Frame([(alias, source)]))
+    }
+    return times(max(1, complete), prod(max(1, rows) for rows in tables.values()))

@@ -1,0 +1,238 @@
+"""Sources: the tables, functions and joins of FROM, and how many rows they can make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from . import limits
+from .expressions import Expressions, shown_number
+from .extents import NUMBER, Extent, either
+from .functions import LISTED, LISTS, SCALARS, SERIES
+from .joins import AROUND, Case, Equality, join, most_rows
+from .parse import Node, children, query_in, word
+from .scopes import (
+    Frame,
+    Scope,
+    column_extent,
+    columns_equated,
+    is_flat,
+    keeps_values_apart,
+    outer_columns,
+    rows_around,
+)
+from .tables import Bounds, renamed
+
+_LIST = Bounds({}, 100_000, listed=False, keys=(("", 100.0),))
+"""What a list of DuckDB's is taken to have: rows, and rows that agree in a column that it is joined by."""
+
+
+class Sources(Expressions):
+    """Bounds what FROM gives."""
+
+    def _from(self, node: Node, frame: Frame, outer: Scope, known: Mapping[str, Bounds]) -> list[Case]:
+        """Add the tables of FROM to the frame; gives the cases of their join."""
+        kind = node["type"]
+        if kind == "EMPTY":
+            return [Case()]
+        if kind == "JOIN":
+            first = len(frame.tables)
+            left = self._from(node["left"], frame, outer, known)
+            middle = len(frame.tables)
+            right = self._from(node["right"], frame, outer, known)
+            return self._join(node, frame, (first, middle), outer, known, (left, right))
+        found = self._source(node, (*outer, frame), known)
+        alias = node.get("alias") or node.get("table_name") or ""
+        if kind == "TABLE_FUNCTION":
+            alias = alias or node["function"]["function_name"]
+        frame.tables.append((str(alias).lower(), renamed(found, node.get("column_name_alias") or ())))
+        return [Case((len(frame.tables) - 1,))]
+
+    def _source(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+        """A table, query or function of FROM."""
+        kind = node["type"]
+        if kind == "BASE_TABLE":
+            return self._named(node, known)
+        if kind == "SUBQUERY":
+            return self.query(query_in(node["subquery"]), scope, known)
+        if kind == "TABLE_FUNCTION":
+            return self._table_function(node["function"], scope, known)
+        if kind == "EXPRESSION_LIST":
+            rows = [[self.extent(one, scope, known) for one in row] for row in node["values"]]
+            columns = {f"col{at}": either(values) for at, values in enumerate(zip(*rows, strict=False))}
+            return Bounds(columns, len(rows))
+        if kind == "PIVOT":
+            return self._pivoted(node, scope, known)
+        if kind == "SHOW_REF":
+            return self._described_table(node, scope, known)
+        raise self._refused(f"{word(kind)} is not answered in FROM", node)
+
+    def _named(self, node: Node, known: Mapping[str, Bounds]) -> Bounds:
+        parts = [node.get(part) or "" for part in ("catalog_name", "schema_name", "table_name")]
+        path = tuple(str(part).lower() for part in parts if part)
+        if len(path) == 1 and path[0] in known:
+            return known[path[0]]
+        if path[-1] in LISTED and len(path) == 1:
+            return _LIST
+        found = self.tables(path)
+        if found is None:
+            raise self._refused(
+                f"{'.'.join(path)[:80]} is not among what may be read; SHOW TABLES lists that", node, "unknown-table"
+            )
+        return found
+
+    def _table_function(self, call: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+        name = str(call["function_name"]).lower()
+        if name in LISTS:
+            for part in children(call):
+                self.extent(part, scope, known)
+            return _LIST
+        if name not in SERIES:
+            raise self._refused(
+                f"the table function {name[:60]} is not offered; those offered are {', '.join(sorted(SERIES | LISTS))}",
+                call,
+            )
+        arguments = [self.extent(part, scope, known) for part in children(call)]
+        if name == "unnest":
+            count = max((one.elements for one in arguments), default=1)
+            each = max((one.each for one in arguments), default=NUMBER)
+            extent = Extent(each, elements=each, each=each)
+        else:
+            made = SCALARS[name](arguments) if arguments else Extent()
+            count = made.elements
+            numbers = len(arguments) < 3 or (children(call)[2]["class"] == "CONSTANT" and not arguments[2].constant)
+            short = made.least >= -(2**31) and made.most < 2**31
+            kind = "" if not numbers else "INTEGER" if short else "BIGINT"
+            extent = Extent(NUMBER, made.least, made.most, type=kind)
+        self._check_rows(count, call, name)
+        keys = ((name, inf),) if name != "unnest" else Bounds().keys
+        return Bounds({name: extent}, count, name != "unnest", keys)
+
+    def _check_rows(self, rows: float, node: Node, what: str) -> None:
+        if rows > limits.MOST_ROWS:
+            raise self._refused(
+                f"{what} can make {shown_number(rows)} rows, at most {limits.MOST_ROWS:,} are made; "
+                "give it smaller constants",
+                node,
+                "too-large",
+            )
+
+    def _pivoted(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+        frame = Frame()
+        outer = scope[:-1]
+        rows = self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
+        self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), known)
+        if node.get("unpivot_names"):
+            entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
+            rows *= max(entries, sum(len(source.columns) for _, source in frame.tables), 1)
+        self._check_work(frame, node)
+        return Bounds({}, rows, listed=False)
+
+    def _described_table(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+        if node.get("query"):
+            self.query(node["query"], scope, known)
+        else:
+            name = str(node.get("table_name") or "").strip('"').lower()
+            if name not in ("", "tables", "__show_tables_expanded") and node.get("show_type") == "SHOW_SPECIAL":
+                raise self._refused(f"SHOW {name[:60]} is not answered; SHOW TABLES says what there is", node)
+            if name not in ("", "tables", "__show_tables_expanded"):
+                self._named({**node, "type": "BASE_TABLE", "table_name": name}, known)
+        return _LIST
+
+    def _join(
+        self,
+        node: Node,
+        frame: Frame,
+        begins: tuple[int, int],
+        outer: Scope,
+        known: Mapping[str, Bounds],
+        sides: tuple[list[Case], list[Case]],
+    ) -> list[Case]:
+        """The cases of a join; ``begins``: the numbers of the first tables on its left and on its right."""
+        kind, how = node.get("ref_type", ""), node.get("join_type", "INNER").replace("OUTER", "FULL")
+        left, right = range(*begins), range(begins[1], len(frame.tables))
+        names = [str(name).lower() for name in node.get("using_columns") or ()]
+        if kind == "NATURAL":
+            of_sides = [{name for at in side for name in frame.tables[at][1].columns} for side in (left, right)]
+            names = sorted(of_sides[0] & of_sides[1])
+        equalities = [
+            self._equality(columns_equated([name], frame, left, ()), columns_equated([name], frame, right, ()))
+            for name in names
+        ]
+        condition = node.get("condition")
+        if condition:
+            self.extent(condition, (*outer, frame), known)
+            equalities += self._equalities(condition, frame, range(begins[0], len(frame.tables)), outer)
+        if kind in ("ASOF", "POSITIONAL"):
+            how = "FULL ONCE" if kind == "POSITIONAL" or how == "FULL" else "RIGHT ONCE" if how == "RIGHT" else "ONCE"
+        elif how in ("SEMI", "ANTI"):
+            how = "ONCE" if not condition or len(equalities) == len(_conjuncts(condition)) else "LEFT"
+        cases = join(*sides, how.split()[-1], equalities)
+        if cases is None:
+            raise self._refused("it joins too many tables by FULL JOIN; join fewer in one SELECT", node, "too-large")
+        return cases + (sides[1] if "ONCE" in how and how != "ONCE" else [])
+
+    def _equalities(self, node: Node, frame: Frame, among: range, outer: Scope) -> list[Equality]:
+        """The equalities of columns that a condition demands; ``among``: the tables that it can name."""
+        found = []
+        for part in _conjuncts(node):
+            sides = [part.get("left"), part.get("right")]
+            if part["type"] == "COMPARE_EQUAL" and all(side and side["class"] == "COLUMN_REF" for side in sides):
+                names = [[str(name).lower() for name in side["column_names"]] for side in sides if side]
+                found.append(self._equality(*(columns_equated(one, frame, among, outer) for one in names)))
+        return [one for one in found if one]
+
+    def _equality(self, left: Sequence[tuple[int, str, str]], right: Sequence[tuple[int, str, str]]) -> Equality:
+        return tuple(
+            ((a, x if keeps_values_apart(of, to) else ""), (b, y if keeps_values_apart(to, of) else ""))
+            for a, x, of in left
+            for b, y, to in right
+            if a != b
+        )
+
+    def joined(self, frame: Frame, outer: Scope, cases: Sequence[Case], node: Node) -> float:
+        """The most rows of FROM, for each row of what stands before it if it is LATERAL.
+
+        The frame counts them for all of these. Raises SQLError if there can be too many.
+        """
+        sources = {at: source for at, (_, source) in enumerate(frame.tables)}
+        sizes = {at: max(1.0, source.rows) for at, source in sources.items()}
+        named = outer_columns(node, outer, frame) if outer else {}
+        around = rows_around(named)
+        lateral = any(not one.complete for one in named.values())
+        # DuckDB computes a correlated query once for distinct values of the outer columns, unless one is nested.
+        distinct = all(is_flat(column_extent(name.split("."), outer)) for name in named)
+        if named:
+            sizes[AROUND] = 1 if lateral else around
+
+        def counted(measured: bool) -> float:
+            def multiplicity(at: int, columns: frozenset[str]) -> float:
+                if at == AROUND:
+                    return 1 if distinct and columns >= named.keys() else sizes[AROUND]
+                return sources[at].multiplicity(columns, measured=measured)
+
+            return most_rows(cases, sizes, multiplicity)
+
+        rows = sources[0].rows if len(sources) == 1 and not named else counted(False)
+        times_run = around if lateral else 1
+        together = sum(sizes.values()) + around
+        if rows * times_run > max(limits.MOST_ROWS, together):
+            rows = counted(True)
+        if rows * times_run > max(limits.MOST_ROWS, together):
+            raise self._refused(
+                f"its tables can be joined to {shown_number(rows * times_run)} rows, at most {limits.MOST_ROWS:,} are "
+                "made; join them by the equality of columns that hold few rows each, or aggregate them first",
+                node,
+                "too-large",
+            )
+        frame.rows = rows * times_run
+        frame.fewer = lambda: counted(True) * times_run if sizes.keys() - {0} else frame.rows
+        frame.complete = True
+        return rows
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    """The conditions that AND joins."""
+    if node["class"] == "CONJUNCTION" and node["type"] == "CONJUNCTION_AND":
+        return [one for part in node["children"] for one in _conjuncts(part)]
+    return [node]
