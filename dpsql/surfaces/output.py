@@ -6,7 +6,6 @@ Colours are for terminals only: none where NO_COLOR is set or the terminal is a 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
