@@ -159,5 +159,6 @@ def test_counts_by_very_many_groups_are_remarked_on(tmp_path: Path, values: int)
             assert "Warning" not in str(con.plan(plain, epsilon=1))
             assert "sparse" not in str(con.plan(f"{by_v}; {plain}", epsilon=0.001))
     assert f"in each of {values:,} groups) unless there are some" in texts[""]
+    assert "million rows" in texts[""]
     assert "the noise is likely to hide q1.n" in texts["expected_rows = 4000"]
     assert all("method='sparse' shows the groups that stand out" in text for text in texts.values())

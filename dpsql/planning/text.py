@@ -237,7 +237,7 @@ def undeclared_text(plan: PlannedBatch, rows: Sequence[Json]) -> str:
         total, row = max(counts, key=lambda pair: pair[0])
         said.append(
             f"the noise hides most of {row['result']}.{row['column']} (±{figure(row['half_width'])} in each of "
-            f"{row['numbers']:,} groups) unless there are some {figure(total)} rows"
+            f"{row['numbers']:,} groups) unless there are some {total / 1e6:,.0f} million rows"
         )
     many = _sparse(plan) if counts else ""
     return (
