@@ -48,7 +48,7 @@ def test_a_count_by_a_found_column_is_the_discoverys(tmp_path: Path, unit: str, 
     assert con.run(sql).id == release.id
     cursor = con.cursor()
     cursor.execute(f"{sql} ORDER BY n DESC LIMIT 1")
-    assert cursor.fetchone()[2] == max(found.counts)
+    assert cursor.fetchone()[1] == max(found.counts)
     paid = con.run(sql, epsilon=1)  # all groups, with errors of its own
     assert paid.cost > 0
     assert all(row[2] is not None for row in paid.only.fetchall())

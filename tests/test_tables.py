@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.free_sql import limits
 from dpsql.running import post_process as afterwards
 from dpsql.running import result_tables as tables
 
@@ -76,6 +77,7 @@ def test_outer_sql_that_takes_too_long_is_refused_before_the_charge(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(afterwards, "OUTER_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "MOST_AT_ONCE", 2_000_000_000)
     endless = "SELECT list_sum(list_transform(range(3000), x -> list_sum(range(20000 + x)))) AS l, COUNT(*) AS n FROM t"
     with pytest.raises(dpsql.SQLError, match=r"q1: .*takes longer than .*nothing was charged"):
         con.run(endless, epsilon=1.0)
@@ -85,7 +87,7 @@ def test_too_much_text_after_the_charge_leaves_the_noisy_table(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(afterwards, "MOST_BYTES", 1000)
-    plan = con.plan("SELECT repeat('x', greatest(0, COUNT(*)::INTEGER)) AS words FROM t", epsilon=1.0)
+    plan = con.plan("SELECT repeat('x', least(2000, greatest(0, COUNT(*)::INTEGER))) AS words FROM t", epsilon=1.0)
     (small,) = tables.release_tables(plan, [0] * plan.strategy.shape[0])
     assert small.columns[0][0] == "words"
     y = [10**6] * plan.strategy.shape[0]
