@@ -449,7 +449,8 @@ class CoreDraft:
         if not is_two_valued(held) and not (1 <= steps <= _FEW_STEPS and node is not None and makes_steps(node)):
             return pieces
         lower, upper = Fraction(held.policy.lower), Fraction(held.policy.upper)  # type: ignore[arg-type]
-        places = [Fraction(k) for k in range(1, steps + 1)] or [held.line.place((lower + upper) / 2)]
+        places: list[Fraction | float | str] = [*map(Fraction, range(1, steps + 1))]
+        places = places or [held.line.place((lower + upper) / 2)]
         cuts = [None, *map(held.line.below, places), None]
         values = [lower + (upper - lower) * k / len(places) for k in range(len(places) + 1)]
         return tuple(
