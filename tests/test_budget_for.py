@@ -425,7 +425,8 @@ def test_all_together_hold_in_draws(make: Make, budget: str) -> None:
     plan = make(budget).budget_for(BATCH, 50, simultaneous=True).plan
     errors = drawn(plan, 100_000 if plan.noise.blocks else 400_000)
     missed = float(np.mean((np.abs(errors) > 50).any(axis=0)))
-    assert 0.02 < missed < 0.05 + 5 * math.sqrt(0.05 * 0.95 / errors.shape[1])
+    least = 0.01 if plan.noise.blocks else 0.02  # blocks are bounded jointly, not worked out
+    assert least < missed < 0.05 + 5 * math.sqrt(0.05 * 0.95 / errors.shape[1])
 
 
 def drawn(plan: dpsql.Plan, count: int) -> np.ndarray[Any, Any]:

@@ -70,6 +70,6 @@ def whole(extent: Extent) -> Extent:
     """A number rounded to a whole one, in whatever way."""
     return Extent(
         NUMBER,
-        math.floor(extent.least) if extent.least > -inf else -inf,
-        math.ceil(extent.most) if extent.most < inf else inf,
+        math.floor(extent.least) if math.isfinite(extent.least) else extent.least,
+        math.ceil(extent.most) if math.isfinite(extent.most) else extent.most,
     )

@@ -17,6 +17,8 @@ from .functions import TYPES, WORDS
 
 _MOST_COUNTED = 4
 """Sets of columns whose multiplicity is counted for one table of a query."""
+_VERY_MANY = 1e18
+"""Rows of a table that has more than are counted."""
 _SIZES = {"AR": "strlen", "[]": "len"}  # by how the names of VARCHAR and of lists end
 
 
@@ -85,18 +87,22 @@ def table(columns: Sequence[tuple[str, str]], rows: float, longest: Mapping[str,
 def table_in(connection: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
     """A table or view by its quoted name, with how many rows it has and how long its texts and lists are.
 
-    None where there is none.
+    Rows are counted up to the limit of rows that a join can make; more of them, as a view of all ranges of a long line
+    has, count as very many, and their texts as long as those of any column. None where there is no such table.
     """
     try:
         described = connection.execute(f"SELECT * FROM {name} LIMIT 0").description or ()  # noqa: S608
         columns = [(str(column[0]), str(column[1])) for column in described]
         sized = {column: _SIZES[kind[-2:]] for column, kind in columns if kind[-2:] in _SIZES}
         listed = "".join(f", max({size}({identifier(column)}))" for column, size in sized.items())
-        count, *found = connection.execute(f"SELECT count(*){listed} FROM {name}").fetchone() or (0,)  # noqa: S608
+        some = f"(SELECT * FROM {name} LIMIT {limits.MOST_ROWS + 1})"  # noqa: S608
+        count, *found = connection.execute(f"SELECT count(*){listed} FROM {some}").fetchone() or (0,)  # noqa: S608
     except duckdb.InterruptException:
         raise
     except duckdb.Error:
         return None
+    if count > limits.MOST_ROWS:
+        return table(columns, _VERY_MANY)
     held = table(columns, count, {column: size or 0 for column, size in zip(sized, found, strict=False)})
     return replace(held, measure=_measure(connection, name, held.rows))
 

@@ -119,8 +119,10 @@ def measure(
         _check_over(job, job.over, ledger)
     release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
-    with noting_failure(engine, ledger, release, job.sources):
-        y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
+    y = noting_failure(
+        *(engine, ledger, release, job.sources),
+        lambda: shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED),
+    )
     ledger.record(release, payload(release, y))
     return release, y
 

@@ -186,8 +186,8 @@ def measure_adaptively(
     check_reach(job)
     room.check_periods(job)
     release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
-    with noting_failure(engine, ledger, release, job.sources):
-        transcript = shielded(partial(_observed, job, engine), room.FAILED)
+    observe = partial(_observed, job, engine)
+    transcript = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, room.FAILED))
     ledger.record(release, payload(release, transcript))
     return release, transcript
 

@@ -195,8 +195,8 @@ def discover(
     refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
     check_job(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    with noting_failure(engine, ledger, release, job.sources):
-        values, counts = shielded(partial(_observe, job, engine), FAILED)
+    observe = partial(_observe, job, engine)
+    values, counts = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, FAILED))
     ledger.record(release, payload(release, values, counts))
     return release, values, counts
 

@@ -8,8 +8,9 @@ changed meanwhile, says nothing against its source.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TypeVar
 
 from dpsql.engines.base import Engine, TableSource
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
@@ -18,6 +19,7 @@ from dpsql.engines.limits import FailedScanError
 from dpsql.errors import LedgerError, OperationalError, listed
 from dpsql.privacy.ledger import Ledger
 
+T = TypeVar("T")
 log = logging.getLogger("dpsql")
 
 
@@ -37,17 +39,17 @@ def refuse_failed(engine: Engine, ledger: Ledger, sources: Iterable[TableSource]
             )
 
 
-@contextmanager
-def noting_failure(engine: Engine, ledger: Ledger, release: int, sources: Mapping[str, TableSource]) -> Iterator[None]:
-    """Where the scan of a release fails within, note the tables that it read."""
-    failure: FailedScanError | None = None
+def noting_failure(
+    engine: Engine, ledger: Ledger, release: int, sources: Mapping[str, TableSource], scan: Callable[[], T]
+) -> T:
+    """What the ``scan`` of a release gives; where it fails, note the tables that it read.
+
+    The error is raised outside of the ``except``, so that it has no context.
+    """
     try:
-        yield
+        return scan()
     except FailedScanError as error:
-        failure = error
-    if failure is None:
-        return
-    tables = [name for name in failure.tables if name in sources]
+        said, tables = error.args[0], [name for name in error.tables if name in sources]
     with suppress(LedgerError):
         ledger.note_failed_scan(release, {name: _files(engine, sources[name]) for name in tables})
         log.warning(
@@ -55,7 +57,7 @@ def noting_failure(engine: Engine, ledger: Ledger, release: int, sources: Mappin
             "'dpsql policy confirm' clears it",
             *(listed(tables), release),
         )
-    raise OperationalError(failure.args[0])
+    raise OperationalError(said)
 
 
 def _files(engine: Engine, source: TableSource) -> str:

@@ -137,8 +137,8 @@ def release_locally(job: LocalJob, engine: Opening, ledger: Ledger, payload: Cal
             "charged)"
         )
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    with noting_failure(engine, ledger, release, job.sources):
-        codes, ids = shielded(partial(_randomised, job, engine), FAILED)
+    observe = partial(_randomised, job, engine)
+    codes, ids = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, FAILED))
     ledger.record(release, payload(release, codes, ids))
     return release
 

@@ -72,8 +72,8 @@ def measure_sparse(
     check_pays(job)
     room.check_periods(job)
     release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
-    with noting_failure(engine, ledger, release, job.sources):
-        y = shielded(partial(_observed, job, engine), room.FAILED)
+    observe = partial(_observed, job, engine)
+    y = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, room.FAILED))
     ledger.record(release, payload(release, y))
     return release, y
 

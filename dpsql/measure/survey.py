@@ -68,11 +68,13 @@ def survey(
     for column in job.values:
         discovery.check_job(column, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    with noting_failure(engine, ledger, release, sources):
-        observed = (
+    observed = noting_failure(
+        *(engine, ledger, release, sources),
+        lambda: (
             [_counted(counted, engine) for counted in job.counts],
             [shielded(partial(discovery._observe, column, engine), discovery.FAILED) for column in job.values],
-        )
+        ),
+    )
     ledger.record(release, payload(release, observed))
     return release, observed
 

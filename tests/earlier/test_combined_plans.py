@@ -393,7 +393,7 @@ def test_the_budget_for_one_count_by_hand(con: dpsql.Connection) -> None:
     assert spent(con) - before == pytest.approx(needed.cost)
     free = con.budget_for(COUNT, max_error=310)
     assert float(free) == 0.0
-    assert "a run is free" in free.plan.notes[-1]
+    assert any("a run is free" in note for note in free.plan.notes)
     assert con.run(free.plan).cost == 0.0
     assert con.run(COUNT.replace("count(*)", "count(*) + 0"), max_error=310).cost == 0.0
     assert spent(con) - before == pytest.approx(needed.cost)
