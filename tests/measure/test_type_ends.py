@@ -334,8 +334,8 @@ def test_no_row_at_the_end_of_a_type_makes_a_scan_fail() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(20))
-def test_nor_does_one_of_20_000_statements(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(5))  # 40 seconds of a processor each; 20,000 statements are range(20)
+def test_nor_does_one_of_thousands_of_statements(seed: int) -> None:
     check(1_000, 100 + seed, USES, rehearsed=5)
 
 
