@@ -117,7 +117,7 @@ class Expressions(ABC):
         except IndexError:  # DuckDB has no such function of fewer arguments
             return Extent()
         frame.steps += steps
-        if name in ("unnest", "regexp_split_to_table"):
+        if name in ("unnest", "generate_subscripts", "regexp_split_to_table"):
             frame.unnested *= max((one.elements for one in parts), default=1)
         return self._kept(replace(found, type=""), parts, node, scope)
 

@@ -121,6 +121,7 @@ SCALARS: Mapping[str, Rule] = {
     **_each(rules.flat, "flatten map_entries json_keys"),
     **_each(rules.grown(1), "concat || list_concat list_cat array_concat array_cat list_append list_prepend"),
     **_each(rules.grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
+    **_each(rules.subscripts, "generate_subscripts"),
     **_each(rules.separated, "concat_ws"),
     **_each(rules.listed_out, "array_to_string list_string_agg"),
     **_each(rules.grown(3), "upper lower ucase lcase hex to_hex to_base64 base64"),

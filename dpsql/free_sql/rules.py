@@ -79,6 +79,12 @@ def element(args: Sequence[Extent]) -> Extent:
     return replace(text(max((args[0].each if args else NUMBER), NUMBER)), type="")
 
 
+def subscripts(args: Sequence[Extent]) -> Extent:
+    """The places in a list, one a row, as many as it has elements."""
+    count = args[0].elements if args else inf
+    return Extent(NUMBER, 1, count, elements=count, each=NUMBER)
+
+
 def packed(args: Sequence[Extent]) -> Extent:
     return Extent(
         _total(args) + NUMBER * len(args), elements=len(args), each=max((one.size for one in args), default=NUMBER)

@@ -23,7 +23,7 @@ from .scopes import (
 )
 from .tables import Bounds, renamed
 
-_LIST = Bounds({}, 100_000, listed=False, keys=(("", 100.0),))
+_LIST = Bounds({}, 10_000, listed=False, keys=(("", 100.0),))
 """What a list of DuckDB's is taken to have: rows, and rows that agree in a column that it is joined by."""
 
 _VECTOR = 2_048  # rows that DuckDB computes at once

@@ -655,7 +655,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "pure spent, gaussian left": lambda s: s.other(_both).run(COUNT, epsilon=2),
     "rho of a pure policy": lambda s: s.other(_pure).run(COUNT, rho=0.1),
     "a bound above the rows of a unit": lambda s: s.other(_spread('rows = 9, per = "state"')),
-    "a bound of no groups": lambda s: s.other(_spread('rows = 1, per = "age > 3"')).plan(COUNT, epsilon=1),
+    "a bound of no groups": lambda s: s.other(_spread('rows = 1, per = "age > 3 AND smoker"')).plan(COUNT, epsilon=1),
     "above the cap": lambda s: s.other(_capped("max_epsilon_per_release = 0.5")).run(COUNT, epsilon=1),
     "above the cap of rho": lambda s: s.other(
         lambda text: _rho(text).replace("rho = 0.5", "rho = 0.5\nmax_rho_per_release = 0.1")
