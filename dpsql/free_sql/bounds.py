@@ -38,12 +38,13 @@ def check(
     parameters: Sequence[object] | Mapping[str, object] | None = None,
     *,
     runs: int = 1,
+    most_joined: int | None = None,
 ) -> Bounds | None:
     """The bounds of what a query gives; None for a text that DuckDB does not parse as a SELECT, which is not run.
 
     ``connection``: any of DuckDB's, which parses and runs nothing. ``more``: rules of macros. ``runs``: how often it is
-    run, which divides the steps that it may take. Raises SQLError for a
-    function, a table or a type that is not on the lists, and for what can grow beyond the limits.
+    run, which divides the steps that it may take. ``most_joined``: rows that a join may make, by default the limit.
+    Raises SQLError for a function, a table or a type that is not on the lists, and for what can grow beyond the limits.
     """
     nodes = parsed(sql, connection)
     if len(nodes) != 1:
@@ -51,7 +52,8 @@ def check(
     failure = ""
     try:
         return _Query(
-            sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters, limits.MOST_STEPS // runs
+            *(sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters, limits.MOST_STEPS // runs),
+            most_joined or limits.MOST_ROWS,
         ).query(nodes[0], (), {})
     except RecursionError:
         failure = "the query nests too deeply; flatten it"

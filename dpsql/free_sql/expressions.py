@@ -11,7 +11,7 @@ from dpsql.errors import SQLError, nearest, printable
 
 from . import limits
 from .constants import MOMENTS, constant, interval, moment, number_in, parameter
-from .extents import NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
+from .extents import ELEMENTS, NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
 from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, STEPS, TYPES, WORDS
 from .parse import Node, array_elements, children, descend, query_in, type_names, word
 from .scopes import Frame, Scope, column_extent, widest, widest_in
@@ -32,10 +32,13 @@ class Expressions(ABC):
         scalars: Mapping[str, Rule],
         parameters: Sequence[object] | Mapping[str, object] | None,
         most_steps: int,
+        most_joined: int,
     ) -> None:
         self.sql = sql
         self.tables = tables
         self.most_steps = most_steps
+        self.most_joined = most_joined
+        self.most_bytes = limits.MOST_BYTES * (1 if most_joined == limits.MOST_ROWS else 10**7)
         self.scalars = scalars
         held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
         self.parameters = {str(name): value for name, value in held.items()}
@@ -70,7 +73,7 @@ class Expressions(ABC):
         if kind == "SUBQUERY":
             found = self.query(query_in(node["subquery"]), scope, known)
             self._expressions({"child": node.get("child")}, scope, known)
-            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else _array(node, found)
+            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else self._array(node, found)
         if kind == "PARAMETER":
             return parameter(self.parameters.get(str(node.get("identifier", ""))))
         if kind == "STAR":
@@ -82,6 +85,11 @@ class Expressions(ABC):
             parts = [self.extent(part, scope, known) for part in children(node)]
             return self._operator(node, parts, scope)
         raise self._refused(f"{word(kind)} is not answered in an expression", node)
+
+    def _array(self, node: Node, found: Bounds) -> Extent:
+        """What EXISTS and IN say, or an array of a query's rows; in the catalogue these are short lists."""
+        rows = found.rows if self.most_joined == limits.MOST_ROWS else min(found.rows, ELEMENTS)
+        return Extent() if node["subquery_type"] != "ARRAY" else series(rows, widest(found).size)
 
     def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
         kind = node["type"]
@@ -124,10 +132,10 @@ class Expressions(ABC):
     def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:
         """The extent of what is built, once it is found to fit."""
         longest = max((part.size for part in parts), default=0)
-        if found.size > limits.MOST_BYTES and found.size > longest:
+        if found.size > self.most_bytes and found.size > longest:
             name = str(node.get("function_name") or node["type"]).lower()
             raise self._refused(
-                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are "
+                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {self.most_bytes:,} are "
                 "built; bound it with smaller constants, such as least(n, 100) "
                 f"(a text of a column counts as {TEXT:,} bytes)",
                 node,
@@ -182,13 +190,17 @@ class Expressions(ABC):
             )
         return value
 
+    def _gathered_rows(self, frame: Frame) -> float:
+        """The rows that an aggregate gathers; in the catalogue, whose lists are short, as many as such a list has."""
+        return frame.rows if self.most_joined == limits.MOST_ROWS else min(frame.rows, ELEMENTS)
+
     def _gathered(self, name: str, parts: Sequence[Extent], frame: Frame) -> Extent:
         """What an aggregate gives."""
         if name in COUNTS:
-            return Extent(NUMBER, 0, frame.rows)
+            return Extent(NUMBER, 0, self._gathered_rows(frame))
         size = sum(part.size for part in parts)
         if name in GATHERING:
-            return replace(series(max(frame.rows, 1), size + 8), each=max(NUMBER, size))
+            return replace(series(max(self._gathered_rows(frame), 1), size + 8), each=max(NUMBER, size))
         return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
 
     def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -250,8 +262,3 @@ def at_column(before: str) -> int:
 
 def shown_number(number: float) -> str:
     return f"{number:,.0f}" if number < 1e15 else "without limit" if number == inf else f"{number:.1e}"
-
-
-def _array(node: Node, found: Bounds) -> Extent:
-    """What EXISTS and IN say, or an array of a query's rows."""
-    return Extent() if node["subquery_type"] != "ARRAY" else series(found.rows, widest(found).size)

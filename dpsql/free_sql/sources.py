@@ -239,11 +239,11 @@ class Sources(Expressions):
         rows = sources[0].rows if len(sources) == 1 and not named else counted(False)
         times_run = around if lateral else 1
         together = sum(sizes.values()) + around
-        if rows * times_run > max(limits.MOST_ROWS, together):
+        if rows * times_run > max(self.most_joined, together):
             rows = counted(True)
-        if rows * times_run > max(limits.MOST_ROWS, together):
+        if rows * times_run > max(self.most_joined, together):
             raise self._refused(
-                f"its tables can be joined to {shown_number(rows * times_run)} rows, at most {limits.MOST_ROWS:,} are "
+                f"its tables can be joined to {shown_number(rows * times_run)} rows, at most {self.most_joined:,} are "
                 "made; join them by the equality of columns that hold few rows each, or aggregate them first",
                 node,
                 "too-large",
