@@ -120,6 +120,8 @@ class Sources(Expressions):
             )
 
     def _check_work(self, frame: Frame, node: Node) -> None:
+        if self.most_joined > limits.MOST_ROWS:  # the catalogue, whose lists are short and whose functions do not grow
+            return
         built = times(frame.built, min(frame.rows, _VECTOR))
         if built > limits.MOST_AT_ONCE:
             raise self._refused(
