@@ -518,7 +518,8 @@ def test_the_order_is_charge_scan_record() -> None:
     body = source[source.index("def measure_adaptively") : source.index("def check_reach")]
     steps = ["_check_schemas", "check_reach(", "ledger.charge(", "shielded(", "ledger.record("]
     assert [body.index(step) for step in steps] == sorted(body.index(step) for step in steps)
-    assert "shielded(partial(_observed, job, engine), room.FAILED)" in body
+    assert "observe = partial(_observed, job, engine)" in body
+    assert "lambda: shielded(observe, room.FAILED)" in body
 
 
 @pytest.mark.long
