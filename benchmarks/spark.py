@@ -22,7 +22,7 @@ from typing import Any
 
 import dpsql
 from dpsql.engines.base import Scan
-from dpsql.engines.spark.engine import SparkEngine
+from dpsql.extensions.spark.engine import SparkEngine
 from dpsql.measure import TableSource
 from dpsql.policy import Policy
 from dpsql.workload.expr.scan import Select, Table

@@ -14,9 +14,11 @@ Importing this is light: what needs numpy, scipy, DuckDB or sqlglot is imported 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpsql import registry
 from dpsql.driver.dbapi import (
     BINARY,
     DATETIME,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from dpsql.driver.opening import connect
     from dpsql.planning.plan import Plan
     from dpsql.policy import Policy
+    from dpsql.registry import Extension
     from dpsql.release.release import Release
 
 __version__ = "0.1.0"
@@ -78,6 +81,14 @@ _ROOMS = frozenset({
 })  # fmt: skip
 
 
+def _shipped() -> Iterator[Extension]:
+    """The extensions that dpsql comes with; the composition root is imported when the registry is first asked."""
+    yield from import_module("dpsql.composition").shipped()
+
+
+registry.find_with(_shipped)
+
+
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         found = globals()[name] = getattr(import_module(_LATER[name]), name)
@@ -94,12 +105,12 @@ def __dir__() -> list[str]:
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext dpsql``: the magics ``%dpsql`` and ``%%dpsql``, tables and completion (docs/notebook.md)."""
     # By name, as a console script is: a surface stands above everything, this module too.
-    import_module("dpsql.surfaces.notebook").load(shell)
+    import_module("dpsql.extensions.notebook").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext dpsql``: takes back what ``%load_ext`` did; connections stay open."""
-    import_module("dpsql.surfaces.notebook").unload(shell)
+    import_module("dpsql.extensions.notebook").unload(shell)
 
 
 __all__ = [  # noqa: RUF022 - in the order of sorted()

@@ -16,7 +16,7 @@ from dpsql.engines.files import state_of, without_sizes
 from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.planning import plan as planning
 from dpsql.privacy.ledger import Ledger
-from dpsql.server.service import Service
+from dpsql.extensions.server.service import Service
 from dpsql.surfaces.cli import main
 
 POLICY = """

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.errors import InterfaceError, PolicyError
 from dpsql.policy import Policy
-from dpsql.policy.smartnoise import policy_from_smartnoise
+from dpsql.extensions.smartnoise.metadata import policy_from_smartnoise
 from dpsql.surfaces.cli import main
 
 pytest.importorskip("yaml")
@@ -248,6 +248,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_yaml_is_read_only_when_it_is_needed() -> None:
-    code = "import sys, dpsql.policy.smartnoise; print('yaml' in sys.modules)"
+    code = "import sys, dpsql.extensions.smartnoise.metadata; print('yaml' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
     assert done.stdout.strip() == "False", done.stderr

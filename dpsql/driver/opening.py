@@ -13,11 +13,12 @@ import duckdb
 from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, InterfaceError, PolicyError, quoted
-from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, is_session, spark_engine
+from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening
 from dpsql.out_of_memory import guarded
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
+from dpsql.registry import extensions, resolve
 from dpsql.release.books import check_places
 from dpsql.release.limits import QUERY_SECONDS
 
@@ -59,8 +60,10 @@ def connect(
     toml = isinstance(database, str | os.PathLike) and str(os.fspath(database)).lower().endswith(".toml")
     if isinstance(database, Policy) or toml:
         raise InterfaceError("database is a policy; give the database first: connect('x.duckdb', policy='x.toml')")
+    limits = Limits(memory_limit, scan_timeout)
+    session = _session(database, limits)
     for name, place in {"database": database, "ledger": ledger, "releases": releases, "anchor": anchor}.items():
-        held_open = name == "database" and (isinstance(place, duckdb.DuckDBPyConnection) or is_session(place))
+        held_open = name == "database" and (isinstance(place, duckdb.DuckDBPyConnection) or session is not None)
         if not (place is None or held_open or isinstance(place, str | os.PathLike)):
             raise InterfaceError(f"{name} must be the path of a file, not a {type(place).__name__}")
         if not (place is None or held_open or is_path(place)):
@@ -84,21 +87,18 @@ def connect(
     ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
     anchor_path = None if anchor is None else Path(anchor).absolute()
     file = None
-    if not (database is None or isinstance(database, duckdb.DuckDBPyConnection) or is_session(database)):
+    if not (database is None or isinstance(database, duckdb.DuckDBPyConnection) or session is not None):
         file = Path(database)  # type: ignore[arg-type]  # a path, as was checked above
     check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
-    limits = Limits(memory_limit, scan_timeout)
     engine: Opening
     if isinstance(database, duckdb.DuckDBPyConnection):
         _check_files(held)
         if memory_limit is not None:
             raise InterfaceError("memory_limit is for scans in an instance of their own; set it on your connection")
         engine = ConnectionEngine(database, limits)
-    elif is_session(database):
-        if memory_limit is not None:
-            raise InterfaceError("memory_limit is for scans of DuckDB; give Spark's executors what they need")
-        _check_spark(held)
-        engine = spark_engine(database, limits)
+    elif session is not None:
+        _check_remote(held)
+        engine = session
     else:
         _check_files(held)
         engine = FileEngine(None if file is None else file.absolute(), limits)
@@ -125,6 +125,18 @@ def day_of(today: object) -> dt.date:
     raise DataError(f"today={str(today)[:40]!r} is no day; write a date such as 2024-01-31, without time or zone")
 
 
+def _session(database: object, limits: Limits) -> Opening | None:
+    """The engine of an extension whose kind of session ``database`` is, None where it is none."""
+    if database is None or isinstance(database, str | os.PathLike | duckdb.DuckDBPyConnection):
+        return None
+    for extension in extensions():
+        if extension.engine:
+            engine: Opening | None = resolve(extension.engine)(database, limits)
+            if engine is not None:
+                return engine
+    return None
+
+
 def _check_files(policy: Policy) -> None:
     """Refuse tables of Spark where there is no session."""
     for table in policy.tables.values():
@@ -135,7 +147,7 @@ def _check_files(policy: Policy) -> None:
             )
 
 
-def _check_spark(policy: Policy) -> None:
+def _check_remote(policy: Policy) -> None:
     """Refuse files where Spark counts: one policy has its tables in one place."""
     for table in policy.tables.values():
         if table.source is not None and not table.is_spark:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.engines.rehearsal import passes_rehearsal
-from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.job import Job, Multiplied, Scanned
@@ -70,11 +69,9 @@ __all__ = [
     "Limits",
     "Opening",
     "TableSource",
-    "is_session",
     "measure",
     "read_declared",
     "read_schemas",
-    "spark_engine",
 ]
 
 Scan: TypeAlias = "dict[str, np.ndarray]"
@@ -86,13 +83,6 @@ FAILED = (
     "the measurement failed; details may depend on private data and are not shown. "
     "What was charged stays charged; check memory and disk, then run again"
 )
-
-
-def spark_engine(session: Any, limits: Limits) -> Opening:
-    """The engine of a Spark session. What it is made of is imported now: most processes have no Spark."""
-    from dpsql.engines.spark.engine import SparkEngine
-
-    return SparkEngine(session, limits)
 
 
 def read_schemas(engine: Engine, sources: Iterable[TableSource]) -> dict[str, dict[str, str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
 import io
 import logging
 import os
@@ -18,7 +17,9 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from dpsql.errors import OUT_OF_MEMORY, Error, OperationalError, PolicyError, SQLError, one_line
-from dpsql.surfaces.grammar import ACTIONS, Action, parser
+from dpsql.registry import resolve
+from dpsql.surfaces.command_text import Action
+from dpsql.surfaces.grammar import action_of, parser
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     try:
         with _warnings(quiet=options.quiet), _memory():
-            return _action(options.action)(options) or 0
+            return _action(action_of(options))(options) or 0
     except Error as error:
         from dpsql.surfaces import output
 
@@ -66,15 +67,14 @@ def _run(options: argparse.Namespace) -> int:
         return 1
 
 
-def _action(command: str) -> Action:
-    """What a command does; its module is imported now, and the others are not.
+def _action(name: str) -> Action:
+    """The function of that name; its module is imported now, and the others are not.
 
     What modules make lives as long as the process: looking for garbage among it takes a tenth of an import's time.
     """
-    module, _, name = ACTIONS[command].partition(".")
     gc.disable()
     try:
-        action: Action = getattr(importlib.import_module(f"dpsql.surfaces.{module}"), name)
+        action: Action = resolve(name)
         gc.freeze()
     finally:
         gc.enable()

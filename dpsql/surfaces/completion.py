@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from dpsql.surfaces.grammar import GROUPS, grammar
+from dpsql.surfaces.grammar import grammar, groups
 
 _BASH = """\
 _dpsql() {
@@ -53,7 +53,7 @@ def _flags(spelled: str) -> tuple[list[str], list[str]]:
 
 
 def _bash() -> str:
-    commands, within, values, chosen = [], dict.fromkeys(GROUPS, ""), [], []
+    commands, within, values, chosen = [], dict.fromkeys(groups(), ""), [], []
     for command, _, lines in grammar():
         group, _, name = command.rpartition(" ")
         commands.append(group or name)
@@ -68,7 +68,7 @@ def _bash() -> str:
                 values.append(f'        {before}) offered="{" ".join(known)}" ;;')
         chosen.append(f'            "{command}") offered="{" ".join(every)}" ;;')
     parts = {
-        "groups": "|".join(GROUPS),
+        "groups": "|".join(groups()),
         "commands": " ".join(dict.fromkeys(commands)),
         "within": "\n".join(f'        {group}) offered="{names.strip()}" ;;' for group, names in within.items()),
         "values": "\n".join(values),
@@ -81,7 +81,7 @@ def _bash() -> str:
 
 
 def _fish() -> Iterator[str]:
-    for group, (said, _) in GROUPS.items():
+    for group, (said, _) in groups().items():
         yield f"-n __fish_use_subcommand -a {group} -d {_quoted(said)}"
     for command, said, lines in grammar():
         group, _, name = command.rpartition(" ")

@@ -13,7 +13,7 @@ from dpsql.errors import OperationalError
 from dpsql.release import Result
 from dpsql.release.files import write_result, write_results, write_text
 from dpsql.surfaces import output
-from dpsql.surfaces.grammar import FORMATS
+from dpsql.surfaces.option_text import FORMATS
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".duckdb": "duckdb", ".db": "duckdb"}
 

@@ -18,7 +18,6 @@ from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, 
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.advice import undecided
 from dpsql.policy.proposals import Proposal
-from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import exact
 from dpsql.privacy.amounts import show as show_figure
 from dpsql.running.found_domains import FoundDomain
@@ -325,20 +324,6 @@ def confirm(options: argparse.Namespace) -> None:
             which = listed([f"table {name}" if name else "the database" for name in changed])
             done = f"The files of {which} count as those of" if changed else "No file was written to under"
             print(f"{done} {one_line(con.policy.dataset)}.")
-
-
-def import_(options: argparse.Namespace) -> None:
-    """Print a first policy made from SmartNoise's YAML metadata, for the custodian to complete."""
-    text, tables = policy_from_smartnoise(
-        inputs.from_file(options.metadata, "metadata", ""),
-        options.dataset,
-        epsilon=options.epsilon,
-        delta=options.delta,
-    )
-    if options.json:
-        output.print_json({"policy": text, "tables": tables})
-    else:
-        print(text, end="")
 
 
 def _budget(declared: BudgetPolicy) -> list[tuple[str, Fraction]]:

@@ -20,7 +20,7 @@ from worlds import clinic
 
 import dpsql
 from dpsql import workload
-from dpsql.audit import audit
+from dpsql.extensions.audit.batch_audit import audit
 from dpsql.surfaces import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"

@@ -16,8 +16,8 @@ from helpers import filled
 from scipy import special
 
 import dpsql
-from dpsql.audit import audit
-from dpsql.audit.privacy import answer_quotient, log_quotient, logs, selection_quotients, steps_of
+from dpsql.extensions.audit.batch_audit import audit
+from dpsql.extensions.audit.privacy import answer_quotient, log_quotient, logs, selection_quotients, steps_of
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob

@@ -21,7 +21,7 @@ from scipy import special
 
 import dpsql
 from dpsql import measure
-from dpsql.audit.privacy import steps_of
+from dpsql.extensions.audit.privacy import steps_of
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy.noise import Noise

@@ -24,7 +24,7 @@ from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
 from dpsql.running.discovery import Discovery
-from dpsql.server.accounts import Accounts, Wish
+from dpsql.extensions.server.accounts import Accounts, Wish
 from dpsql.workload.expr import values as tree
 
 POLICY = """

@@ -14,7 +14,7 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.audit import audit
+from dpsql.extensions.audit.batch_audit import audit
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import sparse
 from dpsql.measure.sparse import SparseJob, passed

@@ -1,1 +1,0 @@
-"""Spark as an engine: private tables of its catalogs, counted where they lie."""

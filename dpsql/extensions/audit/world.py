@@ -1,0 +1,124 @@
+"""One audited batch: its plan over generated tables, its job, and what neighbouring databases do to it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import sqlglot
+
+from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
+from dpsql.errors import DataError
+from dpsql.extensions.audit.database import Rows, Synthetic
+from dpsql.extensions.audit.values import constants
+from dpsql.measure import Job, synthetic
+from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.sparse import SparseJob
+from dpsql.planning.plan import Plan
+from dpsql.policy import Policy
+from dpsql.policy.values import fold
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: ``found`` and ``limit`` in words, ``holds`` where it passed."""
+
+    name: str
+    holds: bool
+    found: str
+    limit: str = ""
+
+
+@dataclass(frozen=True)
+class World:
+    """A batch planned over generated tables. Make it with ``World.of``.
+
+    ``job`` is what ``Connection.run`` measures for ``plan``. ``used`` are the folded words of the batch and of the
+    policy's views: columns with no such name cannot matter.
+    """
+
+    tables: Synthetic
+    con: Connection
+    plan: Plan
+    job: Job | AdaptiveJob
+    used: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        batch: str,
+        folder: Path,
+        *,
+        schemas: Mapping[str, Mapping[str, str]] | None = None,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        **options: Any,
+    ) -> World:
+        """Tables, ledger (in ``folder``) and plan. Raises what ``Connection.plan`` raises, and PolicyError."""
+        text = "; ".join([batch, *policy.views.values()])
+        tables = Synthetic(policy, schemas, constants(text))
+        held = replace(tables.policy, anchor=None)  # the anchor that the policy names is another ledger's
+        con = connect(tables.connection, policy=held, ledger=folder / "audit.ledger", label="audit")
+        plan = con.plan(batch, epsilon, delta, rho, **options)
+        job = con._batches.job(plan, "audit", "audit")
+        if isinstance(job, SparseJob):
+            raise DataError("method='sparse' is not audited: too many groups to compare; audit the batch over fewer")
+        words = frozenset(fold(token.text) for token in sqlglot.tokenize(text, read="duckdb"))
+        return cls(tables, con, plan, job, words)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian: norms are L2 and squared then, else L1."""
+        return self.plan.noise.kind == "gaussian"
+
+    @property
+    def paid(self) -> Fraction:
+        """The sensitivity (squared for Gaussian noise) that the noise protects at what is charged."""
+        charge, noise = self.plan.charge, self.job.noise
+        if isinstance(self.job, AdaptiveJob):
+            return Fraction(math.lcm(*set(self.job.reach)))
+        if self.gaussian:
+            return noise.parameter * charge.mu_squared
+        return noise.parameter * (charge.epsilon or Fraction(0))
+
+    def size(self, change: Sequence[int]) -> int:
+        """How large a change of B x is: squared L2 for Gaussian noise, else L1, or by the blocks of the noise.
+
+        In rounds one candidate counts at a time: the largest change, each a share of its reach (in parts of ``paid``).
+        """
+        if isinstance(self.job, AdaptiveJob):
+            whole = int(self.paid)
+            moved = (sum(map(abs, change[self.job.part(i)])) for i in range(len(self.job.reach)))
+            return max((d * (whole // reach) for d, reach in zip(moved, self.job.reach, strict=True)), default=0)
+        if self.job.blocks:
+            ends = itertools.accumulate(self.job.blocks)
+            parts = (change[end - size : end] for size, end in zip(self.job.blocks, ends, strict=True))
+            return sum(max(map(abs, part)) for part in parts)
+        return sum(d * d if self.gaussian else abs(d) for d in change)
+
+    def exact(self) -> list[int]:
+        """L B x of the rows as they are."""
+        return synthetic.exact(self.job, self.tables.engine)
+
+    def with_rows(self, rows: Rows) -> list[int]:
+        """L B x of the rows as they are and these, which are gone afterwards."""
+        self.tables.connection.execute("BEGIN TRANSACTION")
+        try:
+            self.tables.insert(rows)
+            return self.exact()
+        finally:
+            self.tables.connection.execute("ROLLBACK")
+
+    def change(self, base: Rows, unit: Rows) -> list[int]:
+        """How ``unit``'s rows change L B x where they join ``base``, which stays."""
+        self.tables.fill(base)
+        before = self.exact()
+        return [a - b for a, b in zip(self.with_rows(unit), before, strict=True)]

@@ -1,0 +1,335 @@
+"""``%dpsql`` and ``%%dpsql``: from a line and a cell to a connection, and back to something to look at."""
+
+from __future__ import annotations
+
+import keyword
+import time
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.display import display
+from traitlets import Bunch, Enum, Float, Int, TraitError, Unicode, Union, validate
+
+from dpsql.driver.connection import Connection
+from dpsql.driver.cursor import NO_BUDGET, Cursor
+from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
+from dpsql.extensions.notebook.connections import Connections, connections_of, releases_of, tables_of
+from dpsql.extensions.notebook.line import HELP, Line, command_of, fill, read_connect, read_line
+from dpsql.extensions.notebook.plain import plain
+from dpsql.extensions.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
+from dpsql.extensions.notebook.saving import as_view, check_save, is_file, save_files, view_said
+from dpsql.extensions.notebook.tables import STYLES, Look
+from dpsql.planning.free_answer import Free
+from dpsql.planning.plan import Plan
+from dpsql.privacy.accountant import Request
+from dpsql.release import Result
+from dpsql.release.release import Release
+from dpsql.sql.parse.parameters import prepare
+from dpsql.surfaces.output import PATIENCE, Progress, plainly
+
+Variables = Mapping[str, object]
+_AMOUNTS = [Float(), Unicode()]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One batch and what the line says about it."""
+
+    line: Line
+    sql: str
+    variables: Variables
+
+
+@magics_class
+class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
+    """Private SQL in a notebook; the settings are defaults for what a cell does not say itself."""
+
+    epsilon = Union(_AMOUNTS, default_value=None, allow_none=True, help="Budget of a batch that names none.").tag(
+        config=True
+    )
+    delta = Union(_AMOUNTS, default_value=None, allow_none=True, help="With epsilon; None: the policy's.").tag(
+        config=True
+    )
+    rho = Union(_AMOUNTS, default_value=None, allow_none=True, help="Instead of epsilon and delta.").tag(config=True)
+    alpha = Float(0.05, help="1 - confidence of the intervals.").tag(config=True)
+    row_limit = Int(40, min=1, help="Rows of a result that are shown.").tag(config=True)
+    style = Enum(STYLES, "interval", help='"interval": 12.3 ± 4.5; "columns": all columns.').tag(config=True)
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell=shell)
+        # Kept with the shell, so that %reload_ext forgets none.
+        self.connections: Connections = shell.meta.setdefault("dpsql_connections", Connections())
+
+    @validate("epsilon", "delta", "rho")
+    def _amount(self, proposal: Bunch) -> object:
+        try:
+            if proposal.value is not None:
+                Request.of(**({"epsilon": 1} if proposal.trait.name == "delta" else {}), **{
+                    proposal.trait.name: proposal.value
+                })  # fmt: skip
+        except Error as error:
+            raise TraitError(str(error)) from None
+        return proposal.value
+
+    @validate("alpha")
+    def _level(self, proposal: Bunch) -> float:
+        if not 0 < proposal.value < 1:
+            raise TraitError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
+        return float(proposal.value)
+
+    @needs_local_scope
+    @no_var_expand
+    @line_cell_magic("dpsql")  # type: ignore[arg-type,unused-ignore]
+    def dpsql(self, line: str, cell: str | None = None, local_ns: Variables | None = None) -> object:
+        """Ask private tables, or what is released of them; ``%dpsql help`` shows all options."""
+        failure: BaseException
+        try:
+            return self._run(line, cell, ChainMap(dict(local_ns or {}), self.shell.user_ns))
+        except (Error, KeyboardInterrupt) as error:
+            failure = error
+        raise plain(failure).with_traceback(None)
+
+    def look(self) -> Look:
+        """How results are shown, by the settings of the moment."""
+        return Look(self.row_limit, self.style)
+
+    def completing(self, before: str) -> tuple[Connection | None, list[str]]:
+        """The connection that a cell which begins like ``before`` asks, if there is one, and the names of all."""
+        variables = self.shell.user_ns
+        known = self.connections.all(variables)
+        first = before.split("\n", 1)[0].split("dpsql", 1)[-1]
+        name: str | None = None
+        try:
+            name = read_line(first, variables).connection
+        except Error:
+            name = None
+        name = name or self.connections.current
+        if name not in known and len(known) == 1:
+            (name,) = known
+        return known.get(name or ""), sorted(known)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _run(self, text: str, cell: str | None, variables: Variables) -> object:
+        line = read_line(text, variables)
+        if line.help:
+            return Note(HELP)
+        command = command_of(line.rest)
+        if command is not None and cell is None:
+            return self._command(*command, line, variables)
+        if command is not None and (command[0] == "connect" or not command[1]):
+            raise InterfaceError(f"{command[0]} is a command for a line of its own: %dpsql {line.rest[:60]}")
+        if cell is None and line.rest.isidentifier():
+            self.connections.choose(line.rest, variables)
+            self.connections.current = line.rest
+            return Note(self._greeting(line.rest, variables))
+        if cell is None and not line.rest:
+            if line.connection is not None:
+                return self._run(line.connection, None, variables)
+            return Note(self._greeting(None, variables))
+        sql = line.rest if cell is None else f"{line.rest}\n{cell}" if line.rest else cell
+        return self._batch(_Asked(line, sql, variables))
+
+    def _batch(self, asked: _Asked) -> object:
+        line = asked.line
+        con = self.connections.choose(line.connection, asked.variables)
+        sql = fill(asked.sql, asked.variables)
+        if line.save is not None:
+            check_save(line.save, con)
+            sql = sql if is_file(line.save) else as_view(sql, line.save)
+        _check_parameters(sql)
+        for name in (line.assign, line.output):
+            if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
+                raise InterfaceError(f"{name!r} is no name of a Python variable; write one such as -o answers")
+        usual = (self.epsilon, self.delta, self.rho)
+        budget = {"epsilon": line.epsilon, "delta": line.delta, "rho": line.rho}
+        unpaid = False
+        without: list[str] = []
+        with progress_for(self.shell, display) as progress:
+            cursor = Cursor(
+                con,
+                errors=True,
+                population=line.population,
+                usual=None if usual == (None, None, None) else usual,
+                alpha=_alpha(line.alpha, self.alpha),
+                progress=plainly(progress),
+                said=without.append,
+            )
+            try:
+                if line.dry_run:
+                    return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget), cursor.free))
+                cursor.execute(sql, **budget)
+            except ProgrammingError as error:
+                unpaid = str(error) == NO_BUDGET
+                if not unpaid:
+                    raise
+        if unpaid:
+            raise ProgrammingError(
+                "no earlier release answers this and no budget is given; write %%dpsql --epsilon 0.1, or %config "
+                "DPSqlMagic.epsilon = 0.1 for all cells (--dry-run --epsilon 0.1 shows the errors first, for free)"
+            )
+        results = self._results(con, cursor)
+        results.footer += "".join(f" · {why}" for why in dict.fromkeys(without))
+        if line.save is not None:
+            said = view_said(line.save)
+            if is_file(line.save):
+                said = "saved to " + ", ".join(save_files(line.save, results, con))
+            results.footer += f" · {said}"
+        return self._keep(line, results)
+
+    def _results(self, con: Connection, cursor: Cursor) -> Results:
+        found: list[NotebookResult] = []
+        level = level_of(con, cursor.release)
+        while True:
+            described = cursor.description or ()
+            empty = Result([d[0] for d in described], [d[1] for d in described], [])
+            found.append(NotebookResult.of(empty, cursor.names[len(found)], level, self.look(), cursor.rows()))
+            if not cursor.nextset():
+                break
+        return Results(found, footer_of(con, found, cursor.release), cursor.release)
+
+    def _dry(self, con: Connection, held: Plan | Release | Free | None, free: Free | None) -> Plan | Note:
+        """The plan after a line that says what it would cost, or that line alone where it would be free."""
+        if isinstance(held, Plan):
+            said = f"would spend {held.charge.guarantee}" + ("" if held.affordable else ", which is more than is left")
+            _show(Note(f"Dry run: spent nothing · {said} · {remaining_text(con)}"))
+            return held
+        why = "what is released or declared answers it"
+        if isinstance(held, Release):
+            why = f"release {held.id} has the answers ({held.guarantee})"
+        elif free is not None:
+            why = free.known_by
+        why += "" if free is None else f"; {free.errors}"
+        return Note(f"Dry run: spent nothing, and running it is free: {why} · {remaining_text(con)}")
+
+    def _keep(self, line: Line, value: object) -> object:
+        """Assign as the line says; the value where it is to be shown."""
+        names = [name for name in (line.assign, line.output) if name is not None]
+        if names:
+            self.shell.push(dict.fromkeys(names, value), interactive=True)  # type: ignore[no-untyped-call,unused-ignore]
+        if line.assign is None or line.output is not None:
+            return value
+        if isinstance(value, Results):
+            _show(Note(f"{line.assign}: {value.footer}"))
+        return value if isinstance(value, Note) else None
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _command(self, name: str, arguments: str, line: Line, variables: Variables) -> object:
+        if name == "help":
+            return Note(HELP)
+        if name == "connect":
+            made, _ = self.connections.connect(read_connect(arguments, variables), variables)
+            return Note(self._greeting(made, variables))
+        if name == "close":
+            return Note(f"closed {self.connections.close(arguments or line.connection, variables)}")
+        if arguments:
+            raise InterfaceError(f"{name} takes nothing after it; write %dpsql {name}, or -c NAME before it")
+        if name == "connections":
+            return connections_of(self.connections.all(variables), self.connections.current, self.look())
+        con = self.connections.choose(line.connection, variables)
+        made_by: dict[str, Callable[[Connection], object]] = {
+            "budget": lambda con: con.budget,
+            "tables": lambda con: tables_of(con, self.look()),
+            "releases": lambda con: releases_of(con, self.look()),
+        }
+        return self._keep(line, made_by[name](con))
+
+    def _greeting(self, name: str | None, variables: Variables) -> str:
+        con = self.connections.choose(name, variables)
+        shown = name or self.connections.current or ""
+        return (
+            f"{shown}: data set {con.policy.dataset} · {len(con.policy.tables)} "
+            f"table{'' if len(con.policy.tables) == 1 else 's'} ({', '.join(list(con.policy.tables)[:6])}) · "
+            f"{remaining_text(con)} · %dpsql help shows what to write"
+        )
+
+
+def _show(value: Note) -> None:
+    display(value)  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def _check_parameters(sql: str) -> None:
+    spots = prepare(sql).spots
+    if spots:
+        key = spots[0].key
+        shown = f"parameter :{key}" if isinstance(key, str) else "parameter ?"
+        raise ProgrammingError(f"the cell has the {shown}; write {{{{x}}}} for the value of a Python variable x")
+
+
+def _alpha(written: str | None, usual: float) -> float:
+    if written is None:
+        return usual
+    try:
+        value = float(written)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise DataError("--alpha is 1 - confidence and lies between 0 and 1, such as --alpha 0.05")
+    return value
+
+
+def register(shell: InteractiveShell) -> DPSqlMagic:
+    """Give ``shell`` the magics; those that it has already stay, with their connections."""
+    for held in shell.configurables:
+        if isinstance(held, DPSqlMagic):
+            return held
+    made = DPSqlMagic(shell)  # which enters itself among the shell's configurables
+    shell.register_magics(made)
+    return made
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Take the magics out of the session again."""
+    shell.configurables[:] = [held for held in shell.configurables if not isinstance(held, DPSqlMagic)]
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("dpsql", None)
+    shell.magics_manager.registry.pop("DPSqlMagic", None)
+
+
+class CellProgress:
+    """How far planning is, in one output of the cell that is written over and emptied at the end.
+
+    It says nothing for two seconds, then once a second what planning is at; the end of the block takes it away again.
+    """
+
+    def __init__(self, show: Callable[..., object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._show = show
+        self._clock = clock
+        self._start = clock()
+        self._next = self._start + PATIENCE
+        self._handle: Any = None
+
+    def __call__(self, message: str) -> None:
+        """Show ``message``, which depends on public input only."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + 1.0
+        self._write(f"planning, {now - self._start:.0f} s: {message}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Empty the output, where there is one."""
+        if self._handle is not None:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        held = {"text/plain": text}
+        if self._handle is None:
+            self._handle = self._show(held, raw=True, display_id=True)
+        else:
+            self._handle.update(held, raw=True)
+
+
+def progress_for(shell: InteractiveShell, show: Callable[..., object]) -> CellProgress | Progress:
+    """In a kernel an output that can be written over; in a terminal the standard error stream."""
+    return CellProgress(show) if getattr(shell, "kernel", None) is not None else Progress(quiet=False)

@@ -1,0 +1,30 @@
+"""Makes the engine of the Spark session that ``dpsql.connect`` was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsql.engines.base import Opening
+from dpsql.engines.limits import Limits
+from dpsql.errors import InterfaceError
+
+
+def opened(database: Any, limits: Limits) -> Opening | None:
+    """The engine of a Spark session, None for anything else. Raises InterfaceError for limits that Spark lacks.
+
+    What it is made of is imported now: most processes have no Spark.
+    """
+    if not is_session(database):
+        return None
+    if limits.memory is not None:
+        raise InterfaceError("memory_limit is for scans of DuckDB; give Spark's executors what they need")
+    from dpsql.extensions.spark.engine import SparkEngine
+
+    return SparkEngine(database, limits)
+
+
+def is_session(found: object) -> bool:
+    """Whether something is a session of Spark, known by where its class comes from."""
+    return any(
+        kind.__name__ == "SparkSession" and kind.__module__.split(".")[0] == "pyspark" for kind in type(found).__mro__
+    )

@@ -1,8 +1,0 @@
-"""The custodian's service: one process that holds connection and ledger, and answers over PostgreSQL's protocol.
-
-Trust. Whoever connects is an analyst: what they send is hostile, and what they get is released values, plans and
-messages, none of which depends on a private row beyond what was charged for. Only ``Service`` has the
-``dpsql.Connection``; it hands out results, and an error that is none of ``dpsql.errors`` is replaced by fixed text.
-
-    listener ──> client ──> wire (bytes) ──> session ──> service ──> catalogue | releases | worker (charged)
-"""
