@@ -18,8 +18,8 @@ from report import Report
 from scipy import linalg, sparse
 
 from dpsql import bounds, strategy, workload
-from dpsql.strategy.published.decomposition import decompose
-from dpsql.strategy.published.haar import matrix as haar_matrix
+from dpsql.extensions.papers.decomposition import decompose
+from dpsql.extensions.papers.haar import matrix as haar_matrix
 from dpsql.strategy.pure.hierarchical import levels, rows_of
 from dpsql.workload import Workload
 

@@ -16,7 +16,7 @@ from typing import Any
 from report import Report
 
 from dpsql import bounds, strategy, workload
-from dpsql.strategy.published.level_selection import ORDERS, Levels, generalised_levels, select_levels
+from dpsql.extensions.papers.level_selection import ORDERS, Levels, generalised_levels, select_levels
 from dpsql.workload import Workload
 
 _BIAS = 4.0  # rate of the biased sample; the paper gives none

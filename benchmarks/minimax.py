@@ -30,7 +30,7 @@ import numpy as np
 from report import Report
 
 import dpsql
-from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
+from dpsql.extensions.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.privacy.response import Response, offsets_from
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

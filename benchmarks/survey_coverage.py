@@ -28,10 +28,10 @@ import duckdb
 import numpy as np
 from report import Report
 
-from dpsql.local.estimators import Estimator
-from dpsql.local.functions import Sample, sampled
-from dpsql.running.local_questions import Asked, ask
-from dpsql.running.local_release import LocalRelease
+from dpsql.extensions.local.estimators import Estimator
+from dpsql.extensions.local.functions import Sample, sampled
+from dpsql.extensions.local.local_questions import Asked, ask
+from dpsql.extensions.local.local_release import LocalRelease
 from dpsql.running.result_tables import tables_of
 
 ROOT = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ import numpy as np
 from wide import ADULT, groupings, made_up
 
 import dpsql
-from dpsql.replicates import row_fit
+from dpsql.extensions.synthetic import row_fit
 from dpsql.replicates.noise import generator_of
 
 CASES = (

@@ -9,22 +9,35 @@ extension costs nothing where nobody asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from dpsql.errors import InterfaceError
+from dpsql.errors import DataError, InterfaceError, NotSupportedError
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A strategy of an extension: the name of a function that makes its pieces.
+
+    ``tried_with_effort``: whether ``select`` may try it unasked, where it is given more effort than usual.
+    """
+
+    pieces: str
+    tried_with_effort: bool = False
 
 
 @dataclass(frozen=True)
 class Extension:
     """What one extension adds. Each value is ``"package.module:name"``.
 
-    ``commands``: a ``dpsql.surfaces.grammar.Commands``, for the command line. ``connection`` and ``plan``: classes
-    whose methods every ``Connection`` and ``Plan`` gets. ``engine``: a function that takes what ``connect`` was given
-    as its database and the limits of a scan, and returns an engine, or None where it is none of its own.
-    ``requires``: the optional extra whose packages it needs, "" where it needs none.
+    ``requires``: the optional extra whose packages it needs, "" where it needs none. ``commands``: a
+    ``dpsql.surfaces.command_text.Commands``, for the command line. ``connection`` and ``plan``: classes whose methods
+    every ``Connection`` and every ``Plan`` gets. ``methods``: what ``con.plan(method=...)`` may name, each a function
+    that plans a batch as ``dpsql.planning.plan.make_plan`` does. ``strategies``: methods that ``dpsql.strategy.select``
+    may name, each a function of the name, the workload and ``Terms`` that returns pieces. ``provides``: by the name of
+    one of ``PORTS``, what the extension does there.
     """
 
     name: str
@@ -34,23 +47,57 @@ class Extension:
     commands: str = ""
     connection: str = ""
     plan: str = ""
-    engine: str = ""
     methods: Mapping[str, str] = field(default_factory=dict)
+    strategies: Mapping[str, Registered] = field(default_factory=dict)
+    provides: Mapping[str, str] = field(default_factory=dict)
 
+
+PORTS: Mapping[str, str] = {
+    "engine": "makes an engine of what connect() was given and of the limits of a scan; None where it is not its kind",
+    "plan_with_finding": "plans a batch whose groups are to be found first; None where no GROUP BY waits for that",
+    "find_groups": "finds the groups that a plan waits for, and plans the batch again over them",
+    "expected_estimates": "says which estimates are expected to be nearest, for run(estimates='auto')",
+    "free_answer": "answers a batch from what a discovery counted; None where none did",
+    "horizon": "says how a release of several periods follows from the measurements that it rests on",
+    "schedule": "says how a release of one period follows from its measurement",
+    "compared_locally": "compares a plan with a local release of the same columns; None where there is none",
+    "synthetic_rows": "makes rows that agree with the counts of a release",
+}
+"""The places where the kernel asks an extension, and what is done there."""
+
+SHIPPED: Mapping[str, tuple[str, ...]] = {
+    "adaptive": ("adaptive",),
+    "advice": ("expected_estimates",),
+    "discovery": ("sparse", "plan_with_finding", "find_groups", "free_answer"),
+    "local": ("compared_locally",),
+    "papers": ("mwem", "mwem-strategy"),
+    "periods": ("horizon", "schedule"),
+    "synthetic": ("synthetic_rows",),
+}
+"""What extensions that dpsql comes with add, for the message where one is missing."""
 
 _EXTENSIONS: dict[str, Extension] = {}
-_FINDERS: list[Callable[[], Iterator[Extension]]] = []
+_FINDERS: list[Callable[[], Iterable[Extension]]] = []
+_EXTENSIBLE: dict[str, type] = {}
+_COMPLETED: set[tuple[str, str]] = set()
 
 
 def register(extension: Extension) -> None:
-    """Add an extension. Raises InterfaceError where another one has its name."""
+    """Add an extension. Raises InterfaceError where another one has its name, or for a port that is unknown."""
+    extensions()
+    _add(extension)
+
+
+def _add(extension: Extension) -> None:
     known = _EXTENSIONS.get(extension.name)
     if known is not None and known != extension:
         raise InterfaceError(f"an extension named {extension.name!r} is registered already; choose another name")
+    for port in extension.provides.keys() - PORTS.keys():
+        raise InterfaceError(f"there is no port {port!r} to provide; the ports are {', '.join(PORTS)}")
     _EXTENSIONS[extension.name] = extension
 
 
-def find_with(finder: Callable[[], Iterator[Extension]]) -> None:
+def find_with(finder: Callable[[], Iterable[Extension]]) -> None:
     """Have ``finder`` give its extensions when the registry is first asked."""
     _FINDERS.append(finder)
 
@@ -59,11 +106,103 @@ def extensions() -> tuple[Extension, ...]:
     """All extensions, in the order of their names."""
     while _FINDERS:
         for extension in _FINDERS.pop()():
-            register(extension)
+            _add(extension)
     return tuple(_EXTENSIONS[name] for name in sorted(_EXTENSIONS))
+
+
+def installed() -> dict[str, str]:
+    """The version of every extension that is registered, by its name."""
+    return {extension.name: extension.version for extension in extensions()}
 
 
 def resolve(name: str) -> Any:
     """What ``"package.module:name"`` names; the module is imported now."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
+
+
+def provided(port: str) -> Any:
+    """What the first extension that provides ``port`` does there, None where none does."""
+    for extension in extensions():
+        if port in extension.provides:
+            return resolve(extension.provides[port])
+    return None
+
+
+def needed(port: str) -> Any:
+    """As ``provided``. Raises NotSupportedError where no extension provides it."""
+    found = provided(port)
+    if found is None:
+        raise NotSupportedError(missing(port, PORTS[port]))
+    return found
+
+
+def missing(name: str, what: str) -> str:
+    """The message for something that an extension adds which is not installed."""
+    owners = [owner for owner, names in SHIPPED.items() if name in names]
+    if not owners:
+        return f"no extension {what}; dpsql.installed() lists those that are installed"
+    return (
+        f"the extension {owners[0]!r} {what}, and it is not installed: it is a part of dpsql, in the folder "
+        f"dpsql/extensions/{owners[0]}"
+    )
+
+
+def methods() -> dict[str, str]:
+    """The methods of planning that extensions add, by name."""
+    return {name: made for extension in extensions() for name, made in extension.methods.items()}
+
+
+def method_named(name: str) -> Any:
+    """The function that plans by a method of that name. Raises DataError for a name that no extension has."""
+    known = methods()
+    if name in known:
+        return resolve(known[name])
+    owned = any(name in names for names in SHIPPED.values())
+    if owned:
+        raise NotSupportedError(missing(name, f"plans by method={name!r}"))
+    listed = ", ".join(
+        [
+            "'auto'",
+            *(f"{one!r} (extension {extension.name})" for extension in extensions() for one in extension.methods),
+        ]
+    )
+    raise DataError(f"method={name[:40]!r} is no method of planning; name one of {listed}")
+
+
+def strategies() -> dict[str, Registered]:
+    """The strategies that extensions add, by name."""
+    return {name: made for extension in extensions() for name, made in extension.strategies.items()}
+
+
+def extensible(kind: str) -> Callable[[type], Any]:
+    """Decorate a class of the kernel whose methods extensions add to: "connection" or "plan"."""
+
+    def remember(extended: type) -> type:
+        _EXTENSIBLE[kind] = extended
+        return extended
+
+    return remember
+
+
+def complete() -> None:
+    """Give the extensible classes that are imported by now the methods of all extensions. Twice is as once.
+
+    Raises InterfaceError where two extensions, or one and the kernel, have a method of the same name.
+    """
+    for extension in extensions():
+        for kind, extended in _EXTENSIBLE.items():
+            if getattr(extension, kind) and (extension.name, kind) not in _COMPLETED:
+                _COMPLETED.add((extension.name, kind))
+                _extend(extended, resolve(getattr(extension, kind)), extension.name)
+
+
+def _extend(extended: type, added: type, name: str) -> None:
+    for method, value in vars(added).items():
+        if method.startswith("__"):
+            continue
+        if hasattr(extended, method):
+            raise InterfaceError(
+                f"the extension {name!r} adds {method} to {extended.__name__}, which has one already; rename it"
+            )
+        setattr(extended, method, value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.planning.expected_workload import workload_sql
+from dpsql.extensions.advice.expected_workload import workload_sql
 from dpsql.surfaces.cli import main
 
 POLICY = """

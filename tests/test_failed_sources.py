@@ -172,7 +172,7 @@ def test_a_batch_that_finds_its_groups_is_checked_before_planning(
     _fails(con)
     Path("q.toml").write_text(POLICY.replace('{ values = ["NY", "NJ"] }', '{ groups = "discover" }'))
     other = dpsql.connect(policy="q.toml", ledger=con.ledger_path)
-    monkeypatch.setattr("dpsql.running.find_first.make_plan", None)
+    monkeypatch.setattr("dpsql.extensions.discovery.find_first.make_plan", None)
     _unplanned(monkeypatch)
     with pytest.raises(OperationalError, match=REFUSED):
         other.run(ANOTHER, **BUDGET)

@@ -308,7 +308,7 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
                 # On public numbers only: projections, hashes and starting points under a fixed seed, and
                 # the random workloads of the papers under the caller's, and replicates of what was released.
                 public = room in ("linalg", "strategy", "bounds") or where in (
-                    "workload/families/random_families.py",
+                    "extensions/papers/random_families.py",
                     "replicates/noise.py",
                 )
                 assert node.value.id not in ("np", "numpy") or public, f"numpy's generator in {where}"
@@ -318,7 +318,7 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
                 assert len(call.args) == 1, f"an unseeded generator in {where}"
                 seed = call.args[0]
                 fixed = isinstance(seed, ast.Name) and seed.id.endswith("SEED")
-                assert fixed or where == "workload/families/random_families.py", (
+                assert fixed or where == "extensions/papers/random_families.py", (
                     f"a generator without a fixed seed in {where}"
                 )
 

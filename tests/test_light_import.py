@@ -52,7 +52,7 @@ def test_a_name_that_it_does_not_have():
 def test_theorems_that_no_plan_needs_come_on_demand():
     loaded = "print(*[name for name in sys.modules if name.startswith('dpsql.bounds.papers')])"
     assert run(f"import sys, dpsql.planning.plan; {loaded}") == []
-    assert "dpsql.bounds.papers.profiles" in run(f"import sys; from dpsql.bounds import dominates; {loaded}")
+    assert "dpsql.extensions.papers.profiles" in run(f"import sys; from dpsql.bounds import dominates; {loaded}")
     with pytest.raises(AttributeError, match="has no attribute 'svd'"):
         _ = dpsql.bounds.svd
 

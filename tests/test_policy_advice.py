@@ -12,10 +12,10 @@ from helpers import filled
 
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, skeleton
-from dpsql.policy.advice import advice, undecided
-from dpsql.policy.proposals import Proposal, propose
+from dpsql.extensions.advice.policy_advice import advice, undecided
+from dpsql.extensions.advice.proposals import Proposal, propose
 from dpsql.surfaces.cli import main
-from dpsql.surfaces.policies import _ask_unit
+from dpsql.extensions.advice.policy_commands import _ask_unit
 
 HOSPITAL = """
 CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name VARCHAR NOT NULL);

@@ -8,7 +8,7 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.running.prospects import expected_estimates
+from dpsql.extensions.advice.prospects import expected_estimates
 
 POLICY = """
 dataset = "p-1"

@@ -12,9 +12,9 @@ from helpers import filled, settled
 
 import dpsql
 from dpsql.errors import DataError
-from dpsql.planning.suggestions import suggest
-from dpsql.planning.what_if import costs, saved_amount
-from dpsql.planning.what_if_text import costs_text
+from dpsql.extensions.advice.suggestions import suggest
+from dpsql.extensions.advice.what_if import costs, saved_amount
+from dpsql.extensions.advice.what_if_text import costs_text
 
 POLICY = """
 dataset = "w-1"

@@ -16,20 +16,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from dpsql.bounds.additive import account_bound, laplace_bound, pure_bound
-from dpsql.bounds.pure import (
-    bhaskara_bound,
-    geometric_order,
-    hardt_talwar_bound,
-    low_rank_guarantee,
-    singular_value_order,
-)
 from dpsql.bounds.singular import (
     dual_bound,
     supreme_svd_bound,
     svd_bound,
     svd_bound_log10,
     svd_bound_of_gram,
+)
+from dpsql.bounds.additive import account_bound, laplace_bound, pure_bound
+from dpsql.extensions.papers.pure_bounds import (
+    bhaskara_bound,
+    geometric_order,
+    hardt_talwar_bound,
+    low_rank_guarantee,
+    singular_value_order,
 )
 
 _PAPERS = {

@@ -5,11 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.arguments import (
-    either,
     flag,
     function,
     maybe,
@@ -18,13 +16,10 @@ from dpsql.arguments import (
     several,
     taking,
     text,
-    texts,
     whole,
 )
-from dpsql.driver.discovering import Discovering
 from dpsql.driver.keeping import Keeping
 from dpsql.errors import (
-    BudgetError,
     DataError,
     Error,
     InterfaceError,
@@ -37,21 +32,24 @@ from dpsql.out_of_memory import guards_calls
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, make_plan
+from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.privacy.accountant import Request
+from dpsql.registry import extensible, method_named, needed
 from dpsql.release import Result
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
+from dpsql.running.finding_share import waiting
 
 if TYPE_CHECKING:  # imported when one is asked for: a plan needs none
     from dpsql.driver.cursor import Cursor
     from dpsql.sql.parse.parameters import Parameters
 
 
+@extensible("connection")
 @guards_calls
-class Connection(Discovering, Keeping):
+class Connection(Keeping):
     """Private tables, a policy, a ledger and the releases made of them. Make it with ``connect``.
 
     Trust: this object runs in the custodian's process and can read the private tables; hand
@@ -125,23 +123,21 @@ class Connection(Discovering, Keeping):
     ) -> Plan:
         """What a batch would release, with an error bar on every number. Free.
 
-        ``epsilon`` alone is pure where the policy keeps a pure account and otherwise taken with the
-        policy's delta; or ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say
-        (``dpsql.sql.parse.options``). ``objective``: what is least, "balanced" (the default,
-        ``dpsql.planning.one_by_one``), the mean over the result columns of their squared errors beside those one by
-        one, so that none comes out worse where that can be had; the "total" squared error; or the largest one ("max").
-        ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
-        hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
-        it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, these rest on them, too,
-        at the same charge, and the plan's errors are those of all measurements together
-        (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "adaptive"
-        (``dpsql.strategy.adaptive.marginals``) for counts over many columns, or "sparse" (``dpsql.strategy.sparse``)
-        for one COUNT by groups of which most are empty, or the papers' "mwem" and "mwem-strategy"; their errors depend
-        on the data and are estimated only; ``rounds`` are theirs. ``rows_per_unit``: of each unit at most so many rows
-        count, where the policy lets more count; noise falls, and what is left out of larger units is not estimated.
-        Earlier releases are not used then.
-        Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
-        DataError, BudgetError, all before anything is spent.
+        ``epsilon`` alone is pure where the policy keeps a pure account and otherwise taken with the policy's delta; or
+        ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say (``dpsql.sql.parse.options``).
+        ``objective``: what is least, "balanced" (the default, ``dpsql.planning.one_by_one``), the mean over the result
+        columns of their squared errors beside those one by one, so that none comes out worse where that can be had; the
+        "total" squared error; or the largest one ("max"). ``alpha`` = 1 - confidence of the intervals. Without a
+        budget, ``max_error`` or ``relative``, or the batch's hints MAX_ERROR, say which half-width every number is to
+        have: the plan then spends the least budget that gives it (``budget_for``). ``earlier``: where earlier releases
+        know a part of the answers, these rest on them, too, at the same charge, and the plan's errors are those of all
+        measurements together (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto",
+        or "adaptive" (``dpsql.extensions.adaptive.marginals``) for counts over many columns, or "sparse"
+        (``dpsql.extensions.discovery.sparse_strategy``) for one COUNT by groups of which most are empty, or the papers'
+        "mwem" and "mwem-strategy"; their errors depend on the data and are estimated only; ``rounds`` are theirs.
+        ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more count; noise falls, and
+        what is left out of larger units is not estimated. Earlier releases are not used then. Reads the column types of
+        the tables, never a row. Raises SQLError, PolicyError, DataError, BudgetError, all before anything is spent.
         """
         self._check_open()
         targets = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
@@ -158,11 +154,8 @@ class Connection(Discovering, Keeping):
             return self._needed(sql, targets, options, delta).plan
         request = request_of(sql, epsilon, delta, rho)
         if method != "auto":
-            from dpsql.planning.adaptive import make_adaptive_plan
-            from dpsql.planning.sparse import make_sparse_plan
-
-            make = make_sparse_plan if method == "sparse" else make_adaptive_plan
-            return make(sql, self.policy, self.schemas(), self.budget, request, options)
+            planned: Plan = method_named(method)(sql, self.policy, self.schemas(), self.budget, request, options)
+            return planned
         if rounds is not None:
             raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
         try:
@@ -176,11 +169,10 @@ class Connection(Discovering, Keeping):
 
     def _finds_first(self, sql: str, request: Request, options: PlanOptions) -> Plan | None:
         """The plan of a batch that groups by columns which the policy lets it find, None for any other."""
-        from dpsql.running.find_first import plan_with_finding, waiting
-
         if not waiting(self.policy):
             return None
-        return plan_with_finding(sql, self.policy, self.schemas(), request, self._values(), options)
+        plan: Plan | None = needed("plan_with_finding")(self, sql, request, options)
+        return plan
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
@@ -238,45 +230,6 @@ class Connection(Discovering, Keeping):
             prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
         )
 
-    @taking(objective=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
-    def prospects(
-        self,
-        sql: str,
-        epsilon: object = None,
-        delta: object = None,
-        rho: object = None,
-        *,
-        objective: str | None = None,
-        rows_per_unit: int | None = None,
-    ) -> Result:
-        """Which way of answering a batch is expected to be nearest, before anything is spent: a row a way. Free.
-
-        Unbiased and feasible estimates of its plan, rounds that adapt (``method="adaptive"``) and groups that pass a
-        threshold (``method="sparse"``) where these are for such a batch: the mean error on public stand-ins of the
-        policy's ``expected_rows``, and over that of unbiased estimates (``dpsql.running.prospects``). Reads no row.
-        Raises as ``plan``, and DataError where there is nothing to compare.
-        """
-        from dpsql.planning.adaptive import AdaptivePlan
-        from dpsql.planning.sparse import SparsePlan
-        from dpsql.running.prospects import prospects, prospects_of_sparse, table_of
-
-        asked = partial(self.plan, sql, epsilon, delta, rho, objective=objective, rows_per_unit=rows_per_unit)
-        ways: dict[str, Plan | None] = {}
-        for method in ("adaptive", "sparse"):
-            try:
-                ways[method] = asked(method=method)
-            except (DataError, SQLError, BudgetError):
-                ways[method] = None
-        adaptive, sparse = ways["adaptive"], ways["sparse"]
-        sparse = sparse if isinstance(sparse, SparsePlan) else None
-        try:
-            plan = asked(earlier=False)
-        except SQLError:
-            if sparse is None:
-                raise
-            return table_of(prospects_of_sparse(sparse))
-        return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None, sparse))
-
     @taking(fresh=flag(), errors=flag(), estimates=text(), lower_at_zero=flag(), label=maybe(text()))
     def run(
         self,
@@ -294,16 +247,16 @@ class Connection(Discovering, Keeping):
     ) -> Release:
         """Measure a plan (or that of ``budget_for``), or plan a batch and measure it, and register its views.
 
-        Spends what the plan says, once for the whole batch, before any row is read. The same
-        batch at the same budget on the same data version is answered again from its earlier
-        release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
-        than planned, and, where no budget is named at all, with whatever error (``dpsql.running.answer_free``).
-        ``errors=False`` leaves the error columns out; ``estimates="feasible"`` (or "whole") shows numbers that a table
-        could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are; "auto" shows
-        them where they are expected to be nearer (``dpsql.running.prospects``). ``lower_at_zero``: intervals of counts,
-        and of sums that no row lowers, begin at 0 or above, as those of feasible estimates do anyway; the numbers stay
-        as they are. ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR
-        REPLACE VIEW), BudgetError where the account does not hold the charge.
+        Spends what the plan says, once for the whole batch, before any row is read. The same batch at the same budget
+        on the same data version is answered again from its earlier release at no cost, unless ``fresh``; so is a batch
+        that earlier releases determine together with no more error than planned, and, where no budget is named at all,
+        with whatever error (``dpsql.running.answer_free``). ``errors=False`` leaves the error columns out;
+        ``estimates="feasible"`` (or "whole") shows numbers that a table could have (``dpsql.running.feasible``), of an
+        earlier release too, whose views stay as they are; "auto" shows them where they are expected to be nearer
+        (``dpsql.extensions.advice.prospects``). ``lower_at_zero``: intervals of counts, and of sums that no row lowers,
+        begin at 0 or above, as those of feasible estimates do anyway; the numbers stay as they are. ``options`` go to
+        ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW), BudgetError where the
+        account does not hold the charge.
         """
         self._check_open()
         self._books.warn_of_changes()
@@ -333,16 +286,10 @@ class Connection(Discovering, Keeping):
             self._check_payable(batch, (epsilon, delta, rho), said, plain=plain, fresh=fresh)
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
-            from dpsql.running.find_first import find_all
-
-            said = self._custodian(said)
             self._batches.rehearse(plan, errors=errors, estimates="unbiased" if estimates == "auto" else estimates)
-            found = find_all(plan, self._values(), said, self._batches.register)
-            plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, found.rest, found.options)
+            plan = needed("find_groups")(self, plan, said)
         if estimates == "auto":
-            from dpsql.running.prospects import expected_estimates
-
-            estimates = "unbiased" if plan.estimated else expected_estimates(plan)
+            estimates = "unbiased" if plan.estimated else needed("expected_estimates")(plan)
         if lower_at_zero and estimates == "unbiased" and not plan.estimated:
             from dpsql.running.feasible import LOWER_AT_ZERO
 
@@ -356,36 +303,6 @@ class Connection(Discovering, Keeping):
             for name in filter(is_unnamed, release.views):
                 self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
         return replace(release, replicates=self._replicates)
-
-    @taking(declared=either(text(), texts()), table=maybe(text()))
-    def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
-        """The SQL batch of an expected workload, such as "ranges(age)" or "marginals(2, sex, state)". Free.
-
-        To be planned, priced (``budget_for``) and run like any batch; ``dpsql.planning.expected_workload`` has the
-        words. ``table``: the private table, needed where the policy has several. Raises DataError and PolicyError.
-        """
-        from dpsql.planning.expected_workload import workload_sql
-
-        return workload_sql(self.policy, declared, table)
-
-    @taking(declared=either(text(), texts()), table=maybe(text()), label=maybe(text()))
-    def release_workload(
-        self,
-        declared: str | Sequence[str],
-        epsilon: object = None,
-        delta: object = None,
-        rho: object = None,
-        *,
-        table: str | None = None,
-        label: str | None = None,
-        **options: Any,
-    ) -> Release:
-        """Measure an expected workload once (``workload``, ``run``); questions within it are free from then on.
-
-        ``answers_others`` says whether that holds for all of them, or, for very large workloads, for its own
-        statements alone.
-        """
-        return self.run(self.workload(declared, table), epsilon, delta, rho, label=label, **options)
 
     @taking(release=whole(0, 2**63 - 1))
     def answers_others(self, release: int) -> bool:

@@ -1,4 +1,4 @@
-"""The custodian's side of a connection: ledger, budget, names of results, versions of the data, standing batches."""
+"""The custodian's side of a connection: ledger, budget, names of results, versions of the data."""
 
 from __future__ import annotations
 
@@ -12,33 +12,20 @@ from dpsql.arguments import (
     whole,
 )
 from dpsql.driver.held import Held
-from dpsql.driver.period_budgets import PeriodBudget, budget_by_period
 from dpsql.errors import (
-    DataError,
     IntegrityError,
     InterfaceError,
-    NotSupportedError,
 )
 from dpsql.out_of_memory import guards_calls
 from dpsql.privacy.ledger import Entry
-from dpsql.release.synthetic import SyntheticRows
 
 if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of them
-    from dpsql.driver.schedules import Schedules
     from dpsql.release.custody import Custody
 
 
 @guards_calls
 class Keeping(Held):
-    """The part of a ``Connection`` that keeps what was released; nothing here is charged but standing batches."""
-
-    @property
-    def schedules(self) -> Schedules:
-        """The standing batches: ``add``, ``standing``, ``remove``, and ``release_due`` for what is over by now."""
-        from dpsql.driver.schedules import Schedules
-
-        self._check_open()
-        return Schedules(self.policy, self._batches, self._books, self._plans)
+    """The part of a ``Connection`` that keeps what was released; nothing here is charged."""
 
     @property
     def ledger(self) -> Custody:
@@ -48,41 +35,10 @@ class Keeping(Held):
         self._check_open()
         return Custody(self._books)
 
-    def budget_by_period(self) -> list[PeriodBudget]:
-        """What is spent and left of every period of a growing table that is over."""
-        return budget_by_period(self.policy, self.budget)
-
     def releases(self) -> list[Entry]:
         """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""
         self._check_open()
         return list(self._books.state().charges)
-
-    @taking(table=text(), n=whole(0, 10**7), release=maybe(whole(0, 2**63 - 1)), seed=whole(0, 2**63 - 1))
-    def synthetic_rows(self, table: str, n: int, *, release: int | None = None, seed: int = 0) -> SyntheticRows:
-        """``Release.synthetic_rows`` of the newest release that has counts of ``table``, or of ``release``. Free.
-
-        Raises DataError where there is none, NotSupportedError.
-        """
-        self._check_open()
-        tried = [entry for entry in reversed(self._books.entries()) if entry.released is not None]
-        if release is None:
-            tried = [e for e in tried if table.lower() in {name.lower() for name in e.description.get("tables", ())}]
-        else:
-            tried = [entry for entry in tried if entry.id == release]
-        for entry in tried:
-            try:
-                rows = self._replicates.synthetic_rows(entry.id, n, seed)
-            except (DataError, NotSupportedError):
-                if release is not None:
-                    raise
-                continue
-            if table.lower() in {name.lower() for name in rows}:
-                return rows
-        which = "any release" if release is None else f"release {release}"
-        raise DataError(
-            f"there are no counts of {table} by groups of columns in {which}; release some, as with GROUP BY "
-            "dp_marginals(2, a, b, c)"
-        )
 
     def rebuild(self) -> int:
         """Make the releases database anew from the ledger; the number of releases in it.

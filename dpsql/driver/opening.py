@@ -18,7 +18,7 @@ from dpsql.out_of_memory import guarded
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
-from dpsql.registry import extensions, resolve
+from dpsql.registry import complete, provided
 from dpsql.release.books import check_places
 from dpsql.release.limits import QUERY_SECONDS
 
@@ -57,6 +57,7 @@ def connect(
     day that decides which periods of a growing table are closed, by default the day that it is (UTC).
     Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
+    complete()
     toml = isinstance(database, str | os.PathLike) and str(os.fspath(database)).lower().endswith(".toml")
     if isinstance(database, Policy) or toml:
         raise InterfaceError("database is a policy; give the database first: connect('x.duckdb', policy='x.toml')")
@@ -129,12 +130,9 @@ def _session(database: object, limits: Limits) -> Opening | None:
     """The engine of an extension whose kind of session ``database`` is, None where it is none."""
     if database is None or isinstance(database, str | os.PathLike | duckdb.DuckDBPyConnection):
         return None
-    for extension in extensions():
-        if extension.engine:
-            engine: Opening | None = resolve(extension.engine)(database, limits)
-            if engine is not None:
-                return engine
-    return None
+    opened = provided("engine")
+    engine: Opening | None = None if opened is None else opened(database, limits)
+    return engine
 
 
 def _check_files(policy: Policy) -> None:

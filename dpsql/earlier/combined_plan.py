@@ -116,17 +116,10 @@ class CombinedPlan(Plan):
         """Error over the SVD bound of the batch without earlier releases: it may be below 1."""
         return float(self.without_earlier.bound_ratio * self.error / self.without_earlier.error)
 
-    def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
-        """Those of the plan without earlier releases."""
-        return self.without_earlier.marginal_costs(most, time_limit)
-
-    def suggestions(self, time_limit: float | None = 30.0) -> Result:
-        """Those of the plan without earlier releases."""
-        return self.without_earlier.suggestions(time_limit)
-
-    def what_if(self, time_limit: float | None = 30.0) -> str:
-        """That of the plan without earlier releases, which it says."""
-        return f"Without earlier releases:\n{self.without_earlier.what_if(time_limit)}"
+    @property
+    def alone(self) -> Plan:
+        """The plan without earlier releases."""
+        return self.without_earlier
 
 
 @dataclass(frozen=True, eq=False)

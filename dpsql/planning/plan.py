@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsql.arguments import maybe, real, taking, whole
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.out_of_memory import guards_calls
@@ -31,6 +30,7 @@ from dpsql.planning.text import cut_short, plan_head, plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
+from dpsql.registry import extensible
 from dpsql.sql.parse.trees import uncollected
 from dpsql.strategy import Strategy
 from dpsql.strategy.cached.cache import key_of
@@ -41,10 +41,6 @@ from dpsql.workload.expr.deadline import Deadline
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from dpsql.release import Result
 
 
 _KEPT, _LARGE = 4, 2**22  # plans of one connection; entries of W
@@ -52,12 +48,18 @@ NEAR_ENOUGH = 0.05  # gap up to which no other way is tried for counts of units
 
 
 @guards_calls
+@extensible("plan")
 @dataclass(frozen=True, eq=False)
 class Plan(PlannedBatch):
     """A batch understood and planned (``PlannedBatch`` has its figures), to be looked at before anything is spent.
 
     ``Connection.run`` measures it.
     """
+
+    @property
+    def alone(self) -> Plan:
+        """The plan without earlier releases: itself, where it rests on none."""
+        return self
 
     def rows(self) -> list[dict[str, Any]]:
         """One record a result column: its name, how many numbers, errors; what ``str`` and ``df`` show."""
@@ -81,51 +83,11 @@ class Plan(PlannedBatch):
 
         return Result.from_columns(_columns(self.rows())).df()
 
-    @taking(points=whole(-(2**63), 2**63))
-    def curve(self, points: int = 17, span: float = 8.0) -> Result:
-        """Error against epsilon (or rho), a row a budget and result column (``dpsql.planning.what_if.curve``)."""
-        from dpsql.planning.what_if import curve
-
-        return curve(self, points, span)
-
-    @taking(most=whole(0, 10**6), time_limit=maybe(real()))
-    def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
-        """How much worse each statement makes the others, and what it costs (``dpsql.planning.what_if.costs``)."""
-        from dpsql.planning.what_if import marginal_costs
-
-        return marginal_costs(self, most, time_limit)
-
-    @taking(time_limit=maybe(real()))
-    def suggestions(self, time_limit: float | None = 30.0) -> Result:
-        """What to drop, coarsen or bound more tightly, with the effect of each."""
-        from dpsql.planning.suggestions import suggestions
-
-        return suggestions(self, time_limit)
-
-    @taking(time_limit=maybe(real()))
-    def what_if(self, time_limit: float | None = 30.0) -> str:
-        """Other budgets, costs and suggestions, as text."""
-        from dpsql.planning.what_if_text import what_if_text
-
-        return what_if_text(self, time_limit)
-
-    def plot_curve(self, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:
-        """``curve`` as a matplotlib figure. InterfaceError without matplotlib."""
-        from dpsql.planning.picture import curve_picture
-
-        return curve_picture(self, ax, points, span)
-
     def explain(self) -> str:
         """The strategy, and what of each statement is private, derived from it, and done by DuckDB afterwards."""
         from dpsql.planning.explain import explain
 
         return explain(self, plan_head(self, details=True))
-
-    def plot(self) -> Figure:
-        """The errors of all result columns as a matplotlib figure. InterfaceError without matplotlib."""
-        from dpsql.planning.picture import plan_picture
-
-        return plan_picture(self)
 
     def __str__(self) -> str:
         return plan_text(self)

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.periods import Reads
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
+from dpsql.registry import provided
 from dpsql.release.by_result import ByResult
 from dpsql.sql import Answer
 from dpsql.strategy import MatrixStrategy, Strategy
@@ -31,11 +32,16 @@ from dpsql.workload.compile.structured import Structured
 from dpsql.workload.compile.units import relation_text, wider_than_true
 from dpsql.workload.expr.batch import Core, Measured
 
-if TYPE_CHECKING:
-    from dpsql.local.comparison import LocalComparison
-
 _BOUNDED = 2048  # cells up to which pure plans are bounded from below
 _HUGE = 20.0  # half of an epsilon from which integers have next to no noise
+
+
+class LocalComparison(Protocol):
+    """How a local release of the same columns compares; its text says it in a line."""
+
+    def as_dict(self) -> dict[str, object]:
+        """The comparison for programs."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What a plan was made from, so that it can be planned again otherwise (``dpsql.planning.what_if``)."""
+    """What a plan was made from, so that it can be planned again otherwise (``dpsql.extensions.advice.what_if``)."""
 
     prepared: Prepared = field(repr=False)
     state: BudgetState = field(repr=False)
@@ -78,7 +84,7 @@ class PlannedBatch:
     answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
     many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
     table that are read, to which the charge is confined; None where it is for everything. ``finds``: the columns whose
-    groups are found before (``dpsql.running.find_first``); the plan is of stand-ins for them then.
+    groups are found before (``dpsql.extensions.discovery.find_first``); the plan is of stand-ins for them then.
     """
 
     sql: str
@@ -283,11 +289,15 @@ class PlannedBatch:
         """
         if self.origin is None or not self.origin.prepared.policy.budget.local_epsilon:
             return None
-        from dpsql.local.comparison import compared
-
+        compared = provided("compared_locally")
+        if compared is None:
+            return None
         prepared, numbers = self.origin.prepared, self.compiled.numbers
         epsilon = self.origin.request.epsilon
-        return compared(prepared.understood, prepared.policy, prepared.schemas, epsilon, self.mean_square, numbers)
+        found: LocalComparison = compared(
+            prepared.understood, prepared.policy, prepared.schemas, epsilon, self.mean_square, numbers
+        )
+        return found
 
 
 def mean_square(values: Floats | RangeErrors) -> float:

@@ -28,12 +28,13 @@ from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
 from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve.batch_tables import one_row_each
-from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
+from dpsql.strategy import MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.strategy.choose.task import NO_TIME
 from dpsql.strategy.kronecker.level_strategy import level_strategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy
 from dpsql.strategy.targets import Limits, strategies_for
+from dpsql.strategy.choose.task import catalogue
 from dpsql.workload.compile import choice
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled, compile_batch
@@ -353,7 +354,7 @@ class Chooser:
         # A line multiplies the norm of what is measured of every value; only L1 and L2 multiply.
         pure = noise == "laplace" and not isinstance(self.compiled, Lined)
         found = select(
-            *(workload, "pure" if pure else noise, method if method in CATALOGUE else "auto"),
+            *(workload, "pure" if pure else noise, method if method in catalogue() else "auto"),
             tolerance=options.tolerance,
             time_limit=options.time_limit,
             progress=options.progress,

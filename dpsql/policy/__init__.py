@@ -6,14 +6,12 @@ and on nothing else about a private table; what it does not declare is refused.
     Policy.load(path)                 read and check a TOML file
     policy.table(name).column(name)   look up, in any case, or refuse with the nearest names
     check_schema(policy, schemas)     hold the policy against the types of the tables
-    skeleton(schemas, dataset)        a first policy for the custodian to confirm
 """
 
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy
 from dpsql.policy.policy import Policy
 from dpsql.policy.schema import check_schema, csv_schema
-from dpsql.policy.text import skeleton
 
 __all__ = [
     "BUDGET_FIGURES",
@@ -23,5 +21,4 @@ __all__ = [
     "TablePolicy",
     "check_schema",
     "csv_schema",
-    "skeleton",
 ]

@@ -21,14 +21,14 @@ DOMAIN_CAP = 1_000_000
 class ColumnPolicy:
     """What is public about one column.
 
-    ``values`` lists the group keys, ``lower`` and ``upper`` (inclusive) bound what SUM adds up and
-    give the group keys of integers and dates, ``step`` is the grid that SUM rounds to. A column
-    with none of them may stand in predicates only. ``other`` collects values outside the domain, in results called
-    ``other_label`` (given as ``other``, of texts), or NULL with a companion column that is TRUE;
-    ``nulls = False`` says that the schema guarantees that there are none. ``public``: everybody knows the column's
-    value in every row, such as an id; a local release may keep it as it is, nothing else treats it in another way.
-    ``groups = "discover"``: GROUP BY finds the values first where there are none (``dpsql.running.find_first``).
-    ``where`` is the full key of the column in the policy, for messages.
+    ``values`` lists the group keys, ``lower`` and ``upper`` (inclusive) bound what SUM adds up and give the group keys
+    of integers and dates, ``step`` is the grid that SUM rounds to. A column with none of them may stand in predicates
+    only. ``other`` collects values outside the domain, in results called ``other_label`` (given as ``other``, of
+    texts), or NULL with a companion column that is TRUE; ``nulls = False`` says that the schema guarantees that there
+    are none. ``public``: everybody knows the column's value in every row, such as an id; a local release may keep it as
+    it is, nothing else treats it in another way. ``groups = "discover"``: GROUP BY finds the values first where there
+    are none (``dpsql.extensions.discovery.find_first``). ``where`` is the full key of the column in the policy, for
+    messages.
     """
 
     name: str

@@ -27,7 +27,7 @@ def place_of(table: ReleaseTable) -> tuple[str, str]:
     """The name of the table that holds the rows of a result's periods, and of its column of releases.
 
     The first column; ``period`` is the second, and the result's follow, none of which is called so
-    (``driver/schedules.py``).
+    (``extensions/periods/schedules.py``).
     """
     kinds = [(name, kind) for name, kind, _ in table.columns]
     mark = hashlib.sha256(repr(kinds).encode()).hexdigest()[:12]

@@ -16,6 +16,7 @@ from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, NotSupportedError, SQLError
 from dpsql.quoting import free_name
 from dpsql.reconstruct.combined import Observed
+from dpsql.registry import needed
 from dpsql.release import RangeTable, ReleaseStore, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
@@ -37,7 +38,6 @@ from .merging import merged
 from .partitioned import Query, Ran, by_period, check_query, is_number, parsed, release_of
 from .ranks import with_ranks
 from .stacked import Stacked, places_read, released_columns, results_of
-from .synthetic_rows import made_from
 
 MOST_CELLS = 10_000_000
 """Rows of a table in all its replicates."""
@@ -104,7 +104,9 @@ class Replicates:
         return Result.from_columns([*shown, *((n, kind, _some(held, kept)) for n, kind, held in columns)])
 
     def synthetic_rows(self, release: int, n: int, seed: int) -> SyntheticRows:
-        """``n`` rows that agree with the counts of a release (``made_from``). Raises DataError, NotSupportedError."""
+        """``n`` rows that agree with the counts of a release (the extension ``synthetic`` makes them). Raises
+        DataError, NotSupportedError.
+        """
         entry = next((entry for entry in self.books.entries() if entry.id == release), None)
         batches = ("gaussian", "laplace", "none")
         if (
@@ -124,7 +126,8 @@ class Replicates:
                 f"the policy has changed since release {release}, so that its groups are not known any more; release "
                 "its batch again for synthetic rows"
             )
-        return made_from(record, batch, n, seed)
+        rows: SyntheticRows = needed("synthetic_rows")(record, batch, n, seed)
+        return rows
 
     def with_errors(
         self,

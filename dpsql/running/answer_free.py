@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -34,18 +34,17 @@ from dpsql.policy import Policy
 from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
+from dpsql.registry import provided
 from dpsql.release import ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.running.counted import Counted
 from dpsql.running.no_worse import Answered, no_worse
 from dpsql.running.past_releases import PastReleases
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled
-
-if TYPE_CHECKING:
-    from dpsql.running.counted_before import Counted
 
 _BETTER = 1e-3
 """By so much, relatively, an error must fall for a refined answer to be worth a release."""
@@ -88,7 +87,7 @@ class Earlier(PastReleases):
 
     def under(self, policy: Policy) -> None:
         """As of all releases."""
-        with self._lock:
+        with self.lock:
             super().under(policy)
             self._latest = None
 
@@ -106,8 +105,9 @@ class Earlier(PastReleases):
 
     def counted(self, sql: str, alpha: float) -> FoundCounts | None:
         """The answer of a batch that asks for no more than a discovery counted; else None. Raises as ``answer``."""
-        from dpsql.running.counted_before import counted_before
-
+        counted_before = provided("free_answer")
+        if counted_before is None:
+            return None
         schemas = self.schemas()
         latest = self._latest
         prepared = latest if latest is not None and latest.sql == sql else prepare(sql, self.policy, schemas)

@@ -26,6 +26,8 @@ from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.payload import unpack
 
+ALPHA = 0.05
+"""1 - confidence of the intervals of what a discovery counted."""
 KIND = "discovery"
 
 

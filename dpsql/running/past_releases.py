@@ -14,20 +14,19 @@ from functools import partial
 from dpsql.earlier import Combination, Past, alone, combine, past_of
 from dpsql.earlier.combined import joined, observed_of
 from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, plan_with
-from dpsql.earlier.over_time import combination_over_time
 from dpsql.earlier.same_question import most_precise, question_keys, types_of
-from dpsql.errors import Error, IntegrityError, SQLError
+from dpsql.errors import IntegrityError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.policy import Policy
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import MOST_COLUMNS
+from dpsql.registry import provided
 from dpsql.release.books import Books
 from dpsql.release.payload import Measurement, unpack
 from dpsql.running.planned_again import PlannedAgain, planned_again
 from dpsql.sql.outer.answers import Understood
-from dpsql.sql.parse.one_period import check_no_day
 from dpsql.thread_lock import ThreadLock
 
 
@@ -42,13 +41,13 @@ class PastReleases:
         self._meant: dict[str, Understood] = {}
         self._types: dict[str, str] = {}
         self._measured: dict[int, Measurement] = {}
-        self._alike: dict[str, Combination] = {}
-        self._lock = ThreadLock()  # of what is understood under one policy and one set of types
+        self.alike: dict[str, Combination] = {}  # of what was measured alike, by what is alike
+        self.lock = ThreadLock()  # of what is understood under one policy and one set of types
 
     def under(self, policy: Policy) -> None:
         """Read batches under another policy of the data set from now on: one with domains that were found."""
-        with self._lock:
-            self.policy, self._held, self._meant, self._alike = policy, {}, {}, {}
+        with self.lock:
+            self.policy, self._held, self._meant, self.alike = policy, {}, {}, {}
 
     def schemas(self) -> Schemas:
         """The column types of the private tables by now, for several calls of ``behind``."""
@@ -117,50 +116,30 @@ class PastReleases:
         A measurement whose integers the ledger does not keep, or that is too large for a matrix, is planned again. None
         where the batch is not understood as it was. ``entries``: all releases, by number; ``schemas`` as by now.
         """
-        if "horizon" in entry.description:
-            return self._over_time(entry, entries, alpha, schemas)
+        for kind in ("horizon", "schedule"):
+            behind = None if entry.description.get(kind) is None else provided(kind)
+            if behind is not None:
+                found: Combination | PlannedAgain | None = behind(self, entry, entries, alpha, schemas)
+                return found
+        if entry.description.get("horizon") is not None:  # whose numbers rest on periods that nobody here can add up
+            return None
+        return self.measured_with(entry, entries, alpha, schemas)
+
+    def measured_with(
+        self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
+    ) -> Combination | PlannedAgain | None:
+        """``behind`` of a release that rests on what its description names, and on its own measurement."""
         rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
         every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
         if not every <= entries.keys():
             return None
-        if every == {entry.id} and entry.description.get("schedule") is not None:
-            return self._of_period(entry, alpha, schemas)
-        return self._resting_on(every, entry, entries, alpha, schemas)
+        return self.resting_on(every, entry, entries, alpha, schemas)
 
-    def _of_period(self, entry: Entry, alpha: float, schemas: Schemas) -> Combination | PlannedAgain | None:
-        """``behind`` of one period of a standing batch: as another period of it that was measured just as this one is.
-
-        What a batch that never names the day asks of two periods differs in their rows alone, so that what follows from
-        equal integers and equal noise is the same but for y.
-        """
-        _, measurement = unpack(self.books.ledger().release(entry.id).payload or b"")
-        schedule, kept = str(entry.description["schedule"]), sorted((measurement.kept or {}).items())
-        said = schedule, entry.description.get("types"), types_of(schemas), alpha
-        mark = repr((said, replace(measurement, y=(len(measurement.y),)), kept))
-        with self._lock:
-            known = self._alike.get(mark)
-            if known is None:
-                found = self._resting_on(frozenset({entry.id}), entry, {entry.id: entry}, alpha, schemas)
-                if kept and isinstance(found, Combination) and self._names_no_day(schedule):
-                    self._alike[mark] = found
-                return found
-        one = replace(known.answers.observed[0], y=measurement.y)
-        return replace(known, answers=replace(known.answers, observed=(one,)), rests_on=(entry.id,))
-
-    def _names_no_day(self, schedule: str) -> bool:
-        held = [one for one in self.books.ledger().schedules() if one.name == schedule]
-        try:
-            for one in held:
-                check_no_day(one.sql, self.policy.table(one.table))
-        except Error:
-            return False
-        return bool(held)
-
-    def _resting_on(
+    def resting_on(
         self, every: frozenset[int], entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
     ) -> Combination | PlannedAgain | None:
         pasts = self.pasts(schemas, [entries[number] for number in sorted(every)])
-        prepared = self._prepared(entry, schemas)
+        prepared = self.prepared(entry, schemas)
         if prepared is None:
             return None
         if every == {entry.id}:
@@ -182,26 +161,13 @@ class PastReleases:
         objective = str(said.get("objective", "balanced"))
         return planned_again(prepared, entry.charge, objective, measurement, alpha, entry.id)
 
-    def _prepared(self, entry: Entry, schemas: Schemas) -> Prepared | None:
+    def prepared(self, entry: Entry, schemas: Schemas) -> Prepared | None:
         """The batch of a release, whose periods were closed when it was made; None where it is understood no more."""
         record, _ = unpack(self.books.ledger().release(entry.id).payload or b"")
         try:
             return prepare(record.sql, replace(self.policy, today=dt.date.max), schemas)
         except SQLError:
             return None
-
-    def _over_time(
-        self, entry: Entry, entries: Mapping[int, Entry], alpha: float, schemas: Schemas
-    ) -> Combination | None:
-        """``behind`` of a release of a horizon: it rests on all earlier ones whose noise has not faded."""
-        name, place = entry.description.get("schedule"), int(entry.description["horizon"]["place"])
-        mine = [e for e in entries.values() if e.description.get("schedule") == name and "horizon" in e.description]
-        at = {int(e.description["horizon"]["place"]): e for e in mine}
-        one = next((one for one in self.books.ledger().schedules() if one.name == name), None)
-        prepared = self._prepared(entry, schemas)
-        if one is None or prepared is None or any(before not in at for before in range(place)):
-            return None
-        return combination_over_time(prepared, one, [at[k].id for k in range(place + 1)], self.measurement, alpha)
 
     def measurement(self, release: int) -> Measurement:
         """What a release of a horizon measured, read once."""
@@ -224,9 +190,9 @@ class PastReleases:
 
     def pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:
         types = types_of(schemas)
-        with self._lock:
+        with self.lock:
             if types != self._types:
-                self._held, self._meant, self._alike, self._types = {}, {}, {}, types
+                self._held, self._meant, self.alike, self._types = {}, {}, {}, types
             found = []
             for entry in usable:
                 before = entry.description.get("types")
@@ -259,7 +225,7 @@ class PastReleases:
 
     def _understood(self, schemas: Schemas, sql: str) -> Understood:
         """What a batch of an earlier release asks, understood once for all releases of one text."""
-        with self._lock:
+        with self.lock:
             if sql not in self._meant:
                 self._meant[sql] = understood_of(sql, self.policy, schemas)
             return self._meant[sql]

@@ -14,7 +14,7 @@ from dpsql.privacy.accountant import Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.release.books import Books
 from dpsql.running.answer_free import Earlier
-from dpsql.running.find_first import SHARE, part_of, waiting
+from dpsql.running.finding_share import SHARE, part_of, waiting
 
 _ALPHA = 0.05  # of intervals, which decide nothing here
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import singledispatch
 from typing import Protocol, cast
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from dpsql.arrays import Array, Floats, Values
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
-from dpsql.planning.sparse import Passed, SparsePlan
 from dpsql.quoting import distinct_names
 from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
 from dpsql.reconstruct.derived import Derived as Evaluated
@@ -41,6 +41,7 @@ _Column = tuple[_Values, _Values, _Values, _Values, str]
 _EPOCH = dt.date(1970, 1, 1)
 
 
+@singledispatch
 def release_tables(
     plan: Plan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False, estimates: str = "unbiased"
 ) -> tuple[ReleaseTable | RangeTable, ...]:
@@ -58,11 +59,6 @@ def release_tables(
     if isinstance(plan.compiled, Lined) and plan.compiled.key.family == "ranges":
         sums = plan.answers.estimate(y, plan.compiled.common_steps)
         return range_tables(cast("Planned", plan), plan.compiled, sums, errors=errors)
-    if isinstance(plan, SparsePlan):
-        groups, counts = plan.shown(y)
-        passed = Passed.of(plan, counts)
-        listed = cast("Planned", plan.after(y))
-        return tables_of(listed, passed.values, errors=errors, rehearsal=rehearsal, possible=passed, groups=groups)
     values = plan.answers.estimate(y, plan.compiled.common_steps)
     possible = None if estimates == "unbiased" and not plan.estimated else feasible(plan, y, estimates)
     held = cast("Planned", plan.after(y))  # its errors are arrays, as it has no ranges

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from dpsql.arrays import Json
 from dpsql.earlier import keep
-from dpsql.earlier.over_time import kept_over_time
 from dpsql.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
-from dpsql.measure import Job, TableSource, measure
+from dpsql.measure import Job, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.measure.sparse import SparseJob, measure_sparse
-from dpsql.planning.adaptive import AdaptivePlan
 from dpsql.planning.plan import Plan
-from dpsql.planning.sparse import SparsePlan
 from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.policy.limits import changed_limits, limits_in
@@ -32,25 +28,39 @@ from dpsql.release.payload import Measurement, pack, record_of, unpack
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
 from dpsql.running.feasible import LOWER_AT_ZERO, check_estimates
+from dpsql.running.jobs import AnyJob, job_of
 from dpsql.running.result_tables import release_tables, tables_again
 from dpsql.sql import Answer
 from dpsql.sql.parse.trees import uncollected
-from dpsql.strategy.sparse import MOST_SHOWN
 from dpsql.workload.compile.over_periods import Over
 
 log = logging.getLogger("dpsql")
 
-AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
+_MEASURES: Mapping[type, Callable[..., tuple[int, list[int]]]] = {
+    Job: measure,
+    AdaptiveJob: measure_adaptively,
+    SparseJob: measure_sparse,
+}
+"""What charges, measures and records each kind of job."""
+
+
+def kept_alone(kept: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
+    """What the ledger keeps of the integers of a plan that stands alone."""
+    return kept
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One release of a standing batch: the id of its charge, the period that it is of, and its place in a horizon."""
+    """One release of a standing batch: the id of its charge, the period that it is of, and its place in a horizon.
+
+    ``kept``: what the ledger is to keep of the integers of a plan over a horizon, beside those that a plan keeps.
+    """
 
     charge_id: str
     schedule: str
     period: str
     over: Over | None = None
+    kept: Callable[[Json | None, Plan, Sequence[int]], Json | None] = kept_alone
 
 
 @dataclass(eq=False)
@@ -292,7 +302,7 @@ class Batches:
 
         @uncollected()  # not while rows are read, which may take long
         def payload(release: int, y: list[int]) -> bytes:
-            held = kept if turn is None or turn.over is None else kept_over_time(kept, plan, y)
+            held = kept if turn is None else turn.kept(kept, plan, y)
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
             record = record if turn is None else _record_of_turn(record, plan, turn)
@@ -302,12 +312,7 @@ class Batches:
             return pack(record, observed)
 
         measuring = (self.holdings.engine, ledger, payload)
-        if isinstance(job, SparseJob):
-            release = measure_sparse(job, *measuring)[0]
-        elif isinstance(job, AdaptiveJob):
-            release = measure_adaptively(job, *measuring)[0]
-        else:
-            release = measure(job, *measuring)[0]
+        release = _MEASURES[type(job)](job, *measuring)[0]
         # What users see is what the ledger gives back.
         with uncollected():
             record = record_of(ledger.release(release).payload or b"")
@@ -349,44 +354,6 @@ def _record_of_turn(record: ReleaseRecord, plan: Plan, turn: Turn) -> ReleaseRec
     """What says that a release is of one period, and what of a horizon."""
     said = record.strategy if turn.over is None else f"{plan.strategy.method}, over {turn.over.place + 1} periods"
     return replace(record, period=turn.period, strategy=said)
-
-
-def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> AnyJob:
-    """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge."""
-    if isinstance(plan, SparsePlan):
-        law, most = plan.law, MOST_SHOWN
-        return SparseJob(plan.compiled, law, most, plan.charge, plan.schemas, sources, description, label)
-    strategy, compiled = plan.strategy, plan.compiled
-    if isinstance(plan, AdaptivePlan):
-        run = plan.strategy
-        return AdaptiveJob(
-            layouts=compiled.layouts,
-            integers=run.measured,
-            common_steps=compiled.common_steps,
-            stops=run.stops,
-            reach=run.reach,
-            weights=run.weights,
-            steep=run.steep,
-            spends=run.spends,
-            course=run.course,
-            charge=plan.charge,
-            schemas=plan.schemas,
-            sources=sources,
-            description={**description, "rounds": run.rounds},
-            label=label,
-        )
-    return Job(
-        layouts=compiled.layouts,
-        integers=strategy.measured,
-        common_steps=compiled.common_steps,
-        sensitivity=plan.sensitivity,
-        charge=plan.charge,
-        schemas=plan.schemas,
-        sources=sources,
-        description=description,
-        label=label,
-        blocks=strategy.blocks,
-    )
 
 
 def _record(

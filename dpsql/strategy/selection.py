@@ -15,7 +15,7 @@ from dpsql.arguments import maybe, real, taking
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.strategy.cached import cache as kept
 from dpsql.strategy.choose.best import best_of
-from dpsql.strategy.choose.task import BY_SOURCE, CATALOGUE, CELLS_AUTO, WORK, Task
+from dpsql.strategy.choose.task import BY_SOURCE, CELLS_AUTO, WORK, Task, catalogue
 from dpsql.strategy.core.base import NOISES, OBJECTIVES, PURE
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import check_entries, finish, normalise
@@ -143,8 +143,8 @@ def select(
         raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
     if not isinstance(method, str):
         raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
-    if method not in ("auto", *CATALOGUE) and not (method in (RESIDUALS, BLOCKS, SIGNS) and isinstance(W, Marginals)):
-        raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
+    if method not in ("auto", *catalogue()) and not (method in (RESIDUALS, BLOCKS, SIGNS) and isinstance(W, Marginals)):
+        raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*catalogue(), 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
     if time_limit is not None and (not _number(time_limit) or not time_limit > 0):
@@ -217,7 +217,7 @@ def select(
         return strategy_by_source(task)
     key = None if cache is None else kept.key_of(W, asked, method, tolerance, effort)
     if cache is not None and key is not None:
-        found = kept.load(Path(cache), key, W, noise, method, tolerance, (*CATALOGUE, BY_SOURCE))
+        found = kept.load(Path(cache), key, W, noise, method, tolerance, (*catalogue(), BY_SOURCE))
         if found is not None:
             say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
             return found

@@ -36,6 +36,11 @@ def connected(options: argparse.Namespace, **more: Any) -> Connection:
     )
 
 
+def connected_as(kind: type[C], options: argparse.Namespace, **more: Any) -> C:
+    """``connected``, seen as a class whose methods an extension adds to every connection."""
+    return cast(C, connected(options, **more))
+
+
 def released(options: argparse.Namespace) -> ReleaseStore:
     """The releases alone: who queries them needs neither the private tables nor the ledger."""
     if options.releases is not None:

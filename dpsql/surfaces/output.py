@@ -14,16 +14,13 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
 
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.release.text_table import in_json
-
-if TYPE_CHECKING:
-    from dpsql.local.comparison import LocalComparison
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
 _LABEL = re.compile(r"[A-Z][a-z]+ {2,}")
@@ -89,17 +86,7 @@ def plan_json(plan: Plan) -> dict[str, object]:
         ],
         "rows": plan.rows(),
         "notes": list(plan.notes),
-        "local": None if plan.local_comparison is None else _local_json(plan.local_comparison),
-    }
-
-
-def _local_json(found: LocalComparison) -> dict[str, object]:
-    """A comparison with a local release for programs; ``why_not`` where there is none."""
-    if found.why_not:
-        return {"why_not": found.why_not}
-    return {
-        **{"table": found.table, "columns": list(found.columns), "combinations": found.combinations},
-        **{"rows": found.rows, "winner": found.winner, "factor": list(found.factor), "even_rows": found.even_rows},
+        "local": None if plan.local_comparison is None else plan.local_comparison.as_dict(),
     }
 
 

@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-from dpsql.workload.compile.products import products
-from dpsql.workload.families.algebra import (
+from dpsql.extensions.papers.algebra import (
     column_projection,
     contained,
     equal_error,
@@ -19,6 +18,15 @@ from dpsql.workload.families.algebra import (
     no_harder,
     nonzero_columns,
 )
+from dpsql.extensions.papers.random_families import (
+    covering_ranges,
+    random_ranges,
+    sampled_ranges,
+    wdiscrete,
+    wrange,
+    wrelated,
+)
+from dpsql.workload.compile.products import products
 from dpsql.workload.families.families import (
     all_predicate,
     all_range,
@@ -32,14 +40,6 @@ from dpsql.workload.families.families import (
 )
 from dpsql.workload.families.marginals import Marginals, data_cube, marginals
 from dpsql.workload.families.matrix import Workload
-from dpsql.workload.families.random_families import (
-    covering_ranges,
-    random_ranges,
-    sampled_ranges,
-    wdiscrete,
-    wrange,
-    wrelated,
-)
 
 __all__ = [
     "Marginals",

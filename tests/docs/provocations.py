@@ -21,7 +21,7 @@ from worlds import clinic
 import dpsql
 from dpsql import workload
 from dpsql.extensions.audit.batch_audit import audit
-from dpsql.surfaces import plots
+from dpsql.extensions.reports import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 NANOSECOND = np.datetime64("2024-01-01T00:00:00.000000001", "ns")

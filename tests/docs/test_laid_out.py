@@ -13,7 +13,7 @@ from browser import DESK, PHONE, faults, laid_out
 
 import dpsql
 from dpsql.release import ReleaseStore
-from dpsql.surfaces.report import report_plan, report_release
+from dpsql.extensions.reports.report import report_plan, report_release
 
 pytestmark = pytest.mark.surfaces
 

@@ -11,7 +11,7 @@ from browser import browse
 
 import dpsql
 from dpsql import bounds, strategy, workload
-from dpsql.local import device
+from dpsql.extensions.local import device
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.surfaces

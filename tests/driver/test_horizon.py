@@ -19,7 +19,7 @@ from helpers import scratch
 import dpsql
 from dpsql import measure
 from dpsql.driver.connection import Connection
-from dpsql.earlier import over_time
+from dpsql.extensions.periods import over_time
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
 from dpsql.measure import Job

@@ -18,7 +18,7 @@ from helpers import scratch
 
 import dpsql
 from dpsql.driver.connection import Connection
-from dpsql.driver.schedules import Due
+from dpsql.extensions.periods.schedules import Due
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, ProgrammingError, SQLError
 from dpsql.privacy.ledger import Ledger

@@ -9,7 +9,7 @@ import pytest
 from local_worlds import POLICY, repeatable, world
 
 import dpsql
-from dpsql.local.comparison import LocalComparison
+from dpsql.extensions.local.comparison import LocalComparison
 
 
 def plan_of(folder: Path, sql: str, epsilon: object = 1, policy: str = POLICY, **options: object) -> dpsql.Plan:

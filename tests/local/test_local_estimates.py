@@ -13,8 +13,8 @@ import pytest
 from local_worlds import repeatable, world
 
 import dpsql
-from dpsql.local.device import OTHER
-from dpsql.running.local_release import LocalRelease
+from dpsql.extensions.local.device import OTHER
+from dpsql.extensions.local.local_release import LocalRelease
 
 Record = dict[str, Any]
 Phi = Callable[[Record, Record], float]

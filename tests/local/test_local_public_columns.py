@@ -10,7 +10,7 @@ from local_worlds import repeatable, world
 from test_local_estimates import Phi, brute, known
 
 import dpsql
-from dpsql.running.local_release import LocalRelease
+from dpsql.extensions.local.local_release import LocalRelease
 
 ROWS = 120
 

@@ -10,8 +10,8 @@ import pytest
 from local_worlds import repeatable, world
 
 import dpsql
-from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
-from dpsql.running.local_release import LocalRelease
+from dpsql.extensions.local.device import distortion_lower_bound, distortion_upper_bound
+from dpsql.extensions.local.local_release import LocalRelease
 
 
 @pytest.fixture(scope="module")

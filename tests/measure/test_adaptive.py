@@ -24,8 +24,8 @@ from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.selection import MU_SQUARED, Selection
-from dpsql.strategy.adaptive.marginals import AdaptiveMarginals
-from dpsql.strategy.adaptive.steps import Step
+from dpsql.extensions.adaptive.marginals import AdaptiveMarginals
+from dpsql.extensions.adaptive.steps import Step
 from dpsql.workload.compile.structured import compile_structured
 
 POLICY = """
@@ -128,8 +128,8 @@ def test_runs_that_measure_a_part_of_what_is_asked_are_within_epsilon(
     """The largest marginal is no candidate and has no histogram; it is made up of the others, and all is shown."""
     whole = con.plan(TRIPLE, epsilon=1, method="adaptive", rounds=3)
     assert whole.strategy.beyond == ()
-    monkeypatch.setattr("dpsql.strategy.adaptive.marginals.MOST_NUMBERS", 70)
-    monkeypatch.setattr("dpsql.strategy.adaptive.marginals.WHEN_CUT", 41)
+    monkeypatch.setattr("dpsql.extensions.adaptive.marginals.MOST_NUMBERS", 70)
+    monkeypatch.setattr("dpsql.extensions.adaptive.marginals.WHEN_CUT", 41)
     plan = con.plan(TRIPLE, epsilon=1, method="adaptive", rounds=3, objective="total", progress=lambda _: None)
     assert plan.strategy.beyond == ((0, 1, 2),)
     assert sorted(len(S) for S in plan.strategy.candidates) == [1, 1, 1, 2, 2, 2]
@@ -399,7 +399,7 @@ def test_refusals_come_before_the_charge(
 
 
 def test_too_many_cells_say_size_cap_and_next_step(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.strategy.adaptive.mwem.MOST_RAYS", 2)
+    monkeypatch.setattr("dpsql.extensions.papers.mwem.MOST_RAYS", 2)
     with pytest.raises(dpsql.DataError, match="3 here, at most 2; ask for fewer or coarser groups"):
         con.plan(BATCH, epsilon=1, method="mwem")
 

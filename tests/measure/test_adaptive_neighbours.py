@@ -25,7 +25,7 @@ from dpsql.extensions.audit.privacy import steps_of
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy.noise import Noise
-from dpsql.strategy.adaptive import steps
+from dpsql.extensions.adaptive import steps
 
 Row = tuple[object, ...]
 Tables = dict[str, list[Row]]

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.running.discovered_bounds import Scale, histogram_sql, scale_of
+from dpsql.extensions.discovery.discovered_bounds import Scale, histogram_sql, scale_of
 
 POLICY = """
 dataset = "visits-1"
@@ -31,7 +31,7 @@ price = {}
 @pytest.fixture(autouse=True)
 def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a bucket of noise alone shifts once in ten million discoveries, not in twenty."""
-    monkeypatch.setattr("dpsql.running.discovered_bounds.CONFIDENCE", 1e-7)
+    monkeypatch.setattr("dpsql.extensions.discovery.discovered_bounds.CONFIDENCE", 1e-7)
 
 
 @pytest.fixture(scope="module")

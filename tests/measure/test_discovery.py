@@ -23,7 +23,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
-from dpsql.running.discovery import Discovery
+from dpsql.extensions.discovery.discovery import Discovery
 from dpsql.extensions.server.accounts import Accounts, Wish
 from dpsql.workload.expr import values as tree
 
@@ -94,7 +94,7 @@ def job_of(con: dpsql.Connection, groups: int, monkeypatch: pytest.MonkeyPatch) 
         made.append(job)
         raise dpsql.OperationalError("kept")
 
-    monkeypatch.setattr("dpsql.running.discovery.discover", keep)
+    monkeypatch.setattr("dpsql.extensions.discovery.discovery.discover", keep)
     with pytest.raises(dpsql.OperationalError, match="kept"):
         con.discover("visits.v", epsilon=0.1, delta=1e-9, max_groups=groups)
     return made[0]

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.running.find_first import Finding
+from dpsql.extensions.discovery.find_first import Finding
 
 POLICY = """
 dataset = "visits-1"

@@ -18,9 +18,9 @@ from dpsql.extensions.audit.batch_audit import audit
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import sparse
 from dpsql.measure.sparse import SparseJob, passed
-from dpsql.planning.sparse import SparsePlan
+from dpsql.extensions.discovery.sparse_plan import SparsePlan
 from dpsql.privacy.passing import GeometricThreshold
-from dpsql.strategy.sparse import SHARE, error_of, sparse_histogram
+from dpsql.extensions.discovery.sparse_strategy import SHARE, error_of, sparse_histogram
 
 POLICY = """
 dataset = "s-1"

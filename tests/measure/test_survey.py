@@ -18,7 +18,7 @@ import dpsql.measure as room
 from dpsql.engines.duckdb import ConnectionEngine
 from dpsql.measure.survey import SurveyJob
 from dpsql.privacy.threshold import GaussianThreshold
-from dpsql.running.row_counts import ENDS, RowCounts
+from dpsql.extensions.discovery.row_counts import ENDS, RowCounts
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -44,7 +44,7 @@ ODD = ["'; DROP TABLE visits; --", '"""', "\x1b[31m", "a\r\n# confirm: b", "\0"]
 @pytest.fixture(autouse=True)
 def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a bucket of noise alone shifts once in ten million discoveries, not in twenty."""
-    monkeypatch.setattr("dpsql.running.discovered_bounds.CONFIDENCE", 1e-7)
+    monkeypatch.setattr("dpsql.extensions.discovery.discovered_bounds.CONFIDENCE", 1e-7)
 
 
 def connected(folder: Path, rows: str, change: Callable[[str], str] = str) -> dpsql.Connection:
@@ -65,7 +65,7 @@ def job_of(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch, **asked: Any)
         raise dpsql.OperationalError("kept")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.running.survey.survey", keep)
+        patch.setattr("dpsql.extensions.discovery.survey.survey", keep)
         with pytest.raises(dpsql.OperationalError, match="kept"):
             con.survey(**{"epsilon": 0.5, **asked})
     return made[0]

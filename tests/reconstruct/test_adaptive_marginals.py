@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.reconstruct.adaptive_marginals import MarginalModel, on_simplex
+from dpsql.extensions.adaptive.adaptive_answers import MarginalModel, on_simplex
 
 SIZES = (3, 4, 2)
 CANDIDATES = tuple(S for order in (1, 2, 3) for S in combinations(range(3), order))

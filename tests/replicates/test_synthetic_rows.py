@@ -14,11 +14,11 @@ from helpers import filled
 import dpsql
 from dpsql.policy import ColumnPolicy
 from dpsql.release.synthetic import SyntheticRows
-from dpsql.replicates import row_fit, synthetic_rows
+from dpsql.extensions.synthetic import row_fit, synthetic_rows
 from dpsql.replicates.noise import generator_of
-from dpsql.replicates.released_counts import CountTable
-from dpsql.replicates.row_model import TableModel
-from dpsql.replicates.row_values import axis_of
+from dpsql.extensions.synthetic.released_counts import CountTable
+from dpsql.extensions.synthetic.row_model import TableModel
+from dpsql.extensions.synthetic.row_values import axis_of
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import KeyDomain

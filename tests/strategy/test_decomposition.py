@@ -6,7 +6,7 @@ from scipy import optimize
 
 from dpsql import workload
 from dpsql.errors import DataError
-from dpsql.strategy.published.decomposition import decompose, nesterov, project_columns
+from dpsql.extensions.papers.decomposition import decompose, nesterov, project_columns
 
 
 def test_projection_by_hand():

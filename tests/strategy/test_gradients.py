@@ -10,7 +10,7 @@ from dpsql.strategy.core import parts
 from dpsql.strategy.core.ascent import Centred, Full, Low
 from dpsql.strategy.core.axes import Written, find_axes
 from dpsql.strategy.core.reduce import reduce_workload
-from dpsql.strategy.published import decomposition, eigen_design
+from dpsql.extensions.papers import decomposition, eigen_design
 from dpsql.strategy.pure import low_rank
 from dpsql.workload import Workload
 

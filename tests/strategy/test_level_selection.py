@@ -5,7 +5,7 @@ import pytest
 
 from dpsql import bounds, workload
 from dpsql.errors import DataError
-from dpsql.strategy.published import level_selection as ls
+from dpsql.extensions.papers import level_selection as ls
 
 
 def total(G, M):

@@ -10,8 +10,8 @@ from dpsql import strategy, workload
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.over_time import BITS, LONGEST, OverTime
-from dpsql.strategy.ranges import over_time
-from dpsql.strategy.ranges.over_time import least_endless, least_over_time
+from dpsql.extensions.periods import horizon_strategy as over_time
+from dpsql.extensions.periods.horizon_strategy import least_endless, least_over_time
 
 
 def written(held: OverTime) -> Floats:

@@ -119,7 +119,7 @@ rooms = ("dpsql.strategy.published.", "dpsql.strategy.adaptive.")
 loaded = [name for name in sys.modules if name.startswith(rooms)]
 assert not loaded, loaded
 strategy.select(workload.all_range(8), "laplace", "haar")
-assert "dpsql.strategy.published.haar" in sys.modules
+assert "dpsql.extensions.papers.haar" in sys.modules
 """
 
 

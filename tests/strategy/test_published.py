@@ -10,9 +10,9 @@ from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
 from dpsql.strategy.core import parts
 from dpsql.strategy.core.reduce import reduce_workload
-from dpsql.strategy.published import eigen_design, haar, smoothed
-from dpsql.strategy.published.approximations import augmented, least_rotation, svd_root
-from dpsql.strategy.published.level_selection import select_levels
+from dpsql.extensions.papers import eigen_design, haar, smoothed
+from dpsql.extensions.papers.approximations import augmented, least_rotation, svd_root
+from dpsql.extensions.papers.level_selection import select_levels
 from dpsql.strategy.pure import hierarchical, p_identity
 
 

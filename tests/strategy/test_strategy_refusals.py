@@ -8,7 +8,7 @@ from dpsql import workload
 from dpsql.errors import DataError
 from dpsql.strategy import select
 from dpsql.strategy.core import reduce
-from dpsql.strategy.published import pieces
+from dpsql.extensions.papers import pieces
 from dpsql.workload import Workload
 
 NAN, INF = float("nan"), float("inf")

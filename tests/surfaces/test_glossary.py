@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.surfaces.cli import main
-from dpsql.surfaces.glossary import meanings
+from dpsql.extensions.reports.glossary import meanings
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "sql_examples" / "rand_hie.toml"

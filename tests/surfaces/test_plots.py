@@ -9,11 +9,11 @@ import pytest
 
 import dpsql
 from dpsql import strategy, workload
-from dpsql.driver.period_budgets import PeriodBudget
+from dpsql.extensions.periods.period_budgets import PeriodBudget
 from dpsql.linalg import inner as algebra
 from dpsql.pictures import picture_bytes
-from dpsql.planning.matrix_picture import inner_row, workload_pixels
-from dpsql.surfaces import plots
+from dpsql.extensions.reports.matrix_picture import inner_row, workload_pixels
+from dpsql.extensions.reports import plots
 
 POLICY = """
 dataset = "plots-1"
@@ -153,7 +153,7 @@ def test_the_budget_over_time(con: dpsql.Connection, monkeypatch: pytest.MonkeyP
         "gaussian account: 0% spent",
     ]
     assert all(axes.texts[0].get_text() == "nothing spent yet" for axes in empty.axes)
-    monkeypatch.setattr("dpsql.pictures.spending._LABELS", 2)
+    monkeypatch.setattr("dpsql.extensions.reports.spending._LABELS", 2)
     for at in range(3):
         con.run(f"SELECT COUNT(*) AS n FROM t WHERE k < {at + 1}", 0.05 + 0.01 * at, label=f"analyst {at}")
     figure = plots.plot_budget(con.budget)

@@ -8,5 +8,5 @@ EXTENSION = Extension(
     "spark",
     "counts private tables of Spark's catalogs where they lie",
     requires="spark",
-    engine="dpsql.extensions.spark.opening:opened",
+    provides={"engine": "dpsql.extensions.spark.opening:opened"},
 )

@@ -16,12 +16,14 @@ from dpsql.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.ranges import ends_of
+from dpsql.registry import resolve, strategies
+from dpsql.strategy.choose.terms import Terms
 from dpsql.strategy.choose.very_wide import least_sizes
 from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, normalise
-from dpsql.strategy.core.parts import split, total_of, union_piece
+from dpsql.strategy.core.parts import split, union_piece
 from dpsql.strategy.core.reduce import Block, cholesky, distinct_cells, reduce_workload
 from dpsql.strategy.core.simple import (
     cell_gram,
@@ -35,7 +37,6 @@ from dpsql.strategy.core.simple import (
 )
 from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategy.gaussian.optimal import solve
-from dpsql.strategy.published import PUBLISHED, Terms
 from dpsql.strategy.pure import low_rank, norm_blocks, p_identity
 from dpsql.workload.families.matrix import Workload
 
@@ -57,13 +58,17 @@ CATALOGUE = (
     "low-rank",
     "union-of-parts",
     NORM_BLOCKS,
-    "workload-separation",
-    *PUBLISHED,
 )
+"""The strategies of the kernel; ``catalogue`` has those of extensions, too."""
 BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
 NO_TIME = "no time for "
 """How what hears of progress is told of a method that was worth its time and is left out."""
 _QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
+
+
+def catalogue() -> tuple[str, ...]:
+    """The strategies that ``select`` may name: the kernel's, then those that extensions register."""
+    return *CATALOGUE, *strategies()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +147,9 @@ class Task:
         """Is the method worth its time when nobody asked for it?"""
         if self.noise == "gaussian":
             return name in ("identity", "workload") or (name == "optimal" and self.optimum().searched)
-        if name == "low-rank-mechanism" and self.work <= WORK:
-            return False  # it gains 1 or 2 % on a few low-rank batches, for effort above 1
-        if name == "workload-separation" or (name in PUBLISHED and name != "low-rank-mechanism"):
-            return False  # p-identity starts from the weighted hierarchy; the others never won a row
+        registered = strategies()
+        if name in registered and (self.work <= WORK or not registered[name].tried_with_effort):
+            return False  # p-identity starts from the weighted hierarchy; few of the others ever won
         start = self._start() if name in _APART or name == NORM_BLOCKS else None
         if start is not None and (name in _APART or max(start.blocks) == 1):
             return False
@@ -171,7 +175,7 @@ class Task:
             return False
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
             return False  # union-of-parts weighs the queries of each part at least as well
-        if name in ("optimal", "low-rank", "low-rank-mechanism"):
+        if name in ("optimal", "low-rank") or name in registered:
             # At nearly full rank the mixing has no room that p-identity does not have.
             room = rank * rank * cells
             return bool(room <= 1e5 or (2 * rank <= cells and room <= _ROOM))
@@ -218,13 +222,10 @@ class Task:
         if name == "union-of-parts":
             piece, _ = union_piece(self.W, self.parts(), self._part, self.noise)
             return normalise((piece,), self.noise)
-        if name == "workload-separation":
-            parts = (*self.parts(), total_of(self.W)) if len(self.parts()) > 1 else self.parts()
-            piece, _ = union_piece(self.W, parts, self._separated, self.noise)
-            return normalise((piece,), self.noise)
-        if name in PUBLISHED:
+        registered = strategies().get(name)
+        if registered is not None:
             terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
-            return normalise(_published(name, self.W, terms), self.noise)
+            return normalise(resolve(registered.pieces)(name, self.W, terms), self.noise)
         if name == NORM_BLOCKS and len(self.blocks()) > 1:
             return self._each_in_blocks()
         pieces = tuple(spread(self._piece(name, b), b.copies) for b in self.blocks())
@@ -262,11 +263,6 @@ class Task:
         if not found:
             raise DataError("strategy: a part of the workload is too large; split the batch")
         return min(found, key=lambda f: f[1])
-
-    def _separated(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
-        """One separated workload by the Level Selection Algorithm (Li and Miklau 2011, section 4.3.1)."""
-        terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
-        return normalise(_published("level-selection", part, terms), self.noise)
 
     def _piece(self, name: str, block: Block) -> Piece:
         if block.solo and name != "identity":
@@ -464,12 +460,12 @@ def _in_turn(task: Task) -> tuple[str, ...]:
     they are what takes no search.
     """
     if task.noise == "gaussian":
-        return CATALOGUE
+        return catalogue()
     first: tuple[str, ...] = ("optimal", "identity", "workload", "union-of-parts")
     last: tuple[str, ...] = ()
     if not task.deadline < np.inf and (task.very_wide or task.cells > _CELLS_ASKED):
         first, last = ("optimal", "workload", "union-of-parts"), ("identity",)
-    return (*first, *(name for name in CATALOGUE if name not in (*first, *last)), *last)
+    return (*first, *(name for name in catalogue() if name not in (*first, *last)), *last)
 
 
 def _squares(span: Csr, keep: Ints, diagonal: Floats) -> float:
@@ -495,9 +491,3 @@ def _ones_over(basis: Csr) -> Csr:
     """The row that counts every column that ``basis`` reaches."""
     reached = np.asarray(abs(sparse.csr_array(basis)).sum(axis=0)).ravel() > 0
     return sparse.csr_array(reached.astype(np.int64)[None, :])
-
-
-def _published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
-    from dpsql.strategy.published.pieces import published
-
-    return published(name, W, terms)

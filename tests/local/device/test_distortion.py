@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from dpsql.errors import DataError
-from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
+from dpsql.extensions.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.privacy.response import Response
 
 

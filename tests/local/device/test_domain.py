@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from dpsql.errors import DataError, InterfaceError, PolicyError
-from dpsql.local.device import OTHER, Categories, Domain
+from dpsql.extensions.local.device import OTHER, Categories, Domain
 from dpsql.policy import Policy
 
 SMALL = Domain.of({"smoker": ["yes", "no", None], "age": [20, 30, OTHER], "ok": [True, False]})

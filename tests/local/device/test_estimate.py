@@ -14,7 +14,7 @@ from repeatable import answers
 from scipy import stats
 
 from dpsql.errors import DataError, InterfaceError
-from dpsql.local.device import (
+from dpsql.extensions.local.device import (
     OTHER,
     Domain,
     RowFunction,

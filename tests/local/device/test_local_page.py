@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from repeatable import Bytes
 
-from dpsql.local.device import OTHER
+from dpsql.extensions.local.device import OTHER
 from dpsql.privacy.response import Response, offsets_from
 
 PAGE = (Path(__file__).parents[3] / "docs" / "local.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from repeatable import Bytes
 from scipy import stats
 
 from dpsql.errors import DataError, InterfaceError, PolicyError
-from dpsql.local.device import OTHER, Domain, randomise, randomise_many
+from dpsql.extensions.local.device import OTHER, Domain, randomise, randomise_many
 from dpsql.privacy.response import Response, offsets_from
 
 LEVEL = 1e-6
@@ -100,7 +100,7 @@ def test_two_releases_differ() -> None:
 UNTOUCHED = """
 import builtins, os, socket, sqlite3, sys
 import duckdb
-from dpsql.local.device import estimate, randomise
+from dpsql.extensions.local.device import estimate, randomise
 calls = []
 sys.addaudithook(lambda event, args: calls.append(event) if event.split(".")[0] in
     ("open", "socket", "sqlite3", "subprocess", "os") and event != "os.putenv" else None)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpsql.errors import DataError, InterfaceError, PolicyError
-from dpsql.local.device import OTHER, Domain, RowFunction, constant, tabulated, value, where
-from dpsql.local.device.row_functions import Factor
+from dpsql.extensions.local.device import OTHER, Domain, RowFunction, constant, tabulated, value, where
+from dpsql.extensions.local.device.row_functions import Factor
 
 DOMAIN = Domain.of({"s": ["yes", "no", None], "age": [20, 35, 50, OTHER, None], "b": [True, False], "x": [0.5, 2.5]})
 EVERY = DOMAIN.places(np.arange(DOMAIN.size))

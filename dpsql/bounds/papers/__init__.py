@@ -1,1 +1,0 @@
-"""Theorems of the papers that no plan needs."""

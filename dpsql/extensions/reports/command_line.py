@@ -1,0 +1,34 @@
+"""The commands ``dpsql report`` and ``dpsql glossary``."""
+
+from __future__ import annotations
+
+from dpsql.surfaces.command_text import Commands
+from dpsql.surfaces.option_text import PAGE, PLANNING, RELEASED
+
+_GRAMMAR = f"""
+dpsql report plan  a page with the error of every number before anything is spent; free
+{PLANNING}{PAGE}
+
+dpsql report release  a page with the tables and pictures of a release; free
+release ID?  number of the release; default: the newest
+{RELEASED}{PAGE}
+
+dpsql glossary  say what the words of plans, reports and messages mean
+word WORD*  words to explain; default: all of them
+"""
+
+COMMANDS = Commands(
+    _GRAMMAR,
+    {
+        "report plan": "dpsql.extensions.reports.command:report_plan",
+        "report release": "dpsql.extensions.reports.command:report_release",
+        "glossary": "dpsql.extensions.reports.glossary:glossary",
+    },
+    groups={
+        "report": (
+            "write a plan or a release as one HTML page",
+            "Write one self-contained HTML page.",
+        ),
+    },
+    details={"release": {"type": int}},
+)

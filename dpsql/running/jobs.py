@@ -1,0 +1,36 @@
+"""What is measured of a plan: a job, of the kind that the plan is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import TypeAlias
+
+from dpsql.arrays import Json
+from dpsql.measure import Job, TableSource
+from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.sparse import SparseJob
+from dpsql.planning.plan import Plan
+
+AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
+
+
+@singledispatch
+def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> AnyJob:
+    """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge.
+
+    An extension registers its own kind of plan (``functools.singledispatch``).
+    """
+    strategy, compiled = plan.strategy, plan.compiled
+    return Job(
+        layouts=compiled.layouts,
+        integers=strategy.measured,
+        common_steps=compiled.common_steps,
+        sensitivity=plan.sensitivity,
+        charge=plan.charge,
+        schemas=plan.schemas,
+        sources=sources,
+        description=description,
+        label=label,
+        blocks=strategy.blocks,
+    )

@@ -1,1 +1,0 @@
-"""Measurement in rounds that adapt to what came out."""
