@@ -28,7 +28,7 @@ import dpsql
 from dpsql import measure
 from dpsql.measure import adaptive
 from dpsql.running.feasible import feasible
-from dpsql.workload.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Compiled
 
 SEED = 2013
 EPSILONS = (0.01, 0.1, 1.0)

@@ -38,12 +38,12 @@ import pandas as pd
 from scipy import stats
 
 import dpsql
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.privacy.calibrate import gaussian_mu
 from dpsql.reconstruct import evaluate
 from dpsql.replicates.noise import replicates
-from dpsql.workload.expr.batch import Core, Derived
-from dpsql.workload.expr.formulas import Comparison, Fit, Independence, Leaf
+from dpsql.workloads.expr.batch import Core, Derived
+from dpsql.workloads.expr.formulas import Comparison, Fit, Independence, Leaf
 
 DELTA = 1e-9
 OUTCOMES = {

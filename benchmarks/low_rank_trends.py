@@ -20,7 +20,7 @@ from scipy import linalg, sparse
 from dpsql import bounds, strategy, workload
 from dpsql.extensions.papers.decomposition import decompose
 from dpsql.extensions.papers.haar import matrix as haar_matrix
-from dpsql.strategy.pure.hierarchical import levels, rows_of
+from dpsql.strategies.pure.hierarchical import levels, rows_of
 from dpsql.workload import Workload
 
 _ROUNDS = 100

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from dpsql import strategy, workload
-from dpsql.workload.families.matrix import Workload
+from dpsql.workloads.families.matrix import Workload
 
 SHAPES = [(2, 10), (5, 10), (10, 10), (20, 20)]
 
@@ -47,8 +47,8 @@ def alone(columns: list[Workload]) -> float:
 def evenly(batch: object) -> float:
     """The error with all centres even."""
     with (
-        mock.patch("dpsql.strategy.kronecker.structured.centres_of", return_value={}),
-        mock.patch("dpsql.strategy.kronecker.structured_bound.structured_bound", return_value=None),
+        mock.patch("dpsql.strategies.kronecker.structured.centres_of", return_value={}),
+        mock.patch("dpsql.strategies.kronecker.structured_bound.structured_bound", return_value=None),
     ):
         return strategy.select(batch).expected  # type: ignore[call-overload, no-any-return]
 

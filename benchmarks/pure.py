@@ -22,7 +22,7 @@ from report import Report
 from scipy import linalg
 
 from dpsql import bounds, strategy, workload
-from dpsql.strategy.pure import norm_blocks
+from dpsql.strategies.pure import norm_blocks
 
 SEED = 20_260_101
 

@@ -25,9 +25,9 @@ from dpsql.engines.base import Scan
 from dpsql.extensions.spark.engine import SparkEngine
 from dpsql.measure import TableSource
 from dpsql.policy import Policy
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import CountRows, Name
+from dpsql.workloads.expr.scan import Select, Table
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.values import CountRows, Name
 
 POLICY = """
 dataset = "spark-1"

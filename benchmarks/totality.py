@@ -31,9 +31,9 @@ from dpsql.measure.from_sql import values_of
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.typed import Typed, settled
-from dpsql.workload.expr.scan import Table
-from dpsql.workload.expr.total import Once, read_once
-from dpsql.workload.expr.value_sql import relation_text, select_text
+from dpsql.workloads.expr.scan import Table
+from dpsql.workloads.expr.total import Once, read_once
+from dpsql.workloads.expr.value_sql import relation_text, select_text
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

@@ -56,10 +56,8 @@ from dpsql.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.driver.connection import Connection
+    from dpsql.composition import Connection, Plan, connect
     from dpsql.driver.cursor import Cursor
-    from dpsql.driver.opening import connect
-    from dpsql.planning.plan import Plan
     from dpsql.policy import Policy
     from dpsql.registry import Extension
     from dpsql.release.release import Release
@@ -76,8 +74,8 @@ _LATER = {
     "Policy": "dpsql.policy",
 }
 _ROOMS = frozenset({
-    *("bounds", "engines", "linalg", "local", "measure", "policy", "privacy", "reconstruct", "release", "sql"),
-    *("strategy", "workload"),
+    *("bounds", "engines", "errors", "linalg", "local", "measure", "policy", "privacy", "reconstruct", "release"),
+    *("sql", "strategy", "workload"),
 })  # fmt: skip
 
 

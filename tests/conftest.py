@@ -116,7 +116,7 @@ def assurance(request):
 def short_searches(monkeypatch):
     """Pure strategies after few steps: for tests of what plans are held to, not of how good they are."""
     from dpsql.strategy import selection
-    from dpsql.strategy.pure import norm_blocks
+    from dpsql.strategies.pure import norm_blocks
 
     monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
     monkeypatch.setattr(norm_blocks, "_FEWEST", 3)

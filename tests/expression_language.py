@@ -16,7 +16,7 @@ from dpsql.sql.resolve.relations import Relation
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, uncapped_table
-from dpsql.workload.expr.batch import Table
+from dpsql.workloads.expr.batch import Table
 
 TYPES = {
     "i8": "TINYINT",

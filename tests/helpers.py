@@ -25,13 +25,13 @@ from dpsql.linalg.exact import product
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import Answer, Understood, parse, table_of, understand
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.expr.batch import CaseKey, Core, KeyOutput, Measured
-from dpsql.workload.expr.batch import Table as Known
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import CountRows, Name
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.expr.batch import CaseKey, Core, KeyOutput, Measured
+from dpsql.workloads.expr.batch import Table as Known
+from dpsql.workloads.expr.scan import Select, Table
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.values import CountRows, Name
 
 _numbers = itertools.count()
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'

@@ -23,8 +23,8 @@ import dpsql
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct import MatrixAnswers, evaluate, quantile
 from dpsql.reconstruct.spread import as_dense
-from dpsql.workload.expr.batch import Derived, Measured, Ranked
-from dpsql.workload.expr.formulas import Leaf, narrowed
+from dpsql.workloads.expr.batch import Derived, Measured, Ranked
+from dpsql.workloads.expr.formulas import Leaf, narrowed
 
 POLICY = """
 dataset = "coverage-1"

@@ -17,7 +17,7 @@ from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import MatrixAnswers
 from dpsql.release.record import ReleaseTable
 from dpsql.running.result_tables import tables_of as release_tables
-from dpsql.workload.compile.compiled import compile_batch
+from dpsql.workloads.compile.compiled import compile_batch
 
 # Errors of this size let a quotient of exact numbers pass for well known; they change no digit that is compared.
 _TINY = 1e-12

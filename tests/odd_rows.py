@@ -20,10 +20,10 @@ from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.planning import plan as planning
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
-from dpsql.workload.cells import tell_apart as cells
-from dpsql.workload.cells.boxes import Boxes
-from dpsql.workload.compile import choice
-from dpsql.workload.compile.structured import Structured
+from dpsql.workloads.cells import tell_apart as cells
+from dpsql.workloads.cells.boxes import Boxes
+from dpsql.workloads.compile import choice
+from dpsql.workloads.compile.structured import Structured
 
 TABLES = """
 [tables.t]

@@ -13,7 +13,7 @@ from helpers import policy_of
 from noiseless import Pipeline, rows_of
 
 import dpsql
-from dpsql.quoting import identifier
+from dpsql.common.quoting import identifier
 from dpsql.release.columns import Coded, Numbers, coded, stacked
 from dpsql.running import post_process as afterwards
 from dpsql.sql.outer.relation import (

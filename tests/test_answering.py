@@ -15,7 +15,7 @@ from dpsql.planning.prepare import prepare, understood_of
 from dpsql.privacy.noise import Noise
 from dpsql.release.payload import unpack
 from dpsql.running.result_tables import tables_of
-from dpsql.workload.compile.compiled import compile_rows
+from dpsql.workloads.compile.compiled import compile_rows
 
 POLICY = """
 dataset = "survey-1"

@@ -12,7 +12,7 @@ from helpers import repeatable_noise
 import dpsql
 from dpsql import measure
 from dpsql.running.feasible import feasible, holding
-from dpsql.workload.compile.structured import compile_structured
+from dpsql.workloads.compile.structured import compile_structured
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -235,7 +235,7 @@ def test_another_strategys_measurement_is_not_taken_for_ones_own(
 ) -> None:
     plan = con.plan("SELECT v, COUNT(*) AS n FROM t GROUP BY v", epsilon=0.052)
     con.run(plan)
-    monkeypatch.setattr("dpsql.workload.cells.integers.Factored.digest", lambda _: "another")
+    monkeypatch.setattr("dpsql.workloads.cells.integers.Factored.digest", lambda _: "another")
     with pytest.raises(dpsql.IntegrityError, match="another strategy"):
         con.run(plan, estimates="nonnegative")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.extras import install_command
+from dpsql.common.extras import install_command
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,11 +18,11 @@ from dpsql.linalg.levels import levels_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import half_widths
 from dpsql.strategy import Strategy, StructuredStrategy, select, selection, structured_strategy
-from dpsql.strategy.core.ascent import Low, ascend
-from dpsql.strategy.kronecker.level_strategy import LevelStrategy, level_strategy
-from dpsql.workload.compile.level_integers import LevelIntegers
-from dpsql.workload.compile.sensitivity import rough_sensitivity, sensitivity_of
-from dpsql.workload.compile.structured import compile_structured
+from dpsql.strategies.core.ascent import Low, ascend
+from dpsql.strategies.kronecker.level_strategy import LevelStrategy, level_strategy
+from dpsql.workloads.compile.level_integers import LevelIntegers
+from dpsql.workloads.compile.sensitivity import rough_sensitivity, sensitivity_of
+from dpsql.workloads.compile.structured import compile_structured
 
 __all__ = ["con"]
 

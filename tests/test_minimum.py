@@ -14,7 +14,7 @@ import dpsql
 from dpsql.running import minimum
 from dpsql.running.minimum import hidden
 from dpsql.surfaces.cli import main
-from dpsql.workload.expr.batch import Core, Measured
+from dpsql.workloads.expr.batch import Core, Measured
 
 POLICY = """
 dataset = "visits-1"

@@ -17,7 +17,7 @@ from dpsql.errors import BudgetError, DataError, SQLError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Chooser, held_balanced, one_by_one_strategy, prepare
 from dpsql.strategy import Strategy
-from dpsql.strategy.choose import minimax
+from dpsql.strategies.choose import minimax
 from dpsql.surfaces.cli import main
 
 POLICY = """

@@ -26,7 +26,7 @@ SQL = ";".join(f"SELECT COUNT(*) FROM t WHERE a BETWEEN {low} AND {low + 30}" fo
 
 @pytest.fixture
 def connection(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["dpsql.strategy.selection"], "_WORTH", 0.0)
+    monkeypatch.setattr(sys.modules["dpsql.strategies.selection"], "_WORTH", 0.0)
     monkeypatch.setenv("DPSQL_CACHE", str(tmp_path / "kept"))
     base = duckdb.connect()
     base.execute("CREATE TABLE t AS SELECT (i % 100)::INTEGER AS a FROM range(1000) r(i)")

@@ -14,14 +14,14 @@ from dpsql.planning import plan as plan_module
 from dpsql.planning import prepare as prepare_module
 from dpsql.planning.options import PlanOptions
 from dpsql.strategy import select
-from dpsql.strategy.core import reduce, simple
-from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.kronecker import shared_rows
-from dpsql.workload.cells import tell_apart as cells
-from dpsql.workload.compile import choice
-from dpsql.workload.compile import compiled as compile_module
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr import deadline
+from dpsql.strategies.core import reduce, simple
+from dpsql.strategies.core.time_left import TimeLeft
+from dpsql.strategies.kronecker import shared_rows
+from dpsql.workloads.cells import tell_apart as cells
+from dpsql.workloads.compile import choice
+from dpsql.workloads.compile import compiled as compile_module
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.expr import deadline
 
 POLICY = """
 dataset = "limit-1"

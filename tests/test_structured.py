@@ -21,20 +21,20 @@ from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
 from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
-from dpsql.strategy.kronecker import shared_rows, structured
-from dpsql.strategy.kronecker.leaning_signs import leaning
-from dpsql.strategy.kronecker.shared_rows import dead_regions
-from dpsql.strategy.kronecker.structured_blocks import error_of, precision_of
-from dpsql.strategy.kronecker.structured_bound import _Table, structured_bound
-from dpsql.strategy.marginals.marginal_strategy import block_strategy
+from dpsql.strategies.kronecker import shared_rows, structured
+from dpsql.strategies.kronecker.leaning_signs import leaning
+from dpsql.strategies.kronecker.shared_rows import dead_regions
+from dpsql.strategies.kronecker.structured_blocks import error_of, precision_of
+from dpsql.strategies.kronecker.structured_bound import _Table, structured_bound
+from dpsql.strategies.marginals.marginal_strategy import block_strategy
 from dpsql.workload import marginals
-from dpsql.workload.compile import choice
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.compile.layout import common_multiplicity
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.structured import Structured, compile_structured, with_histograms
-from dpsql.workload.expr.regions import LineAxis
-from dpsql.workload.families.matrix import Workload
+from dpsql.workloads.compile import choice
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.layout import common_multiplicity
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.compile.structured import Structured, compile_structured, with_histograms
+from dpsql.workloads.expr.regions import LineAxis
+from dpsql.workloads.families.matrix import Workload
 
 TABLES = """
 [tables.t]
@@ -446,7 +446,7 @@ def test_signs_that_lean_certify_counts_and_sums(
     fair = leant(batch, {1: 0.0}) ** 2
     assert strategy.expected / fair - 1 > 0.04
     # Sums kept whole beside counts that they lean into are more than one row can add: no bound of anything.
-    monkeypatch.setattr("dpsql.strategy.kronecker.leaning_signs._root", lambda m: np.eye(len(m)))
+    monkeypatch.setattr("dpsql.strategies.kronecker.leaning_signs._root", lambda m: np.eye(len(m)))
     assert leant(batch, {1: 0.447}) ** 2 > strategy.expected * 1.05
 
 
@@ -496,12 +496,12 @@ def test_multipliers_too_fine_to_be_measured_are_coarser(
     batch, _ = compiled("cube", con)
     fine = structured_strategy(batch, "gaussian")
     width = fine.measured._width
-    monkeypatch.setattr("dpsql.workload.compile.kronecker._LEAST", width + 3)
+    monkeypatch.setattr("dpsql.workloads.compile.kronecker._LEAST", width + 3)
     coarse = structured_strategy(batch, "gaussian")
     assert coarse.measured.fits
     assert fine.expected < coarse.expected < 1.1 * fine.expected
     assert coarse.l2_squared == sensitivity_of("gaussian", coarse.measured, batch.layouts)
-    monkeypatch.setattr("dpsql.workload.compile.kronecker._LEAST", 62)
+    monkeypatch.setattr("dpsql.workloads.compile.kronecker._LEAST", 62)
     with pytest.raises(DataError, match="too large to measure exactly"):
         structured_strategy(batch, "gaussian")
 
@@ -686,7 +686,7 @@ def test_a_batch_is_asked_once_whether_it_is_one_matrix_or_blocks(
     sql = "SELECT age, COUNT(*) AS n FROM t GROUP BY age; SELECT COUNT(*) AS n FROM t WHERE age BETWEEN 2 AND 5"
     costs, kinds = [], []
     for blocks in (blocks_first, not blocks_first):
-        monkeypatch.setattr("dpsql.workload.compile.choice.LONG", 0.0 if blocks else math.inf)
+        monkeypatch.setattr("dpsql.workloads.compile.choice.LONG", 0.0 if blocks else math.inf)
         plan = con.plan(sql, 1, 1e-9, progress=lambda _: None)  # by which it is planned anew
         kinds.append(isinstance(plan.compiled, Structured))
         costs.append(con.run(plan).cost)
@@ -708,7 +708,7 @@ def test_blocks_stand_in_for_a_long_matrix_where_they_are_a_proven_match(
 ) -> None:
     con = long_or_blocks(tmp_path)
     alone = con.plan(sql, 1, **how, progress=lambda _: None)
-    monkeypatch.setattr("dpsql.workload.compile.choice.LONG", 0.0)
+    monkeypatch.setattr("dpsql.workloads.compile.choice.LONG", 0.0)
     plan = con.plan(sql, 1, **how, progress=lambda _: None)
     assert isinstance(plan.compiled, Structured) == blocks
     assert isinstance(alone.compiled, Compiled)

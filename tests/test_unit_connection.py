@@ -12,11 +12,11 @@ from scipy import sparse
 
 import dpsql
 from dpsql.errors import IntegrityError, SQLError
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.units import kept_first
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.compile.units import kept_first
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

@@ -24,9 +24,9 @@ from dpsql.sql.resolve.joins import RowScope, read_rows
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, key_domain
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.expr.batch import Output, Query, Table, Term
-from dpsql.workload.expr.conditions import TRUE, And, gather
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.expr.batch import Output, Query, Table, Term
+from dpsql.workloads.expr.conditions import TRUE, And, gather
 
 HEADER = 'dataset = "units-1"\n[budget]\nepsilon = 4.0\n'
 

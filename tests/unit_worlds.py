@@ -2,7 +2,7 @@
 person can change, found by the scan itself.
 
 What a person can change is enumerated from rows and declared bounds alone, apart from
-``dpsql.workload.families.contributions``: rows that the scan cannot tell apart are one kind of row, and persons with
+``dpsql.workloads.families.contributions``: rows that the scan cannot tell apart are one kind of row, and persons with
 all numbers of rows of each kind, as many as count, go through one scan that tells persons apart.
 """
 
@@ -29,10 +29,10 @@ from dpsql.engines.base import TableSource
 from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.scan import Select, same
-from dpsql.workload.expr.values import Cast, Coalesce, Name, whole
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr.scan import Select, same
+from dpsql.workloads.expr.values import Cast, Coalesce, Name, whole
 
 Row = tuple[Any, ...]
 Person = Mapping[str, Sequence[Row]]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpsql.arguments import (
+from dpsql.common.arguments import (
     flag,
     function,
     maybe,
@@ -18,6 +18,7 @@ from dpsql.arguments import (
     text,
     whole,
 )
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.driver.keeping import Keeping
 from dpsql.errors import (
     DataError,
@@ -28,7 +29,6 @@ from dpsql.errors import (
     SQLError,
     speaks_of_the_request,
 )
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dpsql import errors as pep249
-from dpsql.arguments import maybe, taking, whole
+from dpsql.common.arguments import maybe, taking, whole
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
 from dpsql.driver.session import Amounts, Session
 from dpsql.earlier.same_question import Accepts, paid_with, question_keys
@@ -23,7 +24,6 @@ from dpsql.errors import (
     ProgrammingError,
     SQLError,
 )
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.free_answer import Free
 from dpsql.planning.needed_budget import request_of
 from dpsql.planning.plan import Plan

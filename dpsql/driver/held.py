@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
     InterfaceError,
@@ -15,7 +17,6 @@ from dpsql.errors import (
 from dpsql.measure import Opening
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.plan import LastPlans
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState
@@ -23,7 +24,6 @@ from dpsql.release import ReleaseStore
 from dpsql.release.books import Books, budget_of, place_of
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.running.found_domains import FoundDomain, FoundDomains
-from dpsql.thread_lock import ThreadLock
 
 if TYPE_CHECKING:
     from dpsql.replicates import Replicates

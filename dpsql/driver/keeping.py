@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.arguments import (
+from dpsql.common.arguments import (
     each_text,
     maybe,
     taking,
     text,
     whole,
 )
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.driver.held import Held
 from dpsql.errors import (
     IntegrityError,
     InterfaceError,
 )
-from dpsql.out_of_memory import guards_calls
 from dpsql.privacy.ledger import Entry
 
 if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of them

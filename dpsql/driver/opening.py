@@ -10,11 +10,11 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.arguments import is_path
+from dpsql.common.arguments import is_path
+from dpsql.common.out_of_memory import guarded
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening
-from dpsql.out_of_memory import guarded
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request

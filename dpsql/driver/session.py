@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.release import Result
@@ -13,7 +14,6 @@ from dpsql.release.books import Books
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier
 from dpsql.running.run import Batches
-from dpsql.thread_lock import ThreadLock
 
 Amounts = tuple[object, object, object]
 """Epsilon, delta, rho."""

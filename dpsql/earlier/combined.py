@@ -10,18 +10,18 @@ from math import inf, prod
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats
+from dpsql.common.arrays import Csr, Floats
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, answers_alone, combined_answers
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.resolve.batch_tables import united
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.structured import regions_of
-from dpsql.workload.compile.units import kept_first
-from dpsql.workload.expr.batch import Core
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.structured import regions_of
+from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.expr.batch import Core
 
 from .joint import Joint, Past, join
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import InternalError
 from dpsql.planning.plan import Plan
 from dpsql.planning.planned_batch import mean_square
@@ -28,9 +28,8 @@ from dpsql.planning.text import errors_said, plan_rows, releases_named
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import NoiseModel
-from dpsql.release import Result
-from dpsql.strategy import MatrixStrategy
-from dpsql.workload.compile.compiled import Compiled
+from dpsql.strategies import MatrixStrategy
+from dpsql.workloads.compile.compiled import Compiled
 
 from .combined import Combination, joined, observed_of, workload_of
 from .joint import Joint, Past, onto_joint

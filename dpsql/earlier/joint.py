@@ -26,11 +26,11 @@ from dpsql.privacy.noise import Noise
 from dpsql.release.payload import Measurement
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.resolve.batch_tables import united
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.compiled import compile_rows
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.units import kept_first
-from dpsql.workload.expr.batch import Query
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.compiled import compile_rows
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.expr.batch import Query
 
 from .kept import integers_of, is_of, meaning_of, same_cells
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpsql.arrays import Json, Matrix
+from dpsql.common.arrays import Json, Matrix
 from dpsql.errors import IntegrityError
-from dpsql.workload.cells.boxes import Boxes
-from dpsql.workload.cells.integers import Factored, Integers
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.units import kept_first
+from dpsql.workloads.cells.boxes import Boxes
+from dpsql.workloads.cells.integers import Factored, Integers
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.units import kept_first
 
 _SOURCE = re.compile(r'^source = "[^\n]*"\n', re.MULTILINE)
 CELLS = 3

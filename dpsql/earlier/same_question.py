@@ -15,7 +15,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Entry
 from dpsql.sql import Answer
 from dpsql.sql.outer.probes import shown_columns
-from dpsql.workload.expr.batch import Core
+from dpsql.workloads.expr.batch import Core
 
 
 def reuse_key(plan: Plan, errors: bool) -> str:

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.workload.expr.regions import Axis
-from dpsql.workload.expr.scan import Select
+from dpsql.workloads.expr.regions import Axis
+from dpsql.workloads.expr.scan import Select
 
 IntArray = npt.NDArray[np.int64]
 

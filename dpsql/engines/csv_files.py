@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpsql.common.quoting import identifier, string
 from dpsql.engines.base import TableSource
 from dpsql.engines.files import path_columns
 from dpsql.errors import OperationalError
-from dpsql.quoting import identifier, string
 
 LONGEST_HEADER = 1_000_000  # characters of the header line
 

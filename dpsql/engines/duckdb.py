@@ -28,16 +28,16 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.common.connection_pool import SpareInstances
+from dpsql.common.quoting import identifier, string
 from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.files import located, state_of
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
 from dpsql.engines.schemas import ALIAS, attach, close_in, reached, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError, listed
-from dpsql.quoting import identifier, string
-from dpsql.spare import SpareInstances
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.value_sql import select_text
+from dpsql.workloads.expr.scan import Select, Table
+from dpsql.workloads.expr.value_sql import select_text
 
 SUPPORTED = ((1, 5), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are

@@ -4,7 +4,7 @@ A scan must not fail on one row's value, or failing would tell neighbouring tabl
 charge. DuckDB converts some stored types value by value, and such a conversion may fail: timestamps
 that are not in microseconds, INT96, wide or variable-length decimals. ``schema`` gives their columns
 a type "PARQUET ...", which no policy admits; the footer alone tells, no row is read. Values that a file
-holds and their type does not are NULL where a scan reads them (``dpsql.workload.expr.total``).
+holds and their type does not are NULL where a scan reads them (``dpsql.workloads.expr.total``).
 
 Precondition: before DuckDB 2, columns of text must be valid UTF-8, as the Parquet format demands;
 DuckDB refuses other bytes and has no way to read them. From DuckDB 2 on, bytes that are no UTF-8
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.common.quoting import identifier, string
 from dpsql.engines.base import TableSource
 from dpsql.engines.files import State, path_columns, state_of
 from dpsql.errors import OperationalError
-from dpsql.quoting import identifier, string
 
 UNREADABLE = "PARQUET"  # the first word of the type of a column that no batch may use
 _STORAGE = ((4, 2), (9, 4), (18, 8), (38, 16))  # digits of a DECIMAL, bytes that DuckDB keeps it in

@@ -12,16 +12,16 @@ from math import inf, nan
 
 import duckdb
 
+from dpsql.common.connection_pool import SpareInstances
+from dpsql.common.quoting import identifier
 from dpsql.engines.base import Scan
 from dpsql.engines.duckdb import know_utc_only, rewrite_nothing
-from dpsql.quoting import identifier
-from dpsql.spare import SpareInstances
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.regions import Axis, representatives
-from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
-from dpsql.workload.expr.total import VALUES, at
-from dpsql.workload.expr.value_sql import cast_text, constants, select_text
-from dpsql.workload.expr.values import Constant
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.regions import Axis, representatives
+from dpsql.workloads.expr.scan import Joined, Relation, Select, Table, Union
+from dpsql.workloads.expr.total import VALUES, at
+from dpsql.workloads.expr.value_sql import cast_text, constants, select_text
+from dpsql.workloads.expr.values import Constant
 
 _instances: SpareInstances[tuple[()]] = SpareInstances(1)
 Schemas = Mapping[str, Mapping[str, str]]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.common.quoting import identifier, string
 from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import TableSource
 from dpsql.errors import OperationalError, PolicyError
-from dpsql.quoting import identifier, string
 
 ALIAS = "dpsql_source"
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file

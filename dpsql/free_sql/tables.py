@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import duckdb
 
-from dpsql.quoting import identifier
+from dpsql.common.quoting import identifier
 
 from . import limits
 from .extents import ELEMENTS, TEXT, Extent, series, text

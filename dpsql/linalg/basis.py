@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
+from dpsql.common.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns

@@ -27,7 +27,7 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Ints, Matrix
+from dpsql.common.arrays import Csr, Floats, Ints, Matrix
 from dpsql.errors import InternalError
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, quick, row_squares

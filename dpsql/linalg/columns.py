@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
+from dpsql.common.arrays import Array, Csr, Ints, Matrix, Sparse
 from dpsql.linalg.linked import linked_parts
 
 _SOME = 2048  # values that show whether many differ, and columns of which no fewer are looked at

@@ -32,7 +32,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.exact import by_words
 

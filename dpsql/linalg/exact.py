@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.arrays import Array, Csr, Flags, Floats, Ints, Matrix, Sparse
+from dpsql.common.arrays import Array, Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.forms import dense, is_sparse
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Array, Csr, Floats, Matrix, Sparse
+from dpsql.common.arrays import Array, Csr, Floats, Matrix, Sparse
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

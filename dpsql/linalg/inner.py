@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints, Matrix
+from dpsql.common.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse, kron, row_squares, sparse_kron
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Ints
+from dpsql.common.arrays import Csr, Floats, Ints
 
 MOST_LEVELS, MOST_ORBITS = 32, 64
 _MOST_ENTRIES = 2_000_000  # of all sets together

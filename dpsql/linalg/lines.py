@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.convolution import LARGEST, Convolution
 from dpsql.linalg.exact import by_words

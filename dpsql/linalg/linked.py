@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Array, Ints, Sparse
+from dpsql.common.arrays import Array, Ints, Sparse
 
 _FEW = 16  # edges, up to which joining parts one by one takes less than a graph of scipy's
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Array, Csr, Floats, Matrix, Sparse
+from dpsql.common.arrays import Array, Csr, Floats, Matrix, Sparse
 from dpsql.linalg.forms import dense
 
 PRIMES = (4_194_301, 4_194_287)  # below 2^22: 256 products sum up to less than 2^52, exact in float64

@@ -14,7 +14,7 @@ from math import isqrt
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
+from dpsql.common.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.exact import CHUNK, SPARSE_COST, max_abs, product_chunks, whole
 from dpsql.linalg.forms import dense, is_sparse

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError
 
 LONGEST = 2_000

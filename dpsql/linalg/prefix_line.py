@@ -27,7 +27,7 @@ import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dpsql.arrays import Array, Floats, Ints
+from dpsql.common.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.convolution import LARGEST
 from dpsql.linalg.exact import by_words

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Ints, Matrix
+from dpsql.common.arrays import Csr, Floats, Ints, Matrix
 from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.linked import linked_parts
 

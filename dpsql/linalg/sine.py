@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpsql.arrays import Array, Floats, Ints
+from dpsql.common.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.convolution import (
     WIDEST,

@@ -7,8 +7,8 @@ Guarantee. Let B be the integers that are measured, L the common steps of the me
 Gaussian, L1 for Laplace noise), in exact integers, by which one unit can move L B x. A row that counts lies in at most
 one cell of each layout of its table and moves its entry of x by (1, z), z in the box [-1, 1]^s of its measures (0 for
 NULL); norms are convex, so the corners of the box decide. A unit moves at most k rows that count and leaves all others
-as they are (``dpsql.workload.expr.rows``), in all layouts that share it, so that D is the largest norm over the finite
-set of its contributions (``dpsql.workload.families.contributions``), or a bound of it. y = L B x + noise, with integer
+as they are (``dpsql.workloads.expr.rows``), in all layouts that share it, so that D is the largest norm over the finite
+set of its contributions (``dpsql.workloads.families.contributions``), or a bound of it. y = L B x + noise, with integer
 noise calibrated to D by the charge: rounded Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the
 Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP. So is noise in
 blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the largest change of each block of rows.
@@ -52,13 +52,13 @@ from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.periods import Reads
-from dpsql.workload.cells.boxes import Boxes
-from dpsql.workload.compile.confined import interval_of, is_confined, looks, looks_within
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.over_periods import Over
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.expr.conditions import union
-from dpsql.workload.expr.lines import line_of
+from dpsql.workloads.cells.boxes import Boxes
+from dpsql.workloads.compile.confined import interval_of, is_confined, looks, looks_within
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.over_periods import Over
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.expr.conditions import union
+from dpsql.workloads.expr.lines import line_of
 
 __all__ = [
     "ConnectionEngine",
@@ -139,7 +139,7 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
 def _check_sensitivity(job: Job) -> None:
     """Work the sensitivity out again, from what will be measured and the cells that the scan fills.
 
-    Over all that a unit can change in the layouts (``dpsql.workload.families.contributions``), whatever the plan says.
+    Over all that a unit can change in the layouts (``dpsql.workloads.families.contributions``), whatever the plan says.
     The plan's own figure is exact or a bound; this one, in floats, is right to 1e-5 and holds the two together. Before
     the charge; depends on public values only.
     """

@@ -36,7 +36,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql import measure as room
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
 from dpsql.measure.failed_sources import noting_failure, refuse_failed
@@ -45,11 +45,11 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import Selection
-from dpsql.workload.cells.corners import corners_of
-from dpsql.workload.cells.integers import Factored, Integers
-from dpsql.workload.compile.kronecker import KroneckerIntegers
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workloads.cells.corners import corners_of
+from dpsql.workloads.cells.integers import Factored, Integers
+from dpsql.workloads.compile.kronecker import KroneckerIntegers
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.sensitivity import sensitivity_of
 
 
 class Step(Protocol):

@@ -38,7 +38,7 @@ from functools import partial
 
 import numpy as np
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, NotSupportedError, OperationalError, RequestError
@@ -52,11 +52,11 @@ from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import Integers, Passed, Threshold, TwoRounds, WeightedThreshold
 from dpsql.privacy.universe import Universe
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.scan import Select, same
-from dpsql.workload.expr.total import Once, read_once
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.rows import RowSource
+from dpsql.workloads.expr.scan import Select, same
+from dpsql.workloads.expr.total import Once, read_once
 
 VALUE, ROWS, SIZE, HASH = "value", "n", "size", "hash"
 LONGEST = 2**21

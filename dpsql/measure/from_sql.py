@@ -1,6 +1,6 @@
 """The FROM clause of a private scan: joins that find one row at most, and truncation to k rows a unit.
 
-What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this text does:
+What must hold is proved in ``dpsql.workloads.expr.rows``; that it is what this text does:
 
 - A join reads ``(SELECT ..., row_number() OVER (PARTITION BY key [, unit] ORDER BY first, used) AS place)
   WHERE place = 1``, so that a key has one row at most, which depends on the rows of that key (and unit) alone.
@@ -19,9 +19,9 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   public, and only then the rest. Which public values remain is then a function of public values alone.
 - Caps come first: at most r of a unit's rows in each group, ``row_number() OVER (PARTITION BY unit, group ORDER BY as
   above) <= r``, then the rows of at most g groups, ``dense_rank() OVER (PARTITION BY unit ORDER BY hash(unit, group),
-  group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
-  Where they leave no more than k rows that a query counts (``dpsql.workload.compile.caps``) the truncation is left out:
-  it would take none of these, and others are added to nothing.
+  group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only. Where
+  they leave no more than k rows that a query counts (``dpsql.workloads.compile.caps``) the truncation is left out: it
+  would take none of these, and others are added to nothing.
 - Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
   these are depends on the row and the batch alone.
 - Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
@@ -55,12 +55,12 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import InternalError
 from dpsql.policy.types import column_type
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.rows import EVERY, KEPT, MATCHED, Along, Join, OfUnit, RowSource, Units
-from dpsql.workload.expr.scan import Column, Joined, Match, Relation, Select, Table, same
-from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
-from dpsql.workload.expr.total import at as placed
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.rows import EVERY, KEPT, MATCHED, Along, Join, OfUnit, RowSource, Units
+from dpsql.workloads.expr.scan import Column, Joined, Match, Relation, Select, Table, same
+from dpsql.workloads.expr.total import BASE, SAME, VALUES, Once, read_once
+from dpsql.workloads.expr.total import at as placed
 
 UNIT, PLACE, LAST, BEST, CELL = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best", "dpsql_cell"
 

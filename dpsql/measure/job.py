@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.engines.base import TableSource
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
-from dpsql.workload.cells.integers import Integers
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.over_periods import Over
-from dpsql.workload.compile.sensitivity import rough_sensitivity
+from dpsql.workloads.cells.integers import Integers
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.over_periods import Over
+from dpsql.workloads.compile.sensitivity import rough_sensitivity
 
 
 class Scanned(Protocol):

@@ -33,7 +33,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Array, Json, Values
+from dpsql.common.arrays import Array, Json, Values
 from dpsql.engines.base import Engine, Opening, Scan, Scanning, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, OperationalError
@@ -46,11 +46,11 @@ from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.response import Codes, Response
-from dpsql.workload.expr.regions import LineAxis
-from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.scan import Column, Relation, Select, Table, same
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import Cast, CountRows, Name
+from dpsql.workloads.expr.regions import LineAxis
+from dpsql.workloads.expr.rows import RowSource
+from dpsql.workloads.expr.scan import Column, Relation, Select, Table, same
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.values import Cast, CountRows, Name
 
 Ids = tuple[Array, ...]
 """The public columns of the rows, an array each."""

@@ -24,16 +24,16 @@ from dpsql.measure.region_sql import region
 from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, row_list, select_list, tells
 from dpsql.measure.together import Keep, Kept, column_of, columns_of, count_of, kept_of
 from dpsql.policy.values import fold
-from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.caps import leave_few
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.conditions import Like
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis
-from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.scan import Column, Relation, Select, same
-from dpsql.workload.expr.total import VALUES, Once, at, read_once
-from dpsql.workload.expr.values import Constant, Name, Stored, Value, stored
+from dpsql.workloads.cells.grid import Grid
+from dpsql.workloads.compile.caps import leave_few
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr.conditions import Like
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.regions import Axis, LineAxis, OpaqueAxis
+from dpsql.workloads.expr.rows import RowSource
+from dpsql.workloads.expr.scan import Column, Relation, Select, same
+from dpsql.workloads.expr.total import VALUES, Once, at, read_once
+from dpsql.workloads.expr.values import Constant, Name, Stored, Value, stored
 
 MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""

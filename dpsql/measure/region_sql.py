@@ -12,11 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.conditions import Like
-from dpsql.workload.expr.lines import Cut, Line
-from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, RunAxis
-from dpsql.workload.expr.total import at, below, between, operand
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.conditions import Like
+from dpsql.workloads.expr.lines import Cut, Line
+from dpsql.workloads.expr.regions import Axis, LineAxis, OpaqueAxis, RunAxis
+from dpsql.workloads.expr.total import at, below, between, operand
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
 # copies the list for every 2048 rows, while a tree evaluates every comparison: many cuts are worth a longer list.

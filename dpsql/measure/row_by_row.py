@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpsql.arrays import Array, Ints
+from dpsql.common.arrays import Array, Ints
 from dpsql.engines.base import Scan, Scanning
 from dpsql.measure.reading import Reading
 from dpsql.measure.scan_sql import KEPT, WORD
-from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.values import Compared, CountRows, Every, Gathered, Name, long
+from dpsql.workloads.cells.grid import Grid
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr.scan import Select, Table
+from dpsql.workloads.expr.values import Compared, CountRows, Every, Gathered, Name, long
 
 PIECE = 2**17
 """Rows of one piece: sums of so many words of 32 bits are exact in floats."""

@@ -13,17 +13,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.arrays import Flags
+from dpsql.common.arrays import Flags
 from dpsql.measure.region_sql import MOST_COMPARED, is_inside, is_region, region, when
-from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray, is_total
-from dpsql.workload.expr.rows import KEPT as KEPT_UNIT
-from dpsql.workload.expr.rows import Each
-from dpsql.workload.expr.scan import Column, same
-from dpsql.workload.expr.total import VALUES, operand
+from dpsql.workloads.cells.cell_table import Cells
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.measures import Measure
+from dpsql.workloads.expr.regions import Axis, IntArray, is_total
+from dpsql.workloads.expr.rows import KEPT as KEPT_UNIT
+from dpsql.workloads.expr.rows import Each
+from dpsql.workloads.expr.scan import Column, same
+from dpsql.workloads.expr.total import VALUES, operand
 
 WORD = 2**32
 # The key that says whether a row counts, of a scan by no axis.
@@ -119,7 +119,7 @@ def each_value(each: Each) -> tree.Stored:
 def cell(layout: Layout, regions: Sequence[tree.Value]) -> tree.Value:
     """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
 
-    ``layout`` has no measures. Its tables are held small by ``dpsql.workload.compile.compiled``.
+    ``layout`` has no measures. Its tables are held small by ``dpsql.workloads.compile.compiled``.
     """
     cells, entry = layout.cells, layout.entry[0]
     assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells

@@ -94,7 +94,7 @@ def _times(files: Sequence[Path], missing: str = "") -> str:
 def check_apart(policy: Policy, sources: Mapping[str, TableSource]) -> None:
     """Hold the files of all private tables and those of public ones against each other. Reads no row.
 
-    Sensitivities add up over the tables that share a unit (``dpsql.workload.compile.sensitivity``) and are taken apart
+    Sensitivities add up over the tables that share a unit (``dpsql.workloads.compile.sensitivity``) and are taken apart
     for all others, since no neighbour moves both. That is true of rows of two tables only where no row is in both.
     A file is known by device and number, whatever path or link leads to it. Raises PolicyError where two tables
     read one file and are not protected by one unit; OperationalError where a source has no file.

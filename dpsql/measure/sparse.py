@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from dpsql import measure as room
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
 from dpsql.measure.failed_sources import noting_failure, refuse_failed
@@ -27,8 +27,8 @@ from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.passing import GeometricThreshold
 from dpsql.privacy.threshold import Integers
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sparse_counts import SparseCounts
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.sparse_counts import SparseCounts
 
 
 @dataclass(frozen=True)

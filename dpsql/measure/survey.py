@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import partial
 
 import dpsql.measure as room
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.engines.base import Opening
 from dpsql.errors import InternalError
 from dpsql.measure import discovery

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql import measure as room
-from dpsql.arrays import Csr, Matrix
+from dpsql.common.arrays import Csr, Matrix
 from dpsql.engines import duckdb as real
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.schemas import schema_of
@@ -29,11 +29,11 @@ from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, Step, _rounds, measure_adaptively
 from dpsql.measure.job import Job, Multiplied
 from dpsql.measure.reading import scan_of
-from dpsql.workload.cells.integers import Integers
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.value_sql import select_text
-from dpsql.workload.expr.values import Name
+from dpsql.workloads.cells.integers import Integers
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.value_sql import select_text
+from dpsql.workloads.expr.values import Name
 
 
 def _in_memory() -> duckdb.DuckDBPyConnection:

@@ -31,11 +31,11 @@ import numpy as np
 from dpsql.engines.base import Scan
 from dpsql.measure.from_sql import CELL, PLACE, UNIT
 from dpsql.measure.region_sql import region
-from dpsql.workload.compile.layout import Layout, Together, Walk
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.regions import IntArray
-from dpsql.workload.expr.scan import Column, Joined, Match, Select, Union, same
-from dpsql.workload.expr.total import SAME
+from dpsql.workloads.compile.layout import Layout, Together, Walk
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.regions import IntArray
+from dpsql.workloads.expr.scan import Column, Joined, Match, Select, Union, same
+from dpsql.workloads.expr.total import SAME
 
 ROWS = "dpsql_rows"
 BITS = 62  # of a word: the groups of a count that one word can tell

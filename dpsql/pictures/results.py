@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsql.arrays import Floats, Values
+from dpsql.common.arrays import Floats, Values
 from dpsql.errors import InterfaceError
 
 from . import style

@@ -7,8 +7,8 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpsql.common.extras import install_command
 from dpsql.errors import InterfaceError
-from dpsql.extras import install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import InterfaceError
 
 _NUMBERS = ("DOUBLE", "FLOAT", "DECIMAL")

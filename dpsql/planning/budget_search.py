@@ -1,7 +1,7 @@
 """Accuracy first: the least budget that gives every number of a batch the half-width asked of it.
 
 1. ``dpsql.planning.target_errors`` says which half-width every number is to have, at which confidence.
-2. ``dpsql.strategy.targets`` chooses the strategy: the least budget subject to one constraint a number is the least
+2. ``dpsql.strategies.targets`` chooses the strategy: the least budget subject to one constraint a number is the least
    largest variance of W scaled by the targets, certified for Gaussian noise.
 3. The amount is searched (``dpsql.planning.payment.least_amount``): half-widths fall as it rises, for one strategy as 1
    / epsilon or 1 / mu, but for the lattice of the noise, for formulas whose intervals are not linear, and for sums of
@@ -28,7 +28,7 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.needed_budget import NeededBudget
@@ -43,11 +43,11 @@ from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors, simultaneous_alpha
 from dpsql.sql.parse.options import budget_of, read_options
-from dpsql.strategy import MatrixStrategy, Strategy
-from dpsql.strategy.targets import Limits, strategies_for, structured_for
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
+from dpsql.strategies import MatrixStrategy, Strategy
+from dpsql.strategies.targets import Limits, strategies_for, structured_for
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
 
 Ratio = Callable[[int], float]
 

@@ -24,14 +24,14 @@ from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.periods import Reads
-from dpsql.workload.compile.confined import Look, days_of, interval_of, looks
-from dpsql.workload.expr.batch import Query, Table
-from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, Or, gather, union
-from dpsql.workload.expr.lines import Interval, Line, line_of
-from dpsql.workload.expr.rows import Cap, RowSource, Units
-from dpsql.workload.expr.values import Stored, stored
-from dpsql.workload.expr.values import Within as TestWithin
-from dpsql.workload.expr.within import Within
+from dpsql.workloads.compile.confined import Look, days_of, interval_of, looks
+from dpsql.workloads.expr.batch import Query, Table
+from dpsql.workloads.expr.conditions import FALSE, TRUE, Condition, LineAtom, Or, gather, union
+from dpsql.workloads.expr.lines import Interval, Line, line_of
+from dpsql.workloads.expr.rows import Cap, RowSource, Units
+from dpsql.workloads.expr.values import Stored, stored
+from dpsql.workloads.expr.values import Within as TestWithin
+from dpsql.workloads.expr.within import Within
 
 MOST_PERIODS = 4_000
 """Periods that one batch may read: their names stand beside its charge."""

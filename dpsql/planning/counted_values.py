@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dpsql.sql.outer.answers import Answer
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.batch import Core, Measured
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr.batch import Core, Measured
 
 
 def counted_notes(

@@ -10,14 +10,14 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Matrix
+from dpsql.common.arrays import Csr, Floats, Matrix
 from dpsql.errors import BudgetError, InternalError
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import NoiseModel
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.structured import MAX_NUMBERS
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.structured import MAX_NUMBERS
 
 GRID = 2.0**-20
 """Of a row: numbers above ``MAX_NUMBERS`` are multiples of it, which the ledger keeps in half the bytes."""

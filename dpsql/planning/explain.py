@@ -13,17 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpsql.common.quoting import identifier
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.text import figure
-from dpsql.quoting import identifier
 from dpsql.sql import Answer
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
-from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
-from dpsql.workload.expr.condition_text import Lines, condition_text, output_text
-from dpsql.workload.expr.conditions import TRUE, And, Condition, conjunction
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.cells.grid import Grid
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
+from dpsql.workloads.expr.condition_text import Lines, condition_text, output_text
+from dpsql.workloads.expr.conditions import TRUE, And, Condition, conjunction
+from dpsql.workloads.expr.formulas import (
     Comparison,
     Default,
     Fit,
@@ -39,7 +39,7 @@ from dpsql.workload.expr.formulas import (
     Sum,
     Variance,
 )
-from dpsql.workload.expr.regions import Axis, LineAxis, RunAxis
+from dpsql.workloads.expr.regions import Axis, LineAxis, RunAxis
 
 STATEMENTS = 60
 _NUMBERS = 8

@@ -15,15 +15,15 @@ from math import sinh
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Prepared, scaled_sensitivity
 from dpsql.privacy.charge import Charge
-from dpsql.strategy import MatrixStrategy, Strategy, select
-from dpsql.strategy.core.simple import error_as_asked
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies import MatrixStrategy, Strategy, select
+from dpsql.strategies.core.simple import error_as_asked
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.families.matrix import Workload
 
 _FROM = 1  # epsilon; below, integers gain less than 8 %
 _HUGE = 20.0  # half of an epsilon from which integers have next to no noise

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.arrays import Floats, Json
+from dpsql.common.arrays import Floats, Json
 from dpsql.linalg.lines import ByBlocks, ByLength
 from dpsql.planning.text import aligned, errors_said, figure
 from dpsql.reconstruct import RangeErrors

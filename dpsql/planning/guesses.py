@@ -17,7 +17,7 @@ from dpsql.errors import DataError
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of, rows_for
 from dpsql.reconstruct import LineAnswers
-from dpsql.workload.expr.batch import Core, Derived, Output, Ranked
+from dpsql.workloads.expr.batch import Core, Derived, Output, Ranked
 
 USUAL_ROWS = 1000.0
 MOST_GROUPS = 2_000

@@ -23,12 +23,12 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.linalg.blocks import RowFactor
 from dpsql.reconstruct import RangeErrors
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
 
 HELD = 1.04
 """Mean squared error over that one by one, from which on a column counts more: 2 % of a standard error."""

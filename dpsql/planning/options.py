@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dpsql.arguments import is_real
+from dpsql.common.arguments import is_real
 from dpsql.errors import DataError
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.errors import DataError
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.counted_values import counted_notes
 from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.one_by_one import Columns
@@ -32,12 +32,12 @@ from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.registry import extensible
 from dpsql.sql.parse.trees import uncollected
-from dpsql.strategy import Strategy
-from dpsql.strategy.cached.cache import key_of
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.deadline import Deadline
+from dpsql.strategies import Strategy
+from dpsql.strategies.cached.cache import key_of
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.expr.deadline import Deadline
 
 if TYPE_CHECKING:
     import pandas
@@ -119,8 +119,8 @@ def make_plan(
     OPTIONS clauses of the batch (``dpsql.sql.parse.options``) are held against the policy; their budget is the
     request's (``request_of``). ``options.time_limit`` counts from now: what understanding and compiling leave of it is
     for the search, shared by all ways; past 1.1 of it and half a second these two refuse. A strategy that took long to
-    select is kept in a folder and found again (``dpsql.strategy.cached.cache``; ``DPSQL_CACHE=off`` keeps none). Raises
-    SQLError, PolicyError, DataError and BudgetError before any data are touched.
+    select is kept in a folder and found again (``dpsql.strategies.cached.cache``; ``DPSQL_CACHE=off`` keeps none).
+    Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
     began = monotonic()
     deadline = Deadline.within(began, options.time_limit)

@@ -10,8 +10,8 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dpsql.arrays import Floats
-from dpsql.out_of_memory import guards_calls
+from dpsql.common.arrays import Floats
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.planning.one_by_one import HELD, Columns, one_by_one
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
@@ -23,14 +23,14 @@ from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
 from dpsql.registry import provided
 from dpsql.release.by_result import ByResult
 from dpsql.sql import Answer
-from dpsql.strategy import MatrixStrategy, Strategy
-from dpsql.strategy.core.blocks import deviations
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import common_multiplicity
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.compile.units import relation_text, wider_than_true
-from dpsql.workload.expr.batch import Core, Measured
+from dpsql.strategies import MatrixStrategy, Strategy
+from dpsql.strategies.core.blocks import deviations
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import common_multiplicity
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.compile.units import relation_text, wider_than_true
+from dpsql.workloads.expr.batch import Core, Measured
 
 _BOUNDED = 2048  # cells up to which pure plans are bounded from below
 _HUGE = 20.0  # half of an epsilon from which integers have next to no noise
@@ -157,7 +157,7 @@ class PlannedBatch:
         """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for pure noise, which
         ``least_of_pure`` bounds.
 
-        The bound is over all that one unit can change of all tables (``dpsql.workload.families.contributions``), or
+        The bound is over all that one unit can change of all tables (``dpsql.workloads.families.contributions``), or
         over more, where ``against`` says so. For batches of blocks and of long lines it is for units with rows in one
         table: a mechanism for units with rows in several can do no better, and what such units cost beyond it counts
         as gap. So does what rounding the noise to integers adds: 1/12 beside sigma^2 of each measurement.
@@ -184,15 +184,15 @@ class PlannedBatch:
         The bound holds for Gaussian noise (Li and Miklau 2013, Thm 4.2); beside Laplace noise it is a
         yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
         """
-        from dpsql import bounds
+        from dpsql import lower_bounds
 
-        return float(self.strategy.expected / self.strategy.singular_bound(bounds.svd_bound))
+        return float(self.strategy.expected / self.strategy.singular_bound(lower_bounds.svd_bound))
 
     @functools.cached_property
     def least_of_pure(self) -> tuple[float, str] | None:
         """(r, of what): the squared error that the objective minimises, total or largest, is at most r times the least
         of any Laplace strategy, for a strategy in blocks of any in blocks, Laplace ones included
-        (``bounds.laplace_bound``, ``bounds.pure_bound``).
+        (``dpsql.lower_bounds``).
 
         The bounds are of noise on the reals. Integers have less at large epsilon: where a record moves them by 1 in all
         at least, no less than (x / sinh x)^2 of it, x = epsilon / 2, as geometric noise has; the plan's own is as it is
@@ -206,14 +206,14 @@ class PlannedBatch:
         x = float(self.charge.epsilon or 0) / 2
         if not 0 < x < _HUGE:
             return None
-        from dpsql import bounds
+        from dpsql import lower_bounds
 
         objective = "max" if strategy.objective == "max" else "total"
         times = strategy.value * (math.sinh(x) / x) ** 2 / (2.0 * float(self.noise.parameter) ** 2)
         if not strategy.blocks:
-            return times * self.noise.variance / bounds.laplace_bound(planned, objective), "any Laplace strategy"
+            return times * self.noise.variance / lower_bounds.laplace_bound(planned, objective), "any Laplace strategy"
         times *= float((self.noise.variances / deviations(strategy.blocks) ** 2).max())
-        return times / bounds.pure_bound(planned, objective), "any strategy in blocks"
+        return times / lower_bounds.pure_bound(planned, objective), "any strategy in blocks"
 
     @functools.cached_property
     def stderr(self) -> ByResult[Floats | RangeErrors]:

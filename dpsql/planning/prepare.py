@@ -15,7 +15,7 @@ from time import monotonic
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError, SQLError, listed
 from dpsql.planning.by_period import by_period
 from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
@@ -28,23 +28,22 @@ from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
 from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve.batch_tables import one_row_each
-from dpsql.strategy import MatrixStrategy, Strategy, lined_strategy, select
-from dpsql.strategy.cached.cache import default_folder
-from dpsql.strategy.choose.task import NO_TIME
-from dpsql.strategy.kronecker.level_strategy import level_strategy
-from dpsql.strategy.kronecker.structured import StructuredStrategy
-from dpsql.strategy.targets import Limits, strategies_for
-from dpsql.strategy.choose.task import catalogue
-from dpsql.workload.compile import choice
-from dpsql.workload.compile.choice import compile_any
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.compile.histograms import MAX_HISTOGRAM
-from dpsql.workload.compile.layout import Span
-from dpsql.workload.compile.line_batch import Lined, compile_line, line_of_batch
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.structured import Structured, compile_structured
-from dpsql.workload.expr.batch import Core
-from dpsql.workload.expr.deadline import NONE, Deadline
+from dpsql.strategies import MatrixStrategy, Strategy, lined_strategy, select
+from dpsql.strategies.cached.cache import default_folder
+from dpsql.strategies.choose.task import NO_TIME, catalogue
+from dpsql.strategies.kronecker.level_strategy import level_strategy
+from dpsql.strategies.kronecker.structured import StructuredStrategy
+from dpsql.strategies.targets import Limits, strategies_for
+from dpsql.workloads.compile import choice
+from dpsql.workloads.compile.choice import compile_any
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.histograms import MAX_HISTOGRAM
+from dpsql.workloads.compile.layout import Span
+from dpsql.workloads.compile.line_batch import Lined, compile_line, line_of_batch
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.compile.structured import Structured, compile_structured
+from dpsql.workloads.expr.batch import Core
+from dpsql.workloads.expr.deadline import NONE, Deadline
 
 Say = Callable[[str], None]
 MOST_LISTED = 2**17
@@ -393,7 +392,7 @@ class Chooser:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""
         if objective == "max" or not isinstance(self.compiled, Compiled) or not self.compiled.units.listable:
             return 0.0
-        from dpsql.bounds.sampled import sampled_bound
+        from dpsql.lower_bounds.sampled import sampled_bound
 
         assert self._workload is not None  # noqa: S101 - as of any such batch
         return sampled_bound(self._workload) * self.compiled.units.common**2

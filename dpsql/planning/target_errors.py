@@ -21,17 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.arguments import is_real
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arguments import is_real
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy.values import fold
 from dpsql.privacy.noise import Noise, gaussian_noise
 from dpsql.reconstruct import RowsOfAnswers, evaluate, quantile, rank_rows
 from dpsql.sql import Answer
-from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
-from dpsql.workload.expr.formulas import narrowed
-from dpsql.workload.expr.terms import Measures
+from dpsql.workloads.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
+from dpsql.workloads.expr.formulas import narrowed
+from dpsql.workloads.expr.terms import Measures
 
 OBJECTIVES = ("least", "balanced", "total", "max")
 

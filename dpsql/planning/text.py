@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import Error, listed
 from dpsql.planning.guesses import Guesses
 from dpsql.planning.one_by_one import HELD
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
 from dpsql.privacy.amounts import show
-from dpsql.strategy.choose.task import BY_SOURCE
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.scan_cost import scan_text
-from dpsql.workload.compile.sparse_counts import compile_sparse
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.batch import KeyOutput, Measured
+from dpsql.strategies.choose.task import BY_SOURCE
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.scan_cost import scan_text
+from dpsql.workloads.compile.sparse_counts import compile_sparse
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.expr.batch import KeyOutput, Measured
 
 SHOWN = 60
 _QUICKLY_BOUNDED = 256  # cells up to which a bound for pure noise takes next to no time

@@ -159,7 +159,7 @@ class TablePolicy:
     ``max_periods_per_unit`` of them (``dpsql.privacy.periods``).
 
     Key and references are the custodian's word: data that break them change answers, never the
-    guarantee (``dpsql.workload.expr.rows``). Which tables share a unit: ``dpsql.policy.units``.
+    guarantee (``dpsql.workloads.expr.rows``). Which tables share a unit: ``dpsql.policy.units``.
     """
 
     name: str

@@ -13,12 +13,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
-from dpsql.arguments import path as a_path
-from dpsql.arguments import taking
-from dpsql.arguments import text as a_text
-from dpsql.arrays import Json
+from dpsql.common.arguments import path as a_path
+from dpsql.common.arguments import taking
+from dpsql.common.arguments import text as a_text
+from dpsql.common.arrays import Json
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.errors import OperationalError, PolicyError, nearest
-from dpsql.out_of_memory import guards_calls
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy, is_spark, spark_parts
 from dpsql.policy.settings import Findings, fix, folded, text

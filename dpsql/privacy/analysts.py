@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import BudgetError, PolicyError, RequestError
 from dpsql.privacy import chain
 from dpsql.privacy.budget import Budget, BudgetAccount

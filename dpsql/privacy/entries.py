@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import DataError, IntegrityError, ProgrammingError, nearest
 from dpsql.privacy import chain
 from dpsql.privacy.charge import Charge

@@ -30,9 +30,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
+from dpsql.common.out_of_memory import note_charge
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.out_of_memory import note_charge
 from dpsql.privacy import (
     analysts,
     chain,
@@ -65,7 +66,6 @@ from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.requests import BatchRequest
 from dpsql.privacy.schedules import Schedule
 from dpsql.privacy.state import BudgetState
-from dpsql.thread_lock import ThreadLock
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
 

@@ -20,7 +20,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import DataError, IntegrityError
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy import chain, ledger_schema, periods

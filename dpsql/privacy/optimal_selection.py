@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance

@@ -31,7 +31,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance

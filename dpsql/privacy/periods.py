@@ -12,10 +12,10 @@ together u loses, in the measure of the account, at most
     g + sum_t (the m_t largest of S_t(p) over the periods p of t).
 
 **Proof.** A release that reads the periods R of t is a function of the rows of t in R, of what its joins find for these
-rows, which belongs to their units (``dpsql.workload.expr.rows``), and of fresh noise: ``measure`` holds every cell that
-it counts to lie in R before it charges. If u has no row in R, then, whatever was released before, its law is the same
-with u and without, and it adds nothing. Otherwise it adds at most its charge, which is calibrated to all rows of u that
-count there. So what u loses is the sum, by the composition of the account (``dpsql.privacy.accountant``: sums of
+rows, which belongs to their units (``dpsql.workloads.expr.rows``), and of fresh noise: ``measure`` holds every cell
+that it counts to lie in R before it charges. If u has no row in R, then, whatever was released before, its law is the
+same with u and without, and it adds nothing. Otherwise it adds at most its charge, which is calibrated to all rows of u
+that count there. So what u loses is the sum, by the composition of the account (``dpsql.privacy.accountant``: sums of
 epsilon, or of mu squared under a filter), of the charges that name no period or one of u's; a charge that names several
 of them counts for each, once would do. The m_t largest sums are at least those of u's own periods.
 
@@ -52,7 +52,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import BudgetError, DataError, IntegrityError, listed
 
 _KEPT = 2**13  # texts of periods that were read

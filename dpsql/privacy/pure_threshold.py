@@ -31,7 +31,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.privacy import draws
 from dpsql.privacy.draws import EntropySource

@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import BudgetError, IntegrityError, ProgrammingError, RequestError, one_line
 from dpsql.privacy import analysts, chain
 from dpsql.privacy.charge import Charge

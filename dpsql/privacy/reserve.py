@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import BudgetError, PolicyError
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.budget import Budget, mu_units

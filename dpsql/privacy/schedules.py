@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import IntegrityError, ProgrammingError, nearest
 from dpsql.privacy import chain
 

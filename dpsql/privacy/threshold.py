@@ -44,7 +44,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance, normals_beyond

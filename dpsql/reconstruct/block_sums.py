@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpsql.arrays import Flags, Floats, Ints, Matrix
+from dpsql.common.arrays import Flags, Floats, Ints, Matrix
 
 _HALF = 16
 _NODES, _WEIGHTS = (half[_HALF:] for half in np.polynomial.legendre.leggauss(2 * _HALF))

@@ -19,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Flags, Floats, Ints, Matrix
+from dpsql.common.arrays import Flags, Floats, Ints, Matrix
 from dpsql.linalg.over_time import BITS, OverTime
 
 from .block_sums import variance

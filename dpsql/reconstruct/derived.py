@@ -27,9 +27,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.expr.formulas import (
     Bounds,
     Comparison,
     Default,

@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 
 from .linear_errors import LinearErrors, scale_rows
 from .spread import Matrix

@@ -33,9 +33,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import InterfaceError
-from dpsql.workload.expr.formulas import Fit, Formula, affine
+from dpsql.workloads.expr.formulas import Fit, Formula, affine
 
 from .fieller import Ratios, fieller
 from .linear_errors import LinearErrors

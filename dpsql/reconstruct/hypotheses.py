@@ -24,8 +24,8 @@ from typing import cast
 import numpy as np
 import scipy
 
-from dpsql.arrays import Floats
-from dpsql.workload.expr.formulas import Comparison, Gini, Independence
+from dpsql.common.arrays import Floats
+from dpsql.workloads.expr.formulas import Comparison, Gini, Independence
 
 from .fieller import Ratios, fieller
 from .fits import joint_covariance, linear_part

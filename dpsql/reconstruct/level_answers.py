@@ -1,4 +1,4 @@
-"""Answers from what is measured on levels (``dpsql.workload.compile.level_integers``), by least squares.
+"""Answers from what is measured on levels (``dpsql.workloads.compile.level_integers``), by least squares.
 
 On a part with the readings s = 1, ..., r a number is sum_s g_s u (x), the reading's sums at one child of each axis,
 centred among its siblings. From y = C (contrasts of the readings) + z those are estimated by C^-1, centred and over k
@@ -16,9 +16,9 @@ from math import prod
 import numpy as np
 import scipy
 
-from dpsql.arrays import Floats, Ints, Matrix
+from dpsql.common.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
-from dpsql.workload.compile.level_integers import LevelIntegers
+from dpsql.workloads.compile.level_integers import LevelIntegers
 
 from .intervals import LATTICE_MATTERS
 from .residual_rows import roots_of

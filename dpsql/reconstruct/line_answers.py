@@ -1,6 +1,6 @@
 """Answers over all ranges or prefixes of a long line, and their errors, from n + 1 prefix sums and a closed form.
 
-Every number is row r of a small batch over one range of the line (``dpsql.workload.compile.line_batch``). With R the
+Every number is row r of a small batch over one range of the line (``dpsql.workloads.compile.line_batch``). With R the
 small batch's reconstruction and S_q (n + 1,) the prefix sums of the line's estimate from measurement q of each of its
 values, the number is (sum_q R_rq (S_q(stop) - S_q(first))), and its variance |R_r|^2 times the range's spread
 (``dpsql.linalg.lines``) times the noise's: the measurements are independent and their weights a product.
@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.lines import ByBlocks, ByLength, Spread, averaged, averaged_over_ranges
 

@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Matrix
+from dpsql.common.arrays import Csr, Floats, Matrix
 
 _POLISH = 1500
 """Positive entries up to which a Newton step is tried."""

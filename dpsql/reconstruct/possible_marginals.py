@@ -38,7 +38,7 @@ from math import prod, sqrt
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.reconstruct.nonnegative import Solution
 
 _BETWEEN = 50

@@ -16,7 +16,7 @@ import scipy
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .intervals import half_widths

@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 import scipy
 
-from dpsql.arrays import Floats, Ints, Matrix
+from dpsql.common.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
 from dpsql.linalg.blocks import Residual, RowBlock
 

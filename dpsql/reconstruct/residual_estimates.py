@@ -5,7 +5,7 @@ Whole tables (``Residual.whole``) on sets S of axes speak of every T inside S: t
     u_T = (1 / N_T) sum_S (k_S / prod_(S - T) d) C_T y_S summed over S - T,   N_T = sum_S k_S^2 / prod_(S - T) d,
 
 the sums over the S that contain T. Its noise is that of N_T^1/2 u_T measured plainly, uncorrelated between different T
-(``dpsql.strategy.kronecker.structured_blocks``).
+(``dpsql.strategies.kronecker.structured_blocks``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import combinations
 from math import prod
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.linalg.blocks import AxisIntegers, Mixed, Plain, Residual, RowBlock, RowFactor, even
 
 Place = tuple[int, int, tuple[int, ...]]  # table, component, axes

@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, RowBlock, RowFactor
 

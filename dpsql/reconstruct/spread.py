@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats as Floats
+from dpsql.common.arrays import Floats as Floats
 from dpsql.errors import DataError, InterfaceError
 
 Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
-from dpsql.workload.expr.formulas import (
+from dpsql.common.arrays import Floats
+from dpsql.workloads.expr.formulas import (
     Fit,
     Formula,
     Gini,

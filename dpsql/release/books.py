@@ -17,6 +17,8 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.common.quoting import string
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, LedgerError, OperationalError
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Budget, BudgetAccount, BudgetState, fresh_state
@@ -24,11 +26,9 @@ from dpsql.privacy.entries import Names, dropped, renamed
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.privacy.ledger_file import dataset_of
 from dpsql.privacy.periods import Spending
-from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import moment_of, unpack
 from dpsql.release.reading import state_of
-from dpsql.thread_lock import ThreadLock
 
 log = logging.getLogger("dpsql")
 

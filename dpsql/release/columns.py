@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Array, Json, Row, Values
+from dpsql.common.arrays import Array, Json, Row, Values
 
 PACKED = 20_000
 """Columns of fewer values are kept as tuples."""

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.arguments import path as a_path
-from dpsql.arguments import taking
+from dpsql.common.arguments import path as a_path
+from dpsql.common.arguments import taking
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.quoting import identifier, string
 from dpsql.errors import IntegrityError, LedgerError, OperationalError, listed
-from dpsql.out_of_memory import guards_calls
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.amounts import GRID, exact
 from dpsql.privacy.ledger_restore import Restored, restore
-from dpsql.quoting import identifier, string
 from dpsql.release.books import Books, check_replaceable
 from dpsql.release.instances import ISOLATED
 from dpsql.release.record import ReleaseRecord

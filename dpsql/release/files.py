@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import duckdb
 
+from dpsql.common.quoting import distinct_names, identifier, string
 from dpsql.errors import OperationalError
-from dpsql.quoting import distinct_names, identifier, string
 
 from .instances import CATALOG
 from .result import Result

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.quoting import string
-from dpsql.spare import SpareInstances
+from dpsql.common.connection_pool import SpareInstances
+from dpsql.common.quoting import string
 
 CATALOG = "dpsql_releases"
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import duckdb
 
-from dpsql.arrays import Row
+from dpsql.common.arrays import Row
 from dpsql.errors import DataError, RequestError
 
 MOST_ROWS = 1_000_000

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.privacy.noise import Noise
 
 from .columns import packed_bytes, packed_text

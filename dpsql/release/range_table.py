@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import duckdb
 import numpy as np
 
-from dpsql.arrays import Array, Ints, Json, Row
+from dpsql.common.arrays import Array, Ints, Json, Row
+from dpsql.common.quoting import identifier
 from dpsql.errors import DataError, IntegrityError, InterfaceError
-from dpsql.quoting import identifier
 
 from .columns import Coded, Numbers, Reader, Writer, from_json, to_json
 from .names import check_result

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 import duckdb
 
+from dpsql.common.quoting import identifier, string
 from dpsql.errors import OperationalError, RequestError, SQLError, nearest
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.parse import check_length
 from dpsql.free_sql.tables import Bounds, table_in
-from dpsql.quoting import identifier, string
 from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from dpsql.release.names import is_unnamed, which

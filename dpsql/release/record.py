@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpsql.arrays import Json, Values
+from dpsql.common.arrays import Json, Values
 from dpsql.errors import DataError, IntegrityError, InternalError, LedgerError
 
 from .columns import PACKED, Coded, Numbers, from_json, to_json

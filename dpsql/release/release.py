@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from dpsql.arguments import taking, text, whole
-from dpsql.arrays import Row
+from dpsql.common.arguments import taking, text, whole
+from dpsql.common.arrays import Row
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.errors import DataError, InterfaceError, NoResultError, listed
-from dpsql.out_of_memory import guards_calls
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
 from dpsql.release.synthetic import SyntheticRows

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import duckdb
 import numpy as np
 
-from dpsql.arguments import is_whole, taking, text, whole
-from dpsql.arrays import Row, Values
+from dpsql.common.arguments import is_whole, taking, text, whole
+from dpsql.common.arrays import Row, Values
+from dpsql.common.extras import install_command
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.quoting import identifier
 from dpsql.errors import InterfaceError, quoted
-from dpsql.extras import install_command
-from dpsql.out_of_memory import guards_calls
-from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
 from .text_table import grid_of

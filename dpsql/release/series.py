@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from dpsql.quoting import identifier
+from dpsql.common.quoting import identifier
 
 from .record import ReleaseTable
 

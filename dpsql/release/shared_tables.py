@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from dpsql.arrays import Values
-from dpsql.quoting import identifier
+from dpsql.common.arrays import Values
+from dpsql.common.quoting import identifier
 
 from .range_table import RangeTable
 from .record import ReleaseTable

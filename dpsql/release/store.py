@@ -20,9 +20,9 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.arrays import Row
+from dpsql.common.arrays import Row
+from dpsql.common.quoting import identifier, string
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.quoting import identifier, string
 
 from .instances import CATALOG, attached
 from .limits import QUERY_SECONDS, Question, answer_within

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from dpsql.arguments import path, taking, text
-from dpsql.arrays import Row
+from dpsql.common.arguments import path, taking, text
+from dpsql.common.arrays import Row
 from dpsql.errors import DataError, NoResultError, SQLError, listed
 
 from .files import write_result, write_results

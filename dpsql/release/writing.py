@@ -10,8 +10,8 @@ from functools import cached_property
 import duckdb
 import numpy as np
 
-from dpsql.arrays import Array, Values
-from dpsql.quoting import identifier
+from dpsql.common.arrays import Array, Values
+from dpsql.common.quoting import identifier
 
 from .columns import Coded, Numbers, Packed, runs_of
 from .instances import CATALOG

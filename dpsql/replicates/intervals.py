@@ -35,12 +35,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.combined import CombinedAnswers, Observed
 from dpsql.reconstruct.intervals import log_concave_quantile
 from dpsql.release.columns import Numbers
-from dpsql.workload.expr.formulas import Leaf, Quotient
+from dpsql.workloads.expr.formulas import Leaf, Quotient
 
 _LINEAR = 1e-7
 """What the noise of the measurements leaves of linear replicates, relative to their size, is rounding."""

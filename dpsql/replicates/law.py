@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import lsqr
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.earlier import Combination
 from dpsql.errors import DataError, NotSupportedError
 from dpsql.privacy.entries import Entry
@@ -31,9 +31,9 @@ from dpsql.release.by_result import no_result
 from dpsql.release.payload import unpack
 from dpsql.running.past_releases import PastReleases
 from dpsql.running.planned_again import PlannedAgain
-from dpsql.workload.cells.boxes import Boxes
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import Layout
+from dpsql.workloads.cells.boxes import Boxes
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import Layout
 
 from .noise import drawn, normals, replicates, seed_of
 

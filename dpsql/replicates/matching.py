@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dpsql.arrays import Array, Floats, Values
+from dpsql.common.arrays import Array, Floats, Values
 from dpsql.release import Result
 from dpsql.release.columns import Coded, Numbers
 from dpsql.release.writing import write_table

@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from scipy.special import gammaln
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.reconstruct.spread import BlockNoise, NoiseModel, parameter
 
 Generator: TypeAlias = np.random.Generator

@@ -20,8 +20,8 @@ import duckdb
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import OperationalError, SQLError
-from dpsql.quoting import identifier
 from dpsql.release import Result
 from dpsql.release.range_table import RangeTable, write_ranges
 from dpsql.release.reading import first_line

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 
 from .intervals import Spread
 

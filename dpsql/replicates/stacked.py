@@ -27,9 +27,9 @@ import scipy.sparse as sp
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
+from dpsql.common.quoting import identifier
 from dpsql.errors import NotSupportedError, SQLError
-from dpsql.quoting import identifier
 from dpsql.reconstruct import RangeErrors, evaluate
 from dpsql.reconstruct.combined import White
 from dpsql.reconstruct.quantiles import replicated
@@ -43,9 +43,9 @@ from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, gathered
 from dpsql.sql.outer.sandbox import Sandbox
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
-from dpsql.workload.expr.formulas import has_its_law
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
+from dpsql.workloads.expr.formulas import has_its_law
 
 from .law import Law
 from .lineage import Columns, qualified

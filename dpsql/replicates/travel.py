@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
+from dpsql.common.quoting import free_name
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.errors import DataError, NotSupportedError, SQLError
-from dpsql.quoting import free_name
 from dpsql.reconstruct.combined import Observed
 from dpsql.registry import needed
 from dpsql.release import RangeTable, ReleaseStore, ReleaseTable, Result
@@ -29,7 +30,6 @@ from dpsql.running.past_releases import PastReleases
 from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import named_tables
-from dpsql.thread_lock import ThreadLock
 
 from .intervals import Drawn, null_for_nan, replicates_for, spread_of
 from .law import Law, Laws, whitened

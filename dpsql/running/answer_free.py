@@ -43,8 +43,8 @@ from dpsql.running.counted import Counted
 from dpsql.running.no_worse import Answered, no_worse
 from dpsql.running.past_releases import PastReleases
 from dpsql.sql.parse.options import budget_of, read_options
-from dpsql.strategy import MatrixStrategy
-from dpsql.workload.compile.compiled import Compiled
+from dpsql.strategies import MatrixStrategy
+from dpsql.workloads.compile.compiled import Compiled
 
 _BETTER = 1e-3
 """By so much, relatively, an error must fall for a refined answer to be worth a release."""

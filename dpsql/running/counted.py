@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import InternalError
 from dpsql.planning.prepare import cores_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.running.found_domains import ALPHA
 from dpsql.sql import Answer
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.batch import Core
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr.batch import Core
 
 
 @dataclass(frozen=True, eq=False)

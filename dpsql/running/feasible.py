@@ -2,8 +2,8 @@
 
 Post-processing of an unbiased release q^ = W x + error, for releases now and earlier ones: free, no row is read.
 
-What is computed. The true x lies in the cone of possible data (``dpsql.workload.compile.cone``). The estimate is W x of
-the x in that cone that comes nearest to q^,
+What is computed. The true x lies in the cone of possible data (``dpsql.workloads.compile.cone``). The estimate is W x
+of the x in that cone that comes nearest to q^,
 
     min || D (W x - q^) ||,        D = 1 / what one row can change of each number (times the hints' weights),
 
@@ -48,17 +48,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Sparse
+from dpsql.common.arrays import Floats, Sparse
 from dpsql.errors import DataError, InterfaceError
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import MOST_LISTED
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
 from dpsql.reconstruct.possible_marginals import PossibleMarginals
 from dpsql.reconstruct.residual_answers import ResidualAnswers
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.cone import Cone, cone_of
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.cone import Cone, cone_of
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
 
 KINDS = ("unbiased", "feasible", "nonnegative", "whole")
 """What may be asked for; "nonnegative" is an older word for "feasible"."""

@@ -16,7 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import DatabaseError, PolicyError
 from dpsql.policy import ColumnPolicy, Policy
 from dpsql.policy.types import column_type

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import TypeAlias
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.measure import Job, TableSource
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.measure.sparse import SparseJob

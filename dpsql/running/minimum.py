@@ -16,14 +16,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.reconstruct import RowsOfAnswers, evaluate
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release.record import Column
 from dpsql.sql.outer.relation import HIDDEN
-from dpsql.workload.compile.level_sets import MOST_TOGETHER, Judge, judged_by
-from dpsql.workload.expr.batch import Core, Derived, Measured, Ranked
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.compile.level_sets import MOST_TOGETHER, Judge, judged_by
+from dpsql.workloads.expr.batch import Core, Derived, Measured, Ranked
+from dpsql.workloads.expr.formulas import (
     Comparison,
     Fit,
     Gini,

@@ -14,13 +14,13 @@ from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.reconstruct import LineAnswers, RangeErrors
 from dpsql.reconstruct.combined import CombinedAnswers
 from dpsql.reconstruct.spread import NoiseModel, as_dense, as_rows, in_deviations
 from dpsql.running.result_tables import Estimates, Planned
-from dpsql.workload.expr.batch import Core, Derived, Ranked
+from dpsql.workloads.expr.batch import Core, Derived, Ranked
 
 _ROUNDING = 1e-6
 """Relative differences that are rounding alone."""

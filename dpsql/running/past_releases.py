@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.earlier import Combination, Past, alone, combine, past_of
 from dpsql.earlier.combined import joined, observed_of
 from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, plan_with
@@ -27,7 +28,6 @@ from dpsql.release.books import Books
 from dpsql.release.payload import Measurement, unpack
 from dpsql.running.planned_again import PlannedAgain, planned_again
 from dpsql.sql.outer.answers import Understood
-from dpsql.thread_lock import ThreadLock
 
 
 class PastReleases:

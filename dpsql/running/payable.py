@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import Error, SQLError
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.planning.fine_noise import finest
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Prepared, cores_of, held_balanced, scaled_sensitivity
@@ -22,11 +22,11 @@ from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import Answers, LineAnswers, MatrixAnswers, RangeErrors
 from dpsql.release.payload import Measurement
 from dpsql.sql import Answer
-from dpsql.strategy import Strategy
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.batch import Core
+from dpsql.strategies import Strategy
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.expr.batch import Core
 
 _AT_ONCE = 2**24
 """Numbers of the noise of several measurements, multiplied at once."""

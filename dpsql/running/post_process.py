@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import duckdb
 import numpy as np
 
-from dpsql.arrays import Values
-from dpsql.quoting import identifier
+from dpsql.common.arrays import Values
+from dpsql.common.quoting import identifier
 from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, stacked
 from dpsql.release.writing import write_table
 from dpsql.sql.outer.relation import Relation, Selected, United, gathered

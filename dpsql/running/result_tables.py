@@ -10,10 +10,10 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from dpsql.arrays import Array, Floats, Values
+from dpsql.common.arrays import Array, Floats, Values
+from dpsql.common.quoting import distinct_names
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
-from dpsql.quoting import distinct_names
 from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
 from dpsql.reconstruct.derived import Derived as Evaluated
 from dpsql.reconstruct.spread import NoiseModel
@@ -27,10 +27,10 @@ from dpsql.running.post_process import OuterSQL, after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, ColumnInfo
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
-from dpsql.workload.expr.formulas import Bounds, Formula, narrowed
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
+from dpsql.workloads.expr.formulas import Bounds, Formula, narrowed
 
 Columns = list[tuple[str, str, Values]]
 Shown = tuple[ColumnInfo, ...]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.earlier import keep
 from dpsql.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
@@ -32,7 +32,7 @@ from dpsql.running.jobs import AnyJob, job_of
 from dpsql.running.result_tables import release_tables, tables_again
 from dpsql.sql import Answer
 from dpsql.sql.parse.trees import uncollected
-from dpsql.workload.compile.over_periods import Over
+from dpsql.workloads.compile.over_periods import Over
 
 log = logging.getLogger("dpsql")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.sql.outer.answers import Answer
-from dpsql.workload.expr.batch import Column, Table, Term, constant
-from dpsql.workload.expr.condition_text import condition_text
-from dpsql.workload.expr.conditions import And, LineAtom, complement, gather
+from dpsql.workloads.expr.batch import Column, Table, Term, constant
+from dpsql.workloads.expr.condition_text import condition_text
+from dpsql.workloads.expr.conditions import And, LineAtom, complement, gather
 
 
 def clamped_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Iterator[str]:

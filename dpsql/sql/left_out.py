@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.sql.outer.answers import Answer
-from dpsql.workload.expr.batch import CaseKey, Column, Core, Key, Table, constant
-from dpsql.workload.expr.condition_text import condition_text
-from dpsql.workload.expr.conditions import LineAtom, Or, complement, gather, union
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.terms import told_apart
+from dpsql.workloads.expr.batch import CaseKey, Column, Core, Key, Table, constant
+from dpsql.workloads.expr.condition_text import condition_text
+from dpsql.workloads.expr.conditions import LineAtom, Or, complement, gather, union
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.terms import told_apart
 
 _NAMED = 4  # results that a note names
 

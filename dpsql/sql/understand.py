@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import SQLError
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.tables import Bounds, table
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.aggregate.queries import Read, read_select
 from dpsql.sql.clamped import clamped_notes
 from dpsql.sql.left_out import left_out_notes
@@ -42,9 +42,9 @@ from dpsql.sql.resolve.stars import expanded, has_columns
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.sql.values.scope import find_table
-from dpsql.workload.expr.batch import Core, KeyOutput, Table
-from dpsql.workload.expr.deadline import NONE, Deadline
-from dpsql.workload.expr.lines import Scalar
+from dpsql.workloads.expr.batch import Core, KeyOutput, Table
+from dpsql.workloads.expr.deadline import NONE, Deadline
+from dpsql.workloads.expr.lines import Scalar
 
 MAX_CORES = 40_000
 _RUNS = 50  # of outer SQL: to plan it, to try it and to show its errors, over replicates, too

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
@@ -16,6 +16,7 @@ from dpsql.release import ReleaseStore
 from dpsql.release.books import check_reachable
 
 log = logging.getLogger("dpsql")
+C = TypeVar("C")
 
 Record: TypeAlias = "dict[str, Any]"
 """A row of dp.releases, by column."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dpsql.common.quoting import identifier
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import LedgerError, OperationalError, ProgrammingError, SQLError, listed, one_line
@@ -17,7 +18,6 @@ from dpsql.policy import Policy
 from dpsql.policy.limits import changed_limits, limits_by_release, limits_in
 from dpsql.privacy.ledger import Entry
 from dpsql.privacy.state import BudgetState
-from dpsql.quoting import identifier
 from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
 from dpsql.release.limits import QUERY_SECONDS

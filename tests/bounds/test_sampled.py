@@ -11,7 +11,7 @@ from scipy import sparse
 
 import dpsql
 from dpsql import strategy, workload
-from dpsql.bounds.sampled import sampled_bound
+from dpsql.lower_bounds.sampled import sampled_bound
 from dpsql.workload import Workload
 
 POLICY = """

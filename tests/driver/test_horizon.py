@@ -30,7 +30,7 @@ from dpsql.release.payload import Measurement
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
 from dpsql.running.past_releases import PastReleases
-from dpsql.workload.compile.over_periods import Over
+from dpsql.workloads.compile.over_periods import Over
 
 TOML = """
 dataset = "growing-1"

@@ -16,7 +16,7 @@ from dpsql.earlier import combined
 from dpsql.earlier.combined_plan import CombinedPlan
 from dpsql.measure import sources
 from dpsql.release.payload import unpack
-from dpsql.workload.cells.corners import corners_of
+from dpsql.workloads.cells.corners import corners_of
 
 POLICY = """
 dataset = "survey-1"

@@ -22,7 +22,7 @@ from dpsql.engines.duckdb import FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.policy import Policy
-from dpsql.spare import SpareInstances
+from dpsql.common.connection_pool import SpareInstances
 
 # One row, one column x, stored as INT96, which DuckDB reads but does not write.
 INT96 = base64.b64decode(
@@ -206,8 +206,8 @@ from typing import Any
 from dpsql.engines.base import Scan, TableSource
 from dpsql.engines.duckdb import FileEngine
 from dpsql.engines.limits import Limits
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.values import CaseValue, Compared, Constant, CountRows, Name, whole
+from dpsql.workloads.expr.scan import Select, Table
+from dpsql.workloads.expr.values import CaseValue, Compared, Constant, CountRows, Name, whole
 source = TableSource("t", Path("t.csv"), {"ts": "TIMESTAMPTZ"})
 two = Constant(1_577_844_000_000_000, "TIMESTAMP WITH TIME ZONE")  # 2020-01-01 02:00:00+00
 below = CaseValue(((Compared(Name("ts"), "<", two), whole(1)),), whole(0), "INTEGER")

@@ -12,7 +12,7 @@ from dpsql.engines import duckdb as room
 from dpsql.engines.base import TableSource
 from dpsql.engines.duckdb import FileEngine, instance
 from dpsql.errors import OperationalError
-from dpsql.spare import SpareInstances
+from dpsql.common.connection_pool import SpareInstances
 
 
 @pytest.fixture(autouse=True)

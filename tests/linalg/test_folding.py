@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dpsql.strategy.core.ascent import Spectrum
+from dpsql.strategies.core.ascent import Spectrum
 
 
 @pytest.mark.parametrize("n", [2, 5, 8, 9])

@@ -13,7 +13,7 @@ from dpsql.linalg.exact import words_of
 from dpsql.linalg.lines import BlockLine, CyclicLine
 from dpsql.linalg.norms import largest_norm
 from dpsql.linalg.prefix_line import PrefixLine
-from dpsql.strategy.ranges.line_strategy import line_strategy
+from dpsql.strategies.ranges.line_strategy import line_strategy
 
 
 def _long(rng: np.random.Generator, n: int) -> list[int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsql.arrays import Matrix
+from dpsql.common.arrays import Matrix
 from dpsql.linalg.norms import block_norm, column_norms, largest_norm
 
 rng = np.random.default_rng(5)

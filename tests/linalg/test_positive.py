@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.strategy.core.reduce import inverse_of
+from dpsql.strategies.core.reduce import inverse_of
 
 
 def test_the_inverse_is_symmetric_and_another_matrix_has_none() -> None:

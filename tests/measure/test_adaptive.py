@@ -26,7 +26,7 @@ from dpsql.privacy.noise import Noise
 from dpsql.privacy.selection import MU_SQUARED, Selection
 from dpsql.extensions.adaptive.marginals import AdaptiveMarginals
 from dpsql.extensions.adaptive.steps import Step
-from dpsql.workload.compile.structured import compile_structured
+from dpsql.workloads.compile.structured import compile_structured
 
 POLICY = """
 dataset = "m-1"

@@ -16,12 +16,12 @@ from unit_rows import Ask, compiled_of, policy_of, scan, sources_of, tables_of
 from dpsql.errors import PolicyError
 from dpsql.measure import ConnectionEngine, from_sql, reading, scan_sql
 from dpsql.policy import Policy
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import caps as caps_module
-from dpsql.workload.compile import units
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.families.contributions import Contributions
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile import caps as caps_module
+from dpsql.workloads.compile import units
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.families.contributions import Contributions
 
 TABLE = """
 [tables.visits]

@@ -21,8 +21,8 @@ from dpsql.errors import IntegrityError, PolicyError, SQLError
 from dpsql.planning import by_period, prepare
 from dpsql.policy import Policy
 from dpsql.privacy import periods
-from dpsql.workload.compile import confined
-from dpsql.workload.compile.structured import Structured
+from dpsql.workloads.compile import confined
+from dpsql.workloads.compile.structured import Structured
 
 TOML = """
 dataset = "growing-1"

@@ -25,7 +25,7 @@ from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
 from dpsql.extensions.discovery.discovery import Discovery
 from dpsql.extensions.server.accounts import Accounts, Wish
-from dpsql.workload.expr import values as tree
+from dpsql.workloads.expr import values as tree
 
 POLICY = """
 dataset = "visits-1"

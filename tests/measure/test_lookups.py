@@ -13,11 +13,11 @@ from helpers import compiled_of, engine_of, exact, policy_of, tables_of
 
 from dpsql.measure.scan_sql import _stays_within, select_list, summed
 from dpsql.policy import Policy
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.measures import measure_of
-from dpsql.workload.expr.total import VALUES
-from dpsql.workload.expr.value_sql import render
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.measures import measure_of
+from dpsql.workloads.expr.total import VALUES
+from dpsql.workloads.expr.value_sql import render
+from dpsql.workloads.expr.values import Stored
 
 
 def _policy(column: str) -> Policy:

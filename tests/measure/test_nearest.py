@@ -16,10 +16,10 @@ from helpers import exact, policy_of
 from dpsql.errors import InternalError, SQLError
 from dpsql.measure import from_sql
 from dpsql.policy import Policy
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.rows import Along, Join, OfUnit, RowSource, Units
-from dpsql.workload.expr.scan import Select
-from dpsql.workload.expr.values import Compared, Stored, Value, Window, whole
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.rows import Along, Join, OfUnit, RowSource, Units
+from dpsql.workloads.expr.scan import Select
+from dpsql.workloads.expr.values import Compared, Stored, Value, Window, whole
 
 COLUMNS = "pid = {}\nx = {}\ny = {}\nday = {}\nuntil = {}\nseen = {}\nf = {}\n"
 POLICY = "".join(

@@ -13,8 +13,8 @@ from dpsql import measure
 from dpsql.measure import Job
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.strategy import structured_strategy
-from dpsql.workload.compile import cut_tables
-from dpsql.workload.compile.structured import Structured, compile_structured
+from dpsql.workloads.compile import cut_tables
+from dpsql.workloads.compile.structured import Structured, compile_structured
 
 POLICY = policy_of("""
 [tables.t]
@@ -132,7 +132,7 @@ def test_a_null_that_is_scanned_as_the_middle_is_found(monkeypatch: pytest.Monke
     con = filled()
     batch = batch_of("SELECT g, h, SUM(low) AS s FROM t GROUP BY g, h", con)
     right = answers(batch, engine_of(con))
-    monkeypatch.setattr("dpsql.workload.expr.measures.Measure.at_zero", property(lambda measure_: 0))
+    monkeypatch.setattr("dpsql.workloads.expr.measures.Measure.at_zero", property(lambda measure_: 0))
     wrong = answers(batch_of("SELECT g, h, SUM(low) AS s FROM t GROUP BY g, h", con), engine_of(con))
     assert np.abs(wrong - right).max() > 1
     monkeypatch.undo()

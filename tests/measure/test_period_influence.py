@@ -25,8 +25,8 @@ from dpsql import measure
 from dpsql.errors import Error, IntegrityError, SQLError
 from dpsql.planning import by_period
 from dpsql.policy import Policy
-from dpsql.workload.compile import confined
-from dpsql.workload.expr.conditions import LineAtom
+from dpsql.workloads.compile import confined
+from dpsql.workloads.expr.conditions import LineAtom
 
 TODAY = dt.date(2024, 4, 10)
 TOML = """

@@ -6,10 +6,10 @@ import duckdb
 import pytest
 
 from dpsql.measure.region_sql import is_inside, region
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.regions import RunAxis, is_total
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.value_sql import render
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.regions import RunAxis, is_total
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.value_sql import render
 
 INTEGERS = {
     "TINYINT": ["-128", "127", "0"],

@@ -25,10 +25,10 @@ from dpsql.measure import from_sql, reading
 from dpsql.measure.scan_sql import select_list
 from dpsql.measure.shield import shielded
 from dpsql.policy import Policy
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.scan import Joined, Relation, Select
-from dpsql.workload.expr.value_sql import render, select_text
-from dpsql.workload.expr.values import Compared, Constant, Name, Test, walk
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr.scan import Joined, Relation, Select
+from dpsql.workloads.expr.value_sql import render, select_text
+from dpsql.workloads.expr.values import Compared, Constant, Name, Test, walk
 
 NUMBERS = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3 }\nk = {}\n')
 

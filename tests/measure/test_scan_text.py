@@ -11,7 +11,7 @@ from test_at_most import BATCHES, compiled, fill
 from unit_rows import sources_of
 
 from dpsql.measure.reading import scan_of
-from dpsql.workload.expr.value_sql import select_text
+from dpsql.workloads.expr.value_sql import select_text
 
 TEXTS = Path(__file__).parent / "scan_texts.sql"
 

@@ -15,8 +15,8 @@ from dpsql import measure
 from dpsql.engines.base import Scan
 from dpsql.measure.scan_sql import select_list
 from dpsql.strategy import select
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.scan import Select, Table
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr.scan import Select, Table
 
 POLICY = policy_of("""
 [tables.t]

@@ -16,7 +16,7 @@ from odd_rows import BATCHES, WAYS, World, excess, random_batch, sent
 
 import dpsql
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
-from dpsql.workload.compile.kronecker import Histogram, KroneckerIntegers
+from dpsql.workloads.compile.kronecker import Histogram, KroneckerIntegers
 
 
 @pytest.fixture

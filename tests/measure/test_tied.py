@@ -11,8 +11,8 @@ import pytest
 from unit_worlds import COLUMNS, Ask, World, broken
 
 from dpsql.measure import from_sql
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr import values as tree
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr import values as tree
 
 MOST = {**dict.fromkeys(COLUMNS, 1), "visits": 3}
 ASKS = {

@@ -21,9 +21,9 @@ from dpsql.engines.base import TableSource
 from dpsql.measure import from_sql, reading, together
 from dpsql.measure.from_sql import PLACE
 from dpsql.policy import Policy
-from dpsql.workload.compile import layout as layouts
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.values import Name, whole
+from dpsql.workloads.compile import layout as layouts
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr.values import Name, whole
 
 MOST = {**dict.fromkeys(COLUMNS, 1), "visits": 2}
 

@@ -16,7 +16,7 @@ from odd_rows import BATCHES, POOLS, ROWS_ALONE, Database, World, drawn, random_
 import dpsql
 from dpsql.measure import reading, row_by_row, scan_sql
 from dpsql.planning.plan import Plan
-from dpsql.workload.compile.structured import Structured
+from dpsql.workloads.compile.structured import Structured
 
 
 @pytest.fixture

@@ -27,16 +27,16 @@ from dpsql.measure.reading import scans_of
 from dpsql.measure.region_sql import region, when
 from dpsql.policy import Policy
 from dpsql.sql import table_of
-from dpsql.workload.compile.compiled import compile_batch
-from dpsql.workload.expr import total
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.batch import Table as Known
-from dpsql.workload.expr.conditions import LineAtom
-from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.regions import LineAxis, line_axis, representatives
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.total import VALUES, read_once
-from dpsql.workload.expr.value_sql import select_text
+from dpsql.workloads.compile.compiled import compile_batch
+from dpsql.workloads.expr import total
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.batch import Table as Known
+from dpsql.workloads.expr.conditions import LineAtom
+from dpsql.workloads.expr.lines import Line, line_of
+from dpsql.workloads.expr.regions import LineAxis, line_axis, representatives
+from dpsql.workloads.expr.scan import Select, Table
+from dpsql.workloads.expr.total import VALUES, read_once
+from dpsql.workloads.expr.value_sql import select_text
 
 INTEGERS = {name: (-(2**bits), 2**bits - 1) for name, bits in
             (("TINYINT", 7), ("SMALLINT", 15), ("INTEGER", 31), ("BIGINT", 63), ("HUGEINT", 127))}  # fmt: skip

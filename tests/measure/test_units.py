@@ -24,15 +24,15 @@ from dpsql import measure
 from dpsql.engines import duckdb as engine_module
 from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import sensitivity, units
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.expr.rows import Units
-from dpsql.workload.expr.scan import Select
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import CaseValue, Compared, Constant, Name, Stored, bare, whole
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile import sensitivity, units
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.expr.rows import Units
+from dpsql.workloads.expr.scan import Select
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.values import CaseValue, Compared, Constant, Name, Stored, bare, whole
 
 POLICY = policy_of("""
 [tables.patients]

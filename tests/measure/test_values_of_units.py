@@ -21,14 +21,14 @@ from dpsql.engines.base import TableSource
 from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import units, values_once
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.units import wider_than_true
-from dpsql.workload.expr.scan import Column, Select, same
-from dpsql.workload.expr.values import Call, Cast, Name, whole
-from dpsql.workload.families import contributions
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile import units, values_once
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.compile.units import wider_than_true
+from dpsql.workloads.expr.scan import Column, Select, same
+from dpsql.workloads.expr.values import Call, Cast, Name, whole
+from dpsql.workloads.families import contributions
 
 Row = tuple[object, ...]
 DECLARED = """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from helpers import engine_of, exact_answers, policy_of, tables_of, understood
 
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.sensitivity import sensitivity_of
 
 POLICY = policy_of("""
 [tables.t]

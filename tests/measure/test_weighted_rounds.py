@@ -16,7 +16,7 @@ from dpsql.engines.duckdb import ConnectionEngine
 from dpsql.measure import discovery as room
 from dpsql.measure.discovery import DiscoveryJob, among
 from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, Integers, TwoRounds, WeightedThreshold
-from dpsql.workload.expr.scan import Select
+from dpsql.workloads.expr.scan import Select
 
 GROUPS = 3
 

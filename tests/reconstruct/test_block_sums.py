@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import gammaincc
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import intervals
 from dpsql.reconstruct.intervals import half_widths, log_concave_quantile

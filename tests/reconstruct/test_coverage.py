@@ -20,7 +20,7 @@ from scipy import sparse
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.reconstruct import Derived, evaluate
 from dpsql.strategy import select
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.expr.formulas import (
     Formula,
     Leaf,
     Negative,
@@ -31,7 +31,7 @@ from dpsql.workload.expr.formulas import (
     Sum,
     Variance,
 )
-from dpsql.workload.families.matrix import Workload
+from dpsql.workloads.families.matrix import Workload
 
 RELEASES = 10_000
 CELLS = 4

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dpsql.errors import DataError, InterfaceError
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import Derived, evaluate, half_widths, standard_errors
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.expr.formulas import (
     Formula,
     Leaf,
     Negative,

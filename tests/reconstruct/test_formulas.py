@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import DataError, InterfaceError
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.expr.formulas import (
     Formula,
     Leaf,
     Negative,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.privacy import cubes
 from dpsql.privacy.noise import gaussian_noise, pure_noise
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.spread import excess
 from dpsql.replicates.noise import replicates
-from dpsql.workload.expr.formulas import Comparison, Formula, Gini, Independence, Leaf
+from dpsql.workloads.expr.formulas import Comparison, Formula, Gini, Independence, Leaf
 
 NOISE = gaussian_noise(1, Fraction(1, 10**6))
 LEAVES = tuple(Leaf(at) for at in range(12))

@@ -11,7 +11,7 @@ from dpsql.errors import DataError
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import LineAnswers, RangeErrors, half_widths
 from dpsql.reconstruct.line_answers import deviations, total_spread
-from dpsql.strategy.ranges.line_strategy import line_strategy
+from dpsql.strategies.ranges.line_strategy import line_strategy
 
 WIDE = Fraction(10**12)  # so wide that the lattice of the noise does not matter
 

@@ -12,7 +12,7 @@ import pytest
 from dpsql.release import instances
 from dpsql.release.instances import CATALOG, attached
 from dpsql.release.reading import isolated
-from dpsql.spare import SpareInstances
+from dpsql.common.connection_pool import SpareInstances
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from sqlglot import exp, parse_one
 from test_store import record, table
 
-from dpsql.quoting import string
+from dpsql.common.quoting import string
 from dpsql.release import ReleaseStore
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached

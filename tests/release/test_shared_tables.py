@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.arrays import Values
+from dpsql.common.arrays import Values
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseStore, ReleaseTable, shared_tables
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached

@@ -21,7 +21,7 @@ from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable, instances
 from dpsql.release import lock as lock_module
 from dpsql.release import reading as reading_module
 from dpsql.release import store as store_module
-from dpsql.spare import SpareInstances
+from dpsql.common.connection_pool import SpareInstances
 
 
 def table(name: str, *values: float, named: bool = True) -> ReleaseTable:

@@ -13,8 +13,8 @@ import dpsql
 from dpsql.privacy.noise import Noise
 from dpsql.replicates import law as laws
 from dpsql.replicates import travel
-from dpsql.workload.cells import tell_apart
-from dpsql.workload.compile import choice
+from dpsql.workloads.cells import tell_apart
+from dpsql.workloads.compile import choice
 
 POLICY = """
 dataset = "d-1"

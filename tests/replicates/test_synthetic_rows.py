@@ -19,11 +19,11 @@ from dpsql.replicates.noise import generator_of
 from dpsql.extensions.synthetic.released_counts import CountTable
 from dpsql.extensions.synthetic.row_model import TableModel
 from dpsql.extensions.synthetic.row_values import axis_of
-from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import Join
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.batch import Column
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.rows import Join
+from dpsql.workloads.expr.values import Stored
 
 POLICY = """
 dataset = "made up"

@@ -23,9 +23,9 @@ from noiseless import Pipeline, rows_of
 
 from dpsql.errors import OperationalError, SQLError
 from dpsql.measure.region_sql import region
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.regions import LineAxis
-from dpsql.workload.expr.values import Some
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.regions import LineAxis
+from dpsql.workloads.expr.values import Some
 
 # Rows, the share of values outside the domain, the share of NULLs.
 TABLES = {
@@ -190,10 +190,10 @@ def _null_is_a_value(axis: Any, values: Any) -> str:
 
 # Faults of one line, as a pipeline could have them: where they are, and what stands there instead.
 FAULTS: dict[str, tuple[str, Any]] = {
-    "x <= 5 cut below 5": ("dpsql.workload.expr.lines.Line.above", Line.below),
+    "x <= 5 cut below 5": ("dpsql.workloads.expr.lines.Line.above", Line.below),
     "NULL rows in the first region": ("dpsql.measure.scan_sql.region", _null_is_a_value),
     "no upper clamp": ("dpsql.measure.scan_sql._at_least", lambda *_: Some(())),
-    "sums about the middle of the bounds": ("dpsql.workload.expr.measures.Measure.mid", Fraction(0)),
+    "sums about the middle of the bounds": ("dpsql.workloads.expr.measures.Measure.mid", Fraction(0)),
 }
 
 

@@ -10,9 +10,9 @@ import pytest
 from helpers import policy_of
 from noiseless import Pipeline, rows_of
 
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, LineAtom, Or, conjunction, disjunction, negate
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.within import Within
+from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, LineAtom, Or, conjunction, disjunction, negate
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.within import Within
 
 POLICY = """
 [tables.visits]

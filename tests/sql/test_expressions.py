@@ -22,11 +22,11 @@ from dpsql.sql.values.literals import fold
 from dpsql.sql.values.operands import operand_of
 from dpsql.sql.values.predicates import known, truth
 from dpsql.sql.values.typed import Typed
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.scan import Table
-from dpsql.workload.expr.total import BASE, read_once
-from dpsql.workload.expr.value_sql import literal, relation_text, render
-from dpsql.workload.expr.values import Name, Stored
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.scan import Table
+from dpsql.workloads.expr.total import BASE, read_once
+from dpsql.workloads.expr.value_sql import literal, relation_text, render
+from dpsql.workloads.expr.values import Name, Stored
 
 TABLE = table_with()
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from helpers import exact, policy_of
 
-from dpsql.workload.expr.batch import KeyOutput
+from dpsql.workloads.expr.batch import KeyOutput
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("*.sql"))
 _SECTION = re.compile(r"/\* \[(\w+)\]\n(.*?)\*/\n", re.DOTALL)

@@ -12,7 +12,7 @@ from unit_rows import Ask, exact, policy_of, rows_of, tables_of
 
 from dpsql.errors import SQLError
 from dpsql.sql.resolve.batch_tables import distinct_table, united
-from dpsql.workload.expr.conditions import TRUE
+from dpsql.workloads.expr.conditions import TRUE
 
 POLICY = policy_of("""
 [tables.patients]

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.engines import duckdb as engine
-from dpsql.workload.compile import choice
+from dpsql.workloads.compile import choice
 
 WIDE = [f"c{i}" for i in range(30)]
 POLICY = """

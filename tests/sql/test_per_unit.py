@@ -15,11 +15,11 @@ import dpsql
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning import prepare
 from dpsql.privacy.noise import Noise
-from dpsql.workload.compile.compiled import compile_batch
-from dpsql.workload.compile.structured import compile_structured
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.rows import OfPlace, RowSource, Windows
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.compile.compiled import compile_batch
+from dpsql.workloads.compile.structured import compile_structured
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.rows import OfPlace, RowSource, Windows
+from dpsql.workloads.expr.values import Stored
 
 POLICY = """
 [tables.visits]

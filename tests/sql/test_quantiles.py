@@ -15,9 +15,9 @@ import dpsql
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, rank_rows
 from dpsql.reconstruct.residual_rows import ResidualRows
-from dpsql.strategy.kronecker.structured import structured_strategy
-from dpsql.workload.compile.structured import compile_structured
-from dpsql.workload.expr.batch import Ranked
+from dpsql.strategies.kronecker.structured import structured_strategy
+from dpsql.workloads.compile.structured import compile_structured
+from dpsql.workloads.expr.batch import Ranked
 
 POLICY = policy_of("""
 [tables.t]

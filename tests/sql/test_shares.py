@@ -8,9 +8,9 @@ import duckdb
 import pytest
 from helpers import compiled_of, engine_of, policy_of, tables_of, understood
 
-from dpsql.workload.expr.batch import Derived
-from dpsql.workload.expr.batch import Table as Known
-from dpsql.workload.expr.formulas import Product, Quotient
+from dpsql.workloads.expr.batch import Derived
+from dpsql.workloads.expr.batch import Table as Known
+from dpsql.workloads.expr.formulas import Product, Quotient
 
 POLICY = policy_of("""
 [tables.t]

@@ -13,8 +13,8 @@ from helpers import engine_of, tables_of, understood
 import dpsql
 from dpsql.policy import Policy
 from dpsql.sql import Understood
-from dpsql.workload.compile.compiled import compile_batch
-from dpsql.workload.expr.batch import Table
+from dpsql.workloads.compile.compiled import compile_batch
+from dpsql.workloads.expr.batch import Table
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
 TABLES = re.search(r"```sql\n(.*?)```", DOCUMENT, re.DOTALL)

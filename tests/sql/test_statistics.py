@@ -10,8 +10,8 @@ from noiseless import Pipeline, rows_of
 from scipy import stats
 
 import dpsql
-from dpsql.workload.expr.batch import Derived
-from dpsql.workload.expr.formulas import Quotient
+from dpsql.workloads.expr.batch import Derived
+from dpsql.workloads.expr.formulas import Quotient
 
 POLICY = policy_of("""
 [tables.t]

@@ -33,13 +33,13 @@ from dpsql.sql.values import arithmetic, calendar, casts, functions, text_functi
 from dpsql.sql.values.expressions import registered, value_of
 from dpsql.sql.values.row_cost import LONGEST_PART, MAX_WRITTEN, capped
 from dpsql.sql.values.typed import Typed, settled
-from dpsql.workload.expr import total, value_sql
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.lines import to_float
-from dpsql.workload.expr.scan import Table
-from dpsql.workload.expr.total import BASE, LONGEST_READ, read_once
-from dpsql.workload.expr.value_sql import relation_text, render
-from dpsql.workload.expr.values import Matches, Name, Stored
+from dpsql.workloads.expr import total, value_sql
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.lines import to_float
+from dpsql.workloads.expr.scan import Table
+from dpsql.workloads.expr.total import BASE, LONGEST_READ, read_once
+from dpsql.workloads.expr.value_sql import relation_text, render
+from dpsql.workloads.expr.values import Matches, Name, Stored
 
 TABLE = table_with()
 

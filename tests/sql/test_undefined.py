@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from dpsql.policy import Policy
 from dpsql.reconstruct.undefined import undefined
-from dpsql.workload.expr.formulas import Default, Fit, Leaf, Number, Quotient, Root, Sum, Variance
+from dpsql.workloads.expr.formulas import Default, Fit, Leaf, Number, Quotient, Root, Sum, Variance
 
 POLICY = """dataset = "undefined-1"
 [budget]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.strategy.core.frame import BesideCells
+from dpsql.strategies.core.frame import BesideCells
 
 
 @pytest.fixture

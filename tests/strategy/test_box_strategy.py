@@ -11,11 +11,11 @@ import dpsql
 from dpsql import strategy
 from dpsql.errors import DataError
 from dpsql.linalg.norms import column_norms
-from dpsql.strategy.many_cells.box_strategy import BoxStrategy, box_strategy
+from dpsql.strategies.many_cells.box_strategy import BoxStrategy, box_strategy
 from dpsql.workload import Workload
-from dpsql.workload.cells import tell_apart as cells_module
-from dpsql.workload.cells.boxes import Boxes, BoxWorkload
-from dpsql.workload.compile import histograms as histograms_module
+from dpsql.workloads.cells import tell_apart as cells_module
+from dpsql.workloads.cells.boxes import Boxes, BoxWorkload
+from dpsql.workloads.compile import histograms as histograms_module
 
 
 def _boxes(m=24, states=60, regions=30, seed=0) -> Boxes:

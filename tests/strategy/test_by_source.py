@@ -10,13 +10,13 @@ from scipy import linalg, sparse
 
 from dpsql import strategy
 from dpsql.errors import DataError
-from dpsql.strategy.choose import by_source, task
-from dpsql.strategy.core import integer
-from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.workload.compile import unlisted_pure
-from dpsql.workload.families import contributions
-from dpsql.workload.families.contributions import Contributions, Part, Tied
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.choose import by_source, task
+from dpsql.strategies.core import integer
+from dpsql.strategies.core.time_left import TimeLeft
+from dpsql.workloads.compile import unlisted_pure
+from dpsql.workloads.families import contributions
+from dpsql.workloads.families.contributions import Contributions, Part, Tied
+from dpsql.workloads.families.matrix import Workload
 
 
 def part(entries: range, times: int, most: int, size: int) -> Part:
@@ -316,7 +316,7 @@ def groups_of_rows(groups: int, rows: int) -> Workload:
 @pytest.mark.parametrize("noise", ["laplace", "pure"])
 @pytest.mark.few("pure")
 def test_rows_and_units_of_groups_have_the_closed_form(noise: str) -> None:
-    """Measured are units and further rows of each of 12 groups: see ``dpsql.strategy.pure.tied_groups``."""
+    """Measured are units and further rows of each of 12 groups: see ``dpsql.strategies.pure.tied_groups``."""
     W = groups_of_rows(12, 12)
     found = strategy.select(W, noise)
     expected = 3 * 12 * 12**2

@@ -15,10 +15,10 @@ from scipy import sparse
 from dpsql import strategy, workload
 from dpsql.errors import DataError
 from dpsql.strategy import select
-from dpsql.strategy.cached import cache
-from dpsql.strategy.core.certificate import Certificate, dual_value
+from dpsql.strategies.cached import cache
+from dpsql.strategies.core.certificate import Certificate, dual_value
 from dpsql.workload import Workload
-from dpsql.workload.families.contributions import Contributions, Part, Tied
+from dpsql.workloads.families.contributions import Contributions, Part, Tied
 
 CORNERS = np.kron(np.eye(6, dtype=int), [[1, 1], [1, -1]])
 WORKLOADS = {
@@ -37,7 +37,7 @@ WORKLOADS = {
 
 @pytest.fixture(autouse=True)
 def everything_is_worth_keeping(monkeypatch):
-    monkeypatch.setattr(sys.modules["dpsql.strategy.selection"], "_WORTH", 0.0)
+    monkeypatch.setattr(sys.modules["dpsql.strategies.selection"], "_WORTH", 0.0)
 
 
 def entry(folder):
@@ -48,7 +48,7 @@ def entry(folder):
 def selections(monkeypatch):
     """Counts real selections."""
     made = []
-    module = sys.modules["dpsql.strategy.selection"]
+    module = sys.modules["dpsql.strategies.selection"]
     best = module.best_of
     monkeypatch.setattr(module, "best_of", lambda task, method: made.append(method) or best(task, method))
     return made
@@ -125,7 +125,7 @@ def test_rows_stored_in_another_order_of_entries_have_one_key():
 
 
 def test_only_slow_selections_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["dpsql.strategy.selection"], "_WORTH", 60.0)
+    monkeypatch.setattr(sys.modules["dpsql.strategies.selection"], "_WORTH", 60.0)
     select(WORKLOADS["ranges"], cache=tmp_path)
     assert not list(tmp_path.iterdir())
 

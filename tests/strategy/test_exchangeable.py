@@ -7,14 +7,14 @@ import pytest
 from scipy import sparse
 
 from dpsql.linalg.inner import Dense
-from dpsql.strategy.core import certificate
-from dpsql.strategy.core.reduce import cholesky, reduce_workload
-from dpsql.strategy.gaussian import optimal
-from dpsql.strategy.gaussian.exchangeable import classes_of, solve_classes
-from dpsql.strategy.gaussian.optimal import solve
-from dpsql.strategy.kronecker import residual_matrices
-from dpsql.strategy.pure import exchangeable_sums, p_identity
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.core import certificate
+from dpsql.strategies.core.reduce import cholesky, reduce_workload
+from dpsql.strategies.gaussian import optimal
+from dpsql.strategies.gaussian.exchangeable import classes_of, solve_classes
+from dpsql.strategies.gaussian.optimal import solve
+from dpsql.strategies.kronecker import residual_matrices
+from dpsql.strategies.pure import exchangeable_sums, p_identity
+from dpsql.workloads.families.matrix import Workload
 
 
 def _gram(rng: np.random.Generator, sizes: list[int]) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.linalg import modular
-from dpsql.strategy.core import integer
+from dpsql.strategies.core import integer
 
 
 @pytest.mark.parametrize("seed", range(40))

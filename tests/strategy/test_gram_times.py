@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpsql import workload
-from dpsql.strategy.pure import p_identity
-from dpsql.strategy.pure.p_identity import gram_times
+from dpsql.strategies.pure import p_identity
+from dpsql.strategies.pure.p_identity import gram_times
 
 STRUCTURED = {
     "ranges": (workload.all_range(200), ()),

@@ -9,9 +9,9 @@ import pytest
 from scipy import sparse
 
 from dpsql import strategy
-from dpsql.strategy.pure.halves import differences, halves
-from dpsql.workload.families.contributions import Contributions, Part
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.pure.halves import differences, halves
+from dpsql.workloads.families.contributions import Contributions, Part
+from dpsql.workloads.families.matrix import Workload
 
 
 def farthest(A: np.ndarray, most: int) -> float:

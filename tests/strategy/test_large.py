@@ -6,11 +6,11 @@ from scipy import sparse
 
 from dpsql import strategy, workload
 from dpsql.linalg.inner import Dense, Product
-from dpsql.strategy.core.ascent import Low
-from dpsql.strategy.core.axes import Written, find_axes, group_rows
-from dpsql.strategy.core.reduce import reduce_workload
-from dpsql.strategy.gaussian import optimal
-from dpsql.strategy.gaussian.optimal import generate
+from dpsql.strategies.core.ascent import Low
+from dpsql.strategies.core.axes import Written, find_axes, group_rows
+from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.gaussian import optimal
+from dpsql.strategies.gaussian.optimal import generate
 from dpsql.workload import Workload
 
 

@@ -8,8 +8,8 @@ from scipy import optimize
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.marginals.marginal_blocks import _Problem, log_error, plan_blocks, within
-from dpsql.strategy.marginals.marginal_strategy import MarginalStrategy, block_strategy, blocks_error
+from dpsql.strategies.marginals.marginal_blocks import _Problem, log_error, plan_blocks, within
+from dpsql.strategies.marginals.marginal_strategy import MarginalStrategy, block_strategy, blocks_error
 
 BATCHES = {
     "2 x 3 x 4": workload.marginals((2, 3, 4), (1, 2)),

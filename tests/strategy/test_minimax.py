@@ -9,8 +9,8 @@ from scipy import optimize, sparse, special
 from dpsql import strategy, workload
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
-from dpsql.strategy.choose import minimax
-from dpsql.strategy.choose.minimax import Weighted, reweighted
+from dpsql.strategies.choose import minimax
+from dpsql.strategies.choose.minimax import Weighted, reweighted
 from dpsql.workload import Workload
 
 _CORNERS = np.array([[1, 1, 0, 0], [1, -1, 0, 0], [0, 0, 1, 1], [0, 0, 1, -1]]).T

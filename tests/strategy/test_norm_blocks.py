@@ -16,11 +16,11 @@ from dpsql.linalg import norms
 from dpsql.reconstruct import covariance
 from dpsql.reconstruct.intervals import half_widths, log_concave_quantile
 from dpsql.replicates.noise import replicates
-from dpsql.strategy.choose import task
-from dpsql.strategy.core.blocks import deviations, factor
-from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.pure import norm_blocks
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.choose import task
+from dpsql.strategies.core.blocks import deviations, factor
+from dpsql.strategies.core.time_left import TimeLeft
+from dpsql.strategies.pure import norm_blocks
+from dpsql.workloads.families.matrix import Workload
 
 
 def filters(m: int) -> workload.Workload:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dpsql import strategy, workload
-from dpsql.strategy.choose import task
-from dpsql.strategy.core.reduce import reduce_workload
-from dpsql.strategy.pure import norm_blocks, on_line, p_identity
-from dpsql.strategy.pure.p_identity import Objective, optimise, row_counts, starts, weighted_tree
+from dpsql.strategies.choose import task
+from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.pure import norm_blocks, on_line, p_identity
+from dpsql.strategies.pure.p_identity import Objective, optimise, row_counts, starts, weighted_tree
 
 
 def test_hats_overlap_by_half_and_stay_near_their_centres() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dpsql import strategy, workload
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.over_time import BITS, LONGEST, OverTime
 from dpsql.extensions.periods import horizon_strategy as over_time

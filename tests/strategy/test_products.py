@@ -11,13 +11,13 @@ import pytest
 from dpsql import strategy, workload
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.blocks import Mixed
-from dpsql.strategy.kronecker import centres, root_parts
-from dpsql.strategy.kronecker import structured_bound as structured_bound_module
-from dpsql.strategy.kronecker.root_parts import Barb, root_trace
-from dpsql.strategy.kronecker.structured_bound import structured_bound
-from dpsql.workload.compile import kronecker
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.kronecker import centres, root_parts
+from dpsql.strategies.kronecker import structured_bound as structured_bound_module
+from dpsql.strategies.kronecker.root_parts import Barb, root_trace
+from dpsql.strategies.kronecker.structured_bound import structured_bound
+from dpsql.workloads.compile import kronecker
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.families.matrix import Workload
 
 
 def dense(columns: list[Workload], sets: list[tuple[int, ...]]) -> np.ndarray:
@@ -55,7 +55,7 @@ def some(kind: str) -> tuple[list[Workload], list[tuple[int, ...]]]:
 
 def _without_levels(patch: pytest.MonkeyPatch) -> None:
     """Sets that nest are planned around centres, as those that do not are."""
-    patch.setattr("dpsql.strategy.selection.level_strategy", lambda *_: None)
+    patch.setattr("dpsql.strategies.selection.level_strategy", lambda *_: None)
 
 
 @pytest.mark.parametrize("kind", ["prefixes", "any", "beside points"])
@@ -183,7 +183,7 @@ def test_pairs_of_prefixes_are_certified() -> None:
 
 @pytest.mark.long
 def test_the_largest_error_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.strategy.kronecker.largest._ROUNDS", 4)
+    monkeypatch.setattr("dpsql.strategies.kronecker.largest._ROUNDS", 4)
     columns, sets = some("prefixes")
     batch = workload.products(*columns, sets=sets, weights=[1.0, 2.0, 1.0])
     S, T = strategy.select(batch, objective="max"), strategy.select(batch)
@@ -195,7 +195,7 @@ def test_the_largest_error_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     assert S.lower_bound <= least.value * (1 + 1e-9)
     assert S.gap is not None
     assert S.gap < 0.15
-    monkeypatch.setattr("dpsql.strategy.kronecker.largest._ROUNDS", 1)
+    monkeypatch.setattr("dpsql.strategies.kronecker.largest._ROUNDS", 1)
     pure = strategy.select(batch, noise="laplace", objective="max")
     assert pure.gap is None
     assert pure.value == pytest.approx(pure.largest(batch), rel=1e-9)

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.marginals.marginal_strategy import block_strategy, residual_strategy
+from dpsql.strategies.marginals.marginal_strategy import block_strategy, residual_strategy
 
 SMALL = workload.marginals((2, 3, 4), sets=[(0, 1), (1, 2), (2,), ()], weights=[1.0, 3.0, 0.5, 2.0])
 MADE = {

@@ -9,8 +9,8 @@ from scipy import sparse
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
 from dpsql.linalg.sine import SineMatrix
-from dpsql.strategy.ranges.range_strategy import _kernel, range_strategy
-from dpsql.strategy.ranges.range_transform import range_transform
+from dpsql.strategies.ranges.range_strategy import _kernel, range_strategy
+from dpsql.strategies.ranges.range_transform import range_transform
 from dpsql.workload import Workload
 
 SIZES = [1, 2, 3, 7, 33, 64]

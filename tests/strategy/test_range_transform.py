@@ -5,7 +5,7 @@ import pytest
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.ranges.range_transform import range_transform
+from dpsql.strategies.ranges.range_transform import range_transform
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 65, 600])

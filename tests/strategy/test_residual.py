@@ -7,7 +7,7 @@ import pytest
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.marginals.residual import helmert, residual_plan
+from dpsql.strategies.marginals.residual import helmert, residual_plan
 
 SIZES, SETS, SQUARES = (3, 4, 2), [(0,), (1, 2), (0, 1)], [1.0, 2.0, 0.5]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.blocks import Centre, Mixed, Plain
-from dpsql.strategy.core.ascent import Centred
-from dpsql.strategy.kronecker import residual_matrices
-from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices, _root, _shortened
+from dpsql.strategies.core.ascent import Centred
+from dpsql.strategies.kronecker import residual_matrices
+from dpsql.strategies.kronecker.residual_matrices import ResidualMatrices, _root, _shortened
 
 
 def centred_gram(d: int) -> np.ndarray:

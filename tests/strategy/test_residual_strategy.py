@@ -8,7 +8,7 @@ import pytest
 
 from dpsql import strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.marginals.marginal_strategy import residual_strategy
+from dpsql.strategies.marginals.marginal_strategy import residual_strategy
 
 SIZES, SETS = (2, 3, 4), [(0, 1), (1, 2), (2,), (0,)]
 

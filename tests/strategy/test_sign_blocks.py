@@ -9,8 +9,8 @@ import pytest
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.marginals.marginal_strategy import sign_strategy
-from dpsql.strategy.marginals.sign_blocks import order_of, signs
+from dpsql.strategies.marginals.marginal_strategy import sign_strategy
+from dpsql.strategies.marginals.sign_blocks import order_of, signs
 
 SMALL = [([2] * 4, 2), ([2, 3, 4], 2), ([5, 2], 1), ([2, 2, 2], 3)]
 

@@ -7,7 +7,7 @@ from scipy import sparse
 from dpsql import workload
 from dpsql.errors import DataError
 from dpsql.strategy import select
-from dpsql.strategy.core import reduce
+from dpsql.strategies.core import reduce
 from dpsql.extensions.papers import pieces
 from dpsql.workload import Workload
 
@@ -176,7 +176,7 @@ def test_rank_past_the_bound_is_refused(monkeypatch):
 
 def test_matrices_past_the_bound_are_not_written_out(monkeypatch):
     S = select(workload.prefix(20))
-    monkeypatch.setattr("dpsql.strategy.core.matrix_strategy.MATRIX_CAP", 300)
+    monkeypatch.setattr("dpsql.strategies.core.matrix_strategy.MATRIX_CAP", 300)
     with pytest.raises(DataError, match="20 x 20 entries, above the cap of 300"):
         S.matrix()
     with pytest.raises(DataError, match="20 x 20 entries, above the cap of 300; reconstruct fewer"):

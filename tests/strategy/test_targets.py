@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize
 
 from dpsql.strategy import select
-from dpsql.strategy.targets import Limits, strategies_for
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.targets import Limits, strategies_for
+from dpsql.workloads.families.matrix import Workload
 
 
 @pytest.fixture

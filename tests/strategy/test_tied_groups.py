@@ -11,12 +11,12 @@ from unit_worlds import least
 
 from dpsql.linalg import exact
 from dpsql.linalg import inner as algebra
-from dpsql.strategy.core.reduce import reduce_workload
-from dpsql.strategy.gaussian import tied_groups
-from dpsql.strategy.gaussian.tied_groups import TiedGroups, plan_tied_groups
-from dpsql.workload.compile import unlisted
-from dpsql.workload.families.contributions import Tied
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.gaussian import tied_groups
+from dpsql.strategies.gaussian.tied_groups import TiedGroups, plan_tied_groups
+from dpsql.workloads.compile import unlisted
+from dpsql.workloads.families.contributions import Tied
+from dpsql.workloads.families.matrix import Workload
 
 RNG = np.random.default_rng(5)
 

@@ -5,9 +5,9 @@ import pytest
 
 from dpsql import strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.core import certificate, reduce, time_left
-from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian import optimal
+from dpsql.strategies.core import certificate, reduce, time_left
+from dpsql.strategies.core.time_left import TimeLeft
+from dpsql.strategies.gaussian import optimal
 
 W = workload.wrelated(40, 100, 12, 1)
 

@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 from dpsql import strategy, workload
-from dpsql.strategy.choose import task
-from dpsql.strategy.choose.very_wide import least_sizes
-from dpsql.strategy.core.reduce import reduce_workload
+from dpsql.strategies.choose import task
+from dpsql.strategies.choose.very_wide import least_sizes
+from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.workload import Workload
 
 

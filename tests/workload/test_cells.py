@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpsql.errors import SQLError
-from dpsql.workload.cells import cell_limits
-from dpsql.workload.cells import tell_apart as cells_module
-from dpsql.workload.cells.cell_table import Block, Cells
-from dpsql.workload.cells.tell_apart import compile_cells
-from dpsql.workload.expr.conditions import (
+from dpsql.workloads.cells import cell_limits
+from dpsql.workloads.cells import tell_apart as cells_module
+from dpsql.workloads.cells.cell_table import Block, Cells
+from dpsql.workloads.cells.tell_apart import compile_cells
+from dpsql.workloads.expr.conditions import (
     FALSE,
     TRUE,
     And,
@@ -29,8 +29,8 @@ from dpsql.workload.expr.conditions import (
     negate,
     union,
 )
-from dpsql.workload.expr.lines import Interval, line_of
-from dpsql.workload.expr.regions import AxisTruths, KeyDomain, line_axis
+from dpsql.workloads.expr.lines import Interval, line_of
+from dpsql.workloads.expr.regions import AxisTruths, KeyDomain, line_axis
 
 LINE = line_of("INTEGER")
 COLUMNS = ["a", "b", "c"]

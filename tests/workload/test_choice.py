@@ -10,15 +10,15 @@ import pytest
 from helpers import engine_of, policy_of, tables_of, understood
 
 from dpsql.errors import SQLError
-from dpsql.workload.compile import choice
-from dpsql.workload.compile.choice import compile_any
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.histograms import MAX_HISTOGRAM
-from dpsql.workload.compile.structured import Structured, compile_structured
-from dpsql.workload.expr import deadline
-from dpsql.workload.expr.deadline import Deadline
-from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.compile import choice
+from dpsql.workloads.compile.choice import compile_any
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.histograms import MAX_HISTOGRAM
+from dpsql.workloads.compile.structured import Structured, compile_structured
+from dpsql.workloads.expr import deadline
+from dpsql.workloads.expr.deadline import Deadline
+from dpsql.workloads.expr.rows import RowSource
+from dpsql.workloads.expr.values import Stored
 
 TEN = "[" + ", ".join(map(str, range(10))) + "]"
 POLICY = policy_of(

@@ -10,8 +10,8 @@ import pytest
 from helpers import compiled_of, engine_of, exact, policy_of, tables_of
 
 from dpsql.errors import PolicyError, SQLError
-from dpsql.workload.compile import compiled as compile_module
-from dpsql.workload.compile.compiled import Compiled
+from dpsql.workloads.compile import compiled as compile_module
+from dpsql.workloads.compile.compiled import Compiled
 
 POLICY = policy_of("""
 [tables.t]

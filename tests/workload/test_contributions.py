@@ -11,10 +11,10 @@ from scipy import sparse
 
 from dpsql.linalg import exact as whole_numbers
 from dpsql.linalg.exact import products
-from dpsql.workload.compile import unlisted
-from dpsql.workload.compile.sensitivity import sensitivity_over
-from dpsql.workload.families import contributions, reach
-from dpsql.workload.families.contributions import Contributions, Part
+from dpsql.workloads.compile import unlisted
+from dpsql.workloads.compile.sensitivity import sensitivity_over
+from dpsql.workloads.families import contributions, reach
+from dpsql.workloads.families.contributions import Contributions, Part
 
 
 def part(entries: list[int], times: int, most: int, size: int = 6) -> Part:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import SQLError
-from dpsql.workload.cells.corners import corners_of
+from dpsql.workloads.cells.corners import corners_of
 
 
 def columns(entries, size):

@@ -10,10 +10,10 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from dpsql.strategy.gaussian import alike_patterns
-from dpsql.workload.families import kinds as kinds_module
-from dpsql.workload.families.kinds import Kinds, kinds_of
-from dpsql.workload.families.patterns import Patterns
+from dpsql.strategies.gaussian import alike_patterns
+from dpsql.workloads.families import kinds as kinds_module
+from dpsql.workloads.families.kinds import Kinds, kinds_of
+from dpsql.workloads.families.patterns import Patterns
 
 Row = tuple[int, int]
 GROUPINGS: dict[str, Callable[[int, int], object]] = {

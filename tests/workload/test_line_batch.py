@@ -14,10 +14,10 @@ from dpsql.linalg.lines import CyclicLine, Line
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
 from dpsql.strategy import LinedStrategy
-from dpsql.strategy.ranges.line_strategy import line_strategy
-from dpsql.workload.cells.corners import corners_of
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.line_batch import Lined, LineIntegers
+from dpsql.strategies.ranges.line_strategy import line_strategy
+from dpsql.workloads.cells.corners import corners_of
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.line_batch import Lined, LineIntegers
 
 POLICY = Policy.parse(
     'dataset = "line-1"\n[budget]\nepsilon = 4.0\ndelta = 1e-9\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from dpsql.errors import DataError
-from dpsql.workload.expr.lines import Scalar, line_of, plain, scientific
+from dpsql.workloads.expr.lines import Scalar, line_of, plain, scientific
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsql.workload.compile import nested
-from dpsql.workload.compile.nested import largest_sums
-from dpsql.workload.compile.sensitivity import sensitivity_over
-from dpsql.workload.families import contributions
-from dpsql.workload.families.contributions import Contributions, Part
+from dpsql.workloads.compile import nested
+from dpsql.workloads.compile.nested import largest_sums
+from dpsql.workloads.compile.sensitivity import sensitivity_over
+from dpsql.workloads.families import contributions
+from dpsql.workloads.families.contributions import Contributions, Part
 
 
 def every(rows: np.ndarray, most: int) -> list[int]:

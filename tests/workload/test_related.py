@@ -18,13 +18,13 @@ from unit_worlds import COLUMNS, Ask, World, enumerated, least, norm, norm_of
 import dpsql
 from dpsql.planning.prepare import Prepared
 from dpsql.sql.values.evaluation import evaluate
-from dpsql.strategy.choose import by_source, over_same_rows
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import walks
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.expr.related import Related, _regions, related
-from dpsql.workload.families import contributions
+from dpsql.strategies.choose import by_source, over_same_rows
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile import walks
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.expr.related import Related, _regions, related
+from dpsql.workloads.families import contributions
 
 DAYS = (-7, -2, -1, 0, 1, 2, 3, 4, 5, 6, 8, 13, None)
 """Remainders of both signs inside the declared days 1 to 3 and outside of them."""

@@ -17,11 +17,11 @@ from dpsql import measure
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.measure import Job
 from dpsql.strategy import structured_strategy
-from dpsql.workload.compile import rows_apart, sensitivity
-from dpsql.workload.compile.caps import regions_by_group, side_by_side
-from dpsql.workload.compile.kronecker import KroneckerIntegers
-from dpsql.workload.compile.sensitivity import rough_sensitivity, sensitivity_of
-from dpsql.workload.compile.structured import Structured, compile_structured
+from dpsql.workloads.compile import rows_apart, sensitivity
+from dpsql.workloads.compile.caps import regions_by_group, side_by_side
+from dpsql.workloads.compile.kronecker import KroneckerIntegers
+from dpsql.workloads.compile.sensitivity import rough_sensitivity, sensitivity_of
+from dpsql.workloads.compile.structured import Structured, compile_structured
 
 TABLES = """
 [tables.visits]

@@ -9,9 +9,9 @@ import pytest
 from helpers import exact, policy_of
 
 import dpsql
-from dpsql.workload.cells.grid import Grid
-from dpsql.workload.compile.scan_cost import scan_seconds, scan_text
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.cells.grid import Grid
+from dpsql.workloads.compile.scan_cost import scan_seconds, scan_text
+from dpsql.workloads.expr.values import Stored
 
 COLUMNS = "{ unit = 'row', columns = { a = { lower = 0, upper = 9 }, b = { lower = 0, upper = 9 } } }"
 TABLES = f"[tables]\nt = {COLUMNS}\nu = {COLUMNS}\n"

@@ -9,14 +9,14 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import InternalError
-from dpsql.workload.cells.cell_table import Cells
-from dpsql.workload.cells.corners import corners_of
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.layout import Layout, common_multiplicity
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.units import by_unit, contributions_of, relation_text
-from dpsql.workload.expr.rows import Join, RowSource, united
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.cells.cell_table import Cells
+from dpsql.workloads.cells.corners import corners_of
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.layout import Layout, common_multiplicity
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.compile.units import by_unit, contributions_of, relation_text
+from dpsql.workloads.expr.rows import Join, RowSource, united
+from dpsql.workloads.expr.values import Stored
 
 
 def layout(table: str, entry: list[list[int]], *, k: int = 1, unit: str = "", distinct: bool = False) -> Layout:

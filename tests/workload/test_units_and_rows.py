@@ -10,10 +10,10 @@ from scipy import sparse
 from test_kinds import CASES, all_of, patterns
 
 from dpsql.linalg.exact import products_above
-from dpsql.workload.compile.unlisted import bounded_norm
-from dpsql.workload.families import units_and_rows
-from dpsql.workload.families.contributions import Part
-from dpsql.workload.families.patterns import Patterns
+from dpsql.workloads.compile.unlisted import bounded_norm
+from dpsql.workloads.families import units_and_rows
+from dpsql.workloads.families.contributions import Part
+from dpsql.workloads.families.patterns import Patterns
 
 BOTH = [case for case in CASES if case[1] is not None and len(case) == 5]  # no classes
 

@@ -18,16 +18,16 @@ from dpsql import bounds
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.planning.prepare import Prepared
-from dpsql.strategy.choose import by_source, over_same_rows
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import caps, units, unlisted
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sensitivity import sensitivity_of
-from dpsql.workload.compile.units import wider_than_true
-from dpsql.workload.expr.scan import Select
-from dpsql.workload.expr.values import Compared, Window, bare, whole
-from dpsql.workload.families import contributions, patterns, reach
+from dpsql.strategies.choose import by_source, over_same_rows
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile import caps, units, unlisted
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.sensitivity import sensitivity_of
+from dpsql.workloads.compile.units import wider_than_true
+from dpsql.workloads.expr.scan import Select
+from dpsql.workloads.expr.values import Compared, Window, bare, whole
+from dpsql.workloads.families import contributions, patterns, reach
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 NOISES = ("gaussian", "laplace")

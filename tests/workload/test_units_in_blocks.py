@@ -22,13 +22,13 @@ from dpsql.planning import plan
 from dpsql.planning.prepare import true_error
 from dpsql.policy import Policy
 from dpsql.strategy import StructuredStrategy, structured_strategy
-from dpsql.strategy.kronecker import apart
-from dpsql.workload.compile import choice, rows_apart, sensitivity
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.compile.layout import Layout, common_multiplicity
-from dpsql.workload.compile.rows_apart import RowsApart
-from dpsql.workload.compile.sensitivity import rough_sensitivity, sensitivity_of
-from dpsql.workload.compile.structured import Structured, compile_structured
+from dpsql.strategies.kronecker import apart
+from dpsql.workloads.compile import choice, rows_apart, sensitivity
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.layout import Layout, common_multiplicity
+from dpsql.workloads.compile.rows_apart import RowsApart
+from dpsql.workloads.compile.sensitivity import rough_sensitivity, sensitivity_of
+from dpsql.workloads.compile.structured import Structured, compile_structured
 
 MOST = {"patients": 1, "visits": 3, "labs": 2}
 NAMED = [

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from dpsql.arrays import Array
-from dpsql.workload.compile import unlisted_pure
-from dpsql.workload.compile.sensitivity import sensitivity_over
-from dpsql.workload.families import contributions
-from dpsql.workload.families.contributions import Contributions, Part, Tied
+from dpsql.common.arrays import Array
+from dpsql.workloads.compile import unlisted_pure
+from dpsql.workloads.compile.sensitivity import sensitivity_over
+from dpsql.workloads.families import contributions
+from dpsql.workloads.families.contributions import Contributions, Part, Tied
 
 Found = tuple[int, int, bool]
 

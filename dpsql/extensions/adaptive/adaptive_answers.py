@@ -24,7 +24,7 @@ from math import prod
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import InternalError
 from dpsql.reconstruct.possible_marginals import Axes, PossibleMarginals, Tables, inside, means
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpsql.arrays import Floats, Json
+from dpsql.common.arrays import Floats, Json
 from dpsql.errors import DataError
 from dpsql.extensions.adaptive.marginals import AdaptiveMarginals, adaptive_marginals
 from dpsql.measure import TableSource
@@ -24,9 +24,9 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import MU_SQUARED
 from dpsql.running.jobs import job_of
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.structured import Structured, compile_structured
-from dpsql.workload.expr.batch import Derived, Ranked
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.structured import Structured, compile_structured
+from dpsql.workloads.expr.batch import Derived, Ranked
 
 Rounds: TypeAlias = "tuple[Compiled | Structured, Any, Noise, TranscriptAnswers]"
 """What is planned of a batch in rounds: the batch, its strategy, the noise of the first round, and its answers."""

@@ -34,17 +34,17 @@ from math import isqrt, prod, sqrt
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.extensions.adaptive.adaptive_answers import MarginalModel, on_simplex
 from dpsql.extensions.adaptive.steps import ROUNDS, Step, later
 from dpsql.linalg.blocks import Plain, Residual
 from dpsql.planning.estimated import GRID
 from dpsql.reconstruct import ResidualAnswers
-from dpsql.strategy.core.stand_ins import noise_like, stand_in_tables
-from dpsql.strategy.marginals.multipliers import homes
-from dpsql.workload.compile.kronecker import KroneckerIntegers
-from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, with_histograms
+from dpsql.strategies.core.stand_ins import noise_like, stand_in_tables
+from dpsql.strategies.marginals.multipliers import homes
+from dpsql.workloads.compile.kronecker import KroneckerIntegers
+from dpsql.workloads.compile.structured import MAX_NUMBERS, Structured, with_histograms
 
 Axes = tuple[int, ...]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from typing import cast
 
+from dpsql.extensions.advice.connection import Advising
+from dpsql.extensions.advice.plan import Advised
 from dpsql.surfaces import inputs, output
 from dpsql.surfaces.commands import check_payable, explained, planned
 
 
 def release(options: argparse.Namespace) -> int:
     """Release an expected workload once, so that analysts ask within it for free, and say what is free from then on."""
-    with inputs.connected(options) as con:
+    with inputs.connected_as(Advising, options) as con:
         written = con.workload(options.workload, table=options.table) if options.workload else ""
         given = options.file is not None or options.sql is not None
         if not written and not given:
@@ -58,8 +61,8 @@ def release(options: argparse.Namespace) -> int:
 
 def what_if(options: argparse.Namespace) -> int:
     """Show a plan, and beside it other budgets, what each statement costs the others, and what to change."""
-    with inputs.connected(options) as con:
-        plan = planned(con, options, inputs.batch(options))
+    with inputs.connected_as(Advising, options) as con:
+        plan = cast(Advised, planned(con, options, inputs.batch(options)))
         if options.json:
             shown = output.plan_json(plan) | ({"explanation": plan.explain()} if options.explain else {})
             tables = {"curve": plan.curve(), "marginal_costs": plan.marginal_costs(), "suggestions": plan.suggestions()}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dpsql.arguments import either, maybe, taking, text, texts, whole
+from dpsql.common.arguments import either, maybe, taking, text, texts, whole
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.driver.connection import Connection
 from dpsql.errors import BudgetError, DataError, SQLError
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.plan import Plan
 from dpsql.release import Result
 from dpsql.release.release import Release

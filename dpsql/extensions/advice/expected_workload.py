@@ -20,9 +20,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dpsql.common.quoting import dotted, identifier
 from dpsql.errors import DataError, PolicyError, nearest
 from dpsql.policy import Policy, TablePolicy
-from dpsql.quoting import dotted, identifier
 
 FAMILIES = ("ranges", "prefixes", "marginals", "groups")
 _FORM = re.compile(r"\s*(?P<family>[a-z]+)\s*\((?P<arguments>[^()]*)\)\s*(?:of\s+(?P<measures>.+?))?\s*", re.IGNORECASE)

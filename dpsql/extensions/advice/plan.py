@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.arguments import maybe, real, taking, whole
-from dpsql.out_of_memory import guards_calls
+from dpsql.common.arguments import maybe, real, taking, whole
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.planning.plan import Plan
 from dpsql.release import Result
 
@@ -20,7 +20,7 @@ class Advised(Plan):
         return curve(self, points, span)
 
     @taking(most=whole(0, 10**6), time_limit=maybe(real()))
-    def marginal_costs(self.alone, most: int = 40, time_limit: float | None = 30.0) -> Result:
+    def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
         """How much worse each statement makes the others, and what it costs
         (``dpsql.extensions.advice.what_if.costs``).
         """
@@ -29,7 +29,7 @@ class Advised(Plan):
         return marginal_costs(self.alone, most, time_limit)
 
     @taking(time_limit=maybe(real()))
-    def suggestions(self.alone, time_limit: float | None = 30.0) -> Result:
+    def suggestions(self, time_limit: float | None = 30.0) -> Result:
         """What to drop, coarsen or bound more tightly, with the effect of each."""
         from dpsql.extensions.advice.suggestions import suggestions
 

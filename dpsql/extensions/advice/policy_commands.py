@@ -11,8 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.driver.connection import Connection
-from dpsql.driver.opening import connect
+import dpsql
 from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, one_line
 from dpsql.extensions.advice.drafting import draft_policy, policy_advice
 from dpsql.extensions.advice.policy_advice import undecided
@@ -37,7 +36,7 @@ def check(options: argparse.Namespace) -> None:
         still_open = {}  # connect says what is wrong with the file
     wrong: tuple[str, ...] = ()
     try:
-        con = connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor)
+        con = dpsql.connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor)
         schemas = con.schemas()
     except PolicyError as error:
         named = {key for keys in still_open.values() for key in keys}
@@ -81,7 +80,7 @@ def check(options: argparse.Namespace) -> None:
                 print(f"note: {name} is a table of counts, which this version declares but does not answer")
 
 
-def _cover(con: Connection, options: argparse.Namespace) -> None:
+def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
     """Say how many rows each domain misses, counted privately; or what that would cost."""
     budget = [getattr(options, name) for name in _BUDGET]
     if options.dry_run:
@@ -107,7 +106,7 @@ def _cover(con: Connection, options: argparse.Namespace) -> None:
 
 def show(options: argparse.Namespace) -> None:
     """Show what is public by now: the policy with the domains that were found, each with its release."""
-    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+    with dpsql.connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
         held, schemas = con.policy, con.schemas()
         found = {(domain.table, domain.column.name): domain for domain in con.found_domains}
         if options.toml and not options.json:
@@ -187,7 +186,7 @@ def _survey(options: argparse.Namespace) -> None:
             "--source PLACE > FILE, confirm them there, then dpsql policy init --discover --policy FILE --epsilon 0.5"
         )
     budget = [getattr(options, name) for name in _BUDGET]
-    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+    with dpsql.connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
         if options.dry_run:
             plan = con.plan_survey(*budget, max_groups=options.max_groups or 1)
             if options.json:
@@ -304,7 +303,7 @@ def _is_pattern(place: str) -> bool:
 
 def renew(options: argparse.Namespace) -> None:
     """Declare that the policy's data set is a new version of the one that its ledger knows."""
-    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+    with dpsql.connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
         con.renew(options.was)
         if options.json:
             output.print_json({"dataset": con.policy.dataset, "was": options.was, **output.budget_json(con.budget)})
@@ -315,7 +314,7 @@ def renew(options: argparse.Namespace) -> None:
 
 def confirm(options: argparse.Namespace) -> None:
     """Say that the tables are as they were though files were written to, and sound though a scan failed."""
-    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+    with dpsql.connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
         changed = con.changed_files()
         con.confirm_files()
         if options.json:

@@ -1,7 +1,7 @@
 """What to expect of a batch before anything is spent: which way of answering it is likely nearest, and by how much.
 
 From public facts alone: the batch, the policy's expected_rows, the plan. Each way is carried out on public stand-ins
-for the data (``dpsql.strategy.core.stand_ins``), the measurement with the plan's own strategy and noise, and the mean
+for the data (``dpsql.strategies.core.stand_ins``), the measurement with the plan's own strategy and noise, and the mean
 absolute error of all numbers is taken, of the worst stand-in. That of unbiased estimates is the same for all data; the
 others depend on the data, so that what is said of them holds for data like the stand-ins.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.extensions.adaptive.adaptive_plan import AdaptivePlan
 from dpsql.extensions.discovery.sparse_plan import SparsePlan
@@ -23,10 +23,10 @@ from dpsql.planning.plan import Plan
 from dpsql.reconstruct.residual_answers import ResidualAnswers
 from dpsql.release import Result
 from dpsql.running.feasible import check_estimates, feasible
-from dpsql.strategy.core.stand_ins import noise_like, stand_in_rays, stand_in_tables
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.cone import cone_of
-from dpsql.workload.compile.structured import Structured
+from dpsql.strategies.core.stand_ins import noise_like, stand_in_rays, stand_in_tables
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.cone import cone_of
+from dpsql.workloads.compile.structured import Structured
 
 ENOUGH = 0.98
 """Feasible estimates are taken where their expected error is below so much of the unbiased one's."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import Error
 from dpsql.extensions.advice.what_if import TOLERANCE, Cost, comparable, costs, origin_of
 from dpsql.planning.options import PlanOptions
@@ -22,9 +22,9 @@ from dpsql.planning.target_errors import overlapping
 from dpsql.policy import Policy
 from dpsql.policy.model import AtMost
 from dpsql.release import Result
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.expr.batch import Key
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.expr.batch import Key
 
 Use = tuple[str, tuple[slice, ...], tuple[Key, ...], int]
 """A core that is grouped by a key: its result, its numbers, its keys, and which of them it is."""

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpsql.arguments import maybe, real, taking, whole
-from dpsql.arrays import Floats, Row
+from dpsql.common.arguments import maybe, real, taking, whole
+from dpsql.common.arrays import Floats, Row
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route
@@ -30,11 +30,11 @@ from dpsql.privacy.accountant import Request
 from dpsql.privacy.calibrate import gaussian_epsilon
 from dpsql.reconstruct import RangeErrors
 from dpsql.release import Result
-from dpsql.strategy.targets import Limits, strategies_for, structured_for
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.batch import Measured
+from dpsql.strategies.targets import Limits, strategies_for, structured_for
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.expr.batch import Measured
 
 MOST = 40  # statements that are left out one by one, those of the largest errors first
 TOLERANCE = 5e-3  # of planning again: what changes less is not told apart

@@ -4,7 +4,7 @@
     print(report)
 
 Nothing private is read: rows are made from the declared domains and from values that have broken scans. It shows
-faults, it proves nothing; what is proved is in the docstrings of ``dpsql.measure``, ``dpsql.workload.expr.rows`` and
+faults, it proves nothing; what is proved is in the docstrings of ``dpsql.measure``, ``dpsql.workloads.expr.rows`` and
 ``dpsql.privacy``. Thresholds fail right code less than once in a million audits.
 """
 

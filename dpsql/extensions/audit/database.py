@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from dpsql.common.quoting import dotted
 from dpsql.errors import PolicyError
 from dpsql.extensions.audit.values import Draws, creatable, key_text, pool, type_of
 from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.units import ForeignKey, foreign_keys
 from dpsql.policy.values import fold
-from dpsql.quoting import dotted
 
 Cell: TypeAlias = "str | int | None"
 Row: TypeAlias = "tuple[Cell, ...]"

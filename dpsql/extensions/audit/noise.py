@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.extensions.audit.world import World
 from dpsql.measure import Job, synthetic
 from dpsql.privacy import cubes

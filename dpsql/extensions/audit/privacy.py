@@ -34,7 +34,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import InternalError
 from dpsql.extensions.audit.database import KEYS, OWN, SHARED, Rows
 from dpsql.extensions.audit.noise import chi_square_of

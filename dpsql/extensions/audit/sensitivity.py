@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpsql.common.quoting import dotted
 from dpsql.extensions.audit.database import SHARED, Cell, Row, Rows, Table, values_text
 from dpsql.extensions.audit.values import Draws
 from dpsql.extensions.audit.world import World
 from dpsql.measure import synthetic
 from dpsql.policy.values import fold
-from dpsql.quoting import dotted
 
 Cells = dict[str, dict[str, Cell]]
 """The values of an orderly unit's rows, by table and folded column."""

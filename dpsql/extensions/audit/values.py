@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import duckdb
 import sqlglot
 
+from dpsql.common.quoting import string
 from dpsql.errors import PolicyError
 from dpsql.policy import ColumnPolicy
 from dpsql.policy.types import column_type
-from dpsql.quoting import string
 
 T = TypeVar("T")
 

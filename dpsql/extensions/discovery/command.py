@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from dpsql.errors import one_line
+from dpsql.extensions.discovery.discovering import Discovering
 from dpsql.extensions.discovery.discovery import Discovery, Prospect
 from dpsql.surfaces import formats, inputs, output
 
 
 def discover(options: argparse.Namespace) -> None:
     """Find the values of a column privately, or say what that would cost."""
-    with inputs.connected(options) as con:
+    with inputs.connected_as(Discovering, options) as con:
         given = (options.column, options.epsilon, options.delta, options.rho)
         how = {name: getattr(options, name) for name in ("max_groups", "weighted", "max_bytes", "alphabet")}
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)

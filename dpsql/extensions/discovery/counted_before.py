@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy import Policy
 from dpsql.policy.types import Schemas
@@ -29,11 +29,11 @@ from dpsql.running.counted import Counted
 from dpsql.running.found_domains import ALPHA, KIND, parts_of, values_in
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.batch import Core, KeyOutput, Measured, Term
-from dpsql.workload.expr.conditions import Constant
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import RowSource
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.expr.batch import Core, KeyOutput, Measured, Term
+from dpsql.workloads.expr.conditions import Constant
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.rows import RowSource
 
 _EVERY = (Term(Fraction(1), Constant(True)),)  # every row or unit, once
 

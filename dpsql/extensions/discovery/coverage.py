@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from dpsql.common.quoting import identifier, string
 from dpsql.errors import PolicyError
 from dpsql.extensions.discovery.discovered_bounds import literal
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.values import Key
-from dpsql.quoting import identifier, string
 from dpsql.release.release import Release
 from dpsql.sql.outer.relation import beside_numbers
 

@@ -17,7 +17,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from dpsql.arrays import Row
+from dpsql.common.arrays import Row
+from dpsql.common.quoting import identifier, string
 from dpsql.errors import PolicyError
 from dpsql.extensions.discovery.discovery import Discovery, known_again, target_of, type_of
 from dpsql.measure.discovery import set_aside
@@ -29,7 +30,6 @@ from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, fold, shown
 from dpsql.privacy import reserve
 from dpsql.privacy.accountant import Request
-from dpsql.quoting import identifier, string
 from dpsql.release import ReleaseRecord, ReleaseTable, Result
 from dpsql.release.names import check_name
 from dpsql.release.payload import Measurement, pack

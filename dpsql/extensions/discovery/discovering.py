@@ -6,19 +6,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.arguments import (
+from dpsql.common.arguments import (
     flag,
     maybe,
     taking,
     text,
     whole,
 )
-from dpsql.driver.held import Held
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.driver.connection import Connection
 from dpsql.errors import (
     DataError,
 )
 from dpsql.measure.sources import Holdings
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # imported where they are asked for: a batch needs none of th
 
 
 @guards_calls
-class Discovering(Held):
+class Discovering(Connection):
     """The part of a ``Connection`` that finds domains, each at a charge."""
 
     @taking(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import DataError, IntegrityError, PolicyError
 from dpsql.measure.discovery import DiscoveryJob, discover
 from dpsql.measure.sources import Holdings
@@ -38,7 +38,7 @@ from dpsql.running.found_domains import ALPHA, KIND, key_of, of_column, values_i
 from dpsql.running.minimum import counted
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of, stored
-from dpsql.workload.expr.batch import Column
+from dpsql.workloads.expr.batch import Column
 
 _OTHER_PRECISIONS = ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")  # which GROUP BY does not take
 _KINDS = ("text", "integer", "decimal", "boolean", "date", "timestamp", "timestamptz")

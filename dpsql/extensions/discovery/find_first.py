@@ -24,7 +24,7 @@ from dpsql.policy.values import Key, fold
 from dpsql.privacy.accountant import Request
 from dpsql.release import ReleaseRecord
 from dpsql.running.finding_share import SHARE, part_of, waiting
-from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workloads.expr.regions import KeyDomain
 
 _STAND_INS: Mapping[str, Key] = {
     **{"text": "found first", "integer": 0, "decimal": Decimal(0), "boolean": True},

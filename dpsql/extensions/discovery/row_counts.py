@@ -14,12 +14,12 @@ from itertools import pairwise
 
 from scipy.special import ndtri
 
+from dpsql.common.quoting import identifier
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.text import Remark
 from dpsql.privacy.accountant import BudgetState, Request
-from dpsql.quoting import identifier
 from dpsql.release import ReleaseTable
 from dpsql.running.minimum import counted
 

@@ -9,7 +9,7 @@ from typing import Self, cast
 
 import numpy as np
 
-from dpsql.arrays import Floats, Json
+from dpsql.common.arrays import Floats, Json
 from dpsql.errors import DataError
 from dpsql.extensions.discovery.sparse_strategy import MOST_SHOWN, SparseHistogram, sparse_histogram
 from dpsql.measure import TableSource
@@ -26,7 +26,7 @@ from dpsql.privacy.threshold import Integers
 from dpsql.release import RangeTable, ReleaseTable
 from dpsql.running.jobs import job_of
 from dpsql.running.result_tables import Planned, release_tables, tables_of
-from dpsql.workload.compile.sparse_counts import MOST_GROUPS, SparseCounts, compile_sparse
+from dpsql.workloads.compile.sparse_counts import MOST_GROUPS, SparseCounts, compile_sparse
 
 
 @dataclass(frozen=True, eq=False)

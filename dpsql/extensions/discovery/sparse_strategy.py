@@ -21,9 +21,9 @@ from math import ceil, exp, log
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.strategy.core.stand_ins import sparse_counts
+from dpsql.strategies.core.stand_ins import sparse_counts
 
 SHARE = 0.01
 """Of the expected rows, as rows that are shown where there are none."""

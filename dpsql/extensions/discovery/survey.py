@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpsql.arrays import Json
+from dpsql.common.arrays import Json
 from dpsql.errors import PolicyError, listed
 from dpsql.extensions.discovery.discovered_bounds import BoundsFinder, Scale, bounds_of, bounds_table, scale_of
 from dpsql.extensions.discovery.discovery import (
@@ -53,8 +53,9 @@ from dpsql.release import ReleaseRecord, ReleaseTable, check_name
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack
 from dpsql.running.found_domains import KIND, found_column
+from dpsql.running.jobs import job_of
 from dpsql.running.result_tables import release_tables
-from dpsql.running.run import Batches, job_of
+from dpsql.running.run import Batches
 
 _Wanted: TypeAlias = "tuple[TablePolicy, ColumnPolicy | None, str]"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from dpsql.extensions.local.connection import ReleasingLocally
 from dpsql.extensions.local.local_release import LocalRelease
 from dpsql.surfaces import formats, inputs, output
 
@@ -24,7 +25,7 @@ def synthesize(options: argparse.Namespace) -> None:
 
 
 def _synthesized(options: argparse.Namespace) -> None:
-    with inputs.connected(options) as con:
+    with inputs.connected_as(ReleasingLocally, options) as con:
         made = con.synthesize(
             options.table,
             _names(options.columns),
@@ -51,7 +52,7 @@ def _synthesized(options: argparse.Namespace) -> None:
 
 
 def _asked(options: argparse.Namespace) -> None:
-    with inputs.connected(options) as con:
+    with inputs.connected_as(ReleasingLocally, options) as con:
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
         made = con.synthetic(options.table)
         if options.bounds:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.arguments import maybe, taking, text
-from dpsql.driver.held import Held
-from dpsql.out_of_memory import guards_calls
+from dpsql.common.arguments import maybe, taking, text
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.driver.connection import Connection
 from dpsql.planning.needed_budget import plain
 
 if TYPE_CHECKING:  # imported where it is asked for: a batch needs none of it
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # imported where it is asked for: a batch needs none of it
 
 
 @guards_calls
-class ReleasingLocally(Held):
+class ReleasingLocally(Connection):
     """The part of a ``Connection`` that makes local releases."""
 
     @taking(table=text(), name=maybe(text()), label=maybe(text()))

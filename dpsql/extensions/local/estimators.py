@@ -13,14 +13,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import InterfaceError
 from dpsql.extensions.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.extensions.local.device.estimate import covariance, largest_variance, least_variance, nearest, unbiased
 from dpsql.extensions.local.functions import Entries, Shape, entries
 from dpsql.extensions.local.listing import Listed
 from dpsql.privacy.response import Response
-from dpsql.workload.expr.regions import IntArray
+from dpsql.workloads.expr.regions import IntArray
 
 
 @dataclass(eq=False)

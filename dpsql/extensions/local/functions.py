@@ -2,7 +2,7 @@
 
 An output of group g is sum_i phi_g(row i), phi_g(v) = sum over its terms of coefficient * [condition(v)] * [v in g] *
 (1, or the summed column). All terms, conditions and groups are functions of the regions of a few axes, and of what a
-row adds to a few sums (``dpsql.workload.expr.regions``, ``measures``).
+row adds to a few sums (``dpsql.workloads.expr.regions``, ``measures``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import reduce
 
 import numpy as np
 
-from dpsql.arrays import Floats
-from dpsql.workload.expr.batch import Query, Table
-from dpsql.workload.expr.conditions import And, Atom, Condition, Constant, LineAtom, OpaqueAtom, atoms, conjunction
-from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import AxisTruths, BoolArray, IntArray, KeyDomain, LineAxis, OpaqueAxis
-from dpsql.workload.expr.terms import Measures, axes_of, case_groups, keys_of
+from dpsql.common.arrays import Floats
+from dpsql.workloads.expr.batch import Query, Table
+from dpsql.workloads.expr.conditions import And, Atom, Condition, Constant, LineAtom, OpaqueAtom, atoms, conjunction
+from dpsql.workloads.expr.measures import Measure
+from dpsql.workloads.expr.regions import AxisTruths, BoolArray, IntArray, KeyDomain, LineAxis, OpaqueAxis
+from dpsql.workloads.expr.terms import Measures, axes_of, case_groups, keys_of
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import SQLError
 from dpsql.extensions.local.functions import Sample, Shape, atom_axes, centred, sampled
 from dpsql.extensions.local.places import Found, Needs, Places, Values
-from dpsql.workload.expr.conditions import FALSE, TRUE, Atom, Condition, substitute
-from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.conditions import FALSE, TRUE, Atom, Condition, substitute
+from dpsql.workloads.expr.measures import Measure
+from dpsql.workloads.expr.regions import Axis, IntArray
+from dpsql.workloads.expr.values import Stored
 
 MOST = 4_000_000
 """The most points that are combined without merging."""

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtri
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InterfaceError, SQLError, quoted
 from dpsql.extensions.local.estimators import Estimator, joint_rows
 from dpsql.extensions.local.functions import shape_of
@@ -27,7 +27,7 @@ from dpsql.policy.types import Schemas
 from dpsql.release.result import Result
 from dpsql.running.result_tables import tables_of
 from dpsql.sql import Answer, parse, understand
-from dpsql.workload.expr.batch import Core, KeyOutput, Table
+from dpsql.workloads.expr.batch import Core, KeyOutput, Table
 
 ESTIMATORS = ("unbiased", "proper")
 MOST_JOINT = 500

@@ -9,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsql.arguments import flag, taking
-from dpsql.arrays import Array, Values
+from dpsql.common.arguments import flag, taking
+from dpsql.common.arrays import Array, Values
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.errors import IntegrityError, InterfaceError, PolicyError, ProgrammingError, nearest
 from dpsql.extensions.local.device import Categories, Domain
 from dpsql.extensions.local.local_questions import ask, bounds_of, result_of
@@ -19,7 +20,6 @@ from dpsql.extensions.local.released import Released, table_of_rows
 from dpsql.measure import read_schemas
 from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_locally
 from dpsql.measure.sources import Holdings
-from dpsql.out_of_memory import guards_calls
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
@@ -36,8 +36,8 @@ from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, local_of, pack, unpack
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of
-from dpsql.workload.expr.batch import Column, constant
-from dpsql.workload.expr.regions import KeyDomain, line_axis
+from dpsql.workloads.expr.batch import Column, constant
+from dpsql.workloads.expr.regions import KeyDomain, line_axis
 
 
 @guards_calls

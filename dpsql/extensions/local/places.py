@@ -19,7 +19,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Array
+from dpsql.common.arrays import Array
+from dpsql.common.quoting import identifier
 from dpsql.errors import InternalError, SQLError
 from dpsql.extensions.local.device import OTHER, Categories
 from dpsql.extensions.local.functions import Shape
@@ -28,21 +29,20 @@ from dpsql.measure.from_sql import rows_of
 from dpsql.measure.region_sql import region
 from dpsql.measure.scan_sql import summed
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
 from dpsql.release.record import Value
 from dpsql.release.writing import write_table
-from dpsql.workload.expr.batch import Column, Table, constant
-from dpsql.workload.expr.conditions import Like
-from dpsql.workload.expr.lines import Cut, Interval, Line, line_of
-from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis
-from dpsql.workload.expr.rows import MATCHED, RowSource
-from dpsql.workload.expr.scan import Column as Named
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.value_sql import relation_text
-from dpsql.workload.expr.values import Name, Stored, stored
+from dpsql.workloads.expr.batch import Column, Table, constant
+from dpsql.workloads.expr.conditions import Like
+from dpsql.workloads.expr.lines import Cut, Interval, Line, line_of
+from dpsql.workloads.expr.measures import Measure
+from dpsql.workloads.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis
+from dpsql.workloads.expr.rows import MATCHED, RowSource
+from dpsql.workloads.expr.scan import Column as Named
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.value_sql import relation_text
+from dpsql.workloads.expr.values import Name, Stored, stored
 
 LISTED_CAP = 10_000_000
 """The most combinations of columns that are ever listed."""

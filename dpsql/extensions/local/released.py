@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Array, Json
+from dpsql.common.arrays import Array, Json
+from dpsql.common.quoting import dotted
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.extensions.local.device import OTHER, Categories, Domain
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
@@ -26,13 +27,12 @@ from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Key, fold
 from dpsql.privacy.amounts import show
 from dpsql.privacy.response import Codes, Response
-from dpsql.quoting import dotted
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
 from dpsql.release.record import Value
 from dpsql.sql import table_of
 from dpsql.sql.outer.relation import companion_names
-from dpsql.workload.expr.batch import Table
+from dpsql.workloads.expr.batch import Table
 
 FLOATS = ("DOUBLE", "FLOAT")
 

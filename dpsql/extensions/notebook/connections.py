@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from dpsql.common.quoting import identifier
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import InterfaceError, nearest
@@ -21,7 +22,6 @@ from dpsql.extensions.notebook.results import NotebookResult
 from dpsql.extensions.notebook.tables import Look
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.values import shown
-from dpsql.quoting import identifier
 from dpsql.release import Result
 
 _NONE = (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.common.quoting import identifier
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, OperationalError
 from dpsql.extensions.notebook.results import NotebookResult
-from dpsql.quoting import identifier
 from dpsql.release.files import write_result
 from dpsql.sql import parse
 from dpsql.sql.parse.options import read_options

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log, pi, sqrt
 
-from dpsql.arguments import real, taking
+from dpsql.common.arguments import real, taking
 from dpsql.errors import DataError
 
 

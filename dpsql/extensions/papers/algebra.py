@@ -11,11 +11,11 @@ import scipy
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dpsql.arguments import one_of, taking
-from dpsql.arrays import Floats
+from dpsql.common.arguments import one_of, taking
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.workload.families.marginals import Marginals
-from dpsql.workload.families.matrix import Workload
+from dpsql.workloads.families.marginals import Marginals
+from dpsql.workloads.families.matrix import Workload
 
 __all__ = ["column_projection", "contained", "equal_error", "equivalent", "no_harder", "nonzero_columns"]
 

@@ -20,7 +20,7 @@ from time import monotonic
 import numpy as np
 from scipy import linalg
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 
 _ANGLES = 24
 

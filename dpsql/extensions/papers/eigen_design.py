@@ -19,13 +19,13 @@ from functools import reduce
 import numpy as np
 from scipy import linalg
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.linalg.forms import kron, sparse_kron
-from dpsql.strategy.core.ascent import ascend
-from dpsql.strategy.core.integer import Piece
-from dpsql.strategy.core.reduce import Block, cholesky
-from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.core.ascent import ascend
+from dpsql.strategies.core.integer import Piece
+from dpsql.strategies.core.reduce import Block, cholesky
+from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.workloads.families.matrix import Workload
 
 _RIDGE = 1e-7
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense
-from dpsql.strategy.core.integer import Piece
-from dpsql.strategy.core.reduce import Block
-from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
-from dpsql.strategy.pure.hierarchical import block_trace
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.core.integer import Piece
+from dpsql.strategies.core.reduce import Block
+from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategies.pure.hierarchical import block_trace
+from dpsql.workloads.families.matrix import Workload
 
 
 def matrix(n: int) -> tuple[Floats, NDArray[np.int64]]:

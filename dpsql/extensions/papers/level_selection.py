@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, quoted
 
 Box = tuple[tuple[int, int], ...]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Sparse
+from dpsql.common.arrays import Csr, Floats, Sparse
 from dpsql.errors import InternalError
 
 PASSES = 8

@@ -32,18 +32,18 @@ from fractions import Fraction
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Floats, Matrix
+from dpsql.common.arrays import Csr, Floats, Matrix
 from dpsql.errors import DataError
 from dpsql.extensions.adaptive.steps import ROUNDS as HOW_MANY
 from dpsql.extensions.adaptive.steps import Step, later
 from dpsql.extensions.papers.multiplicative_weights import Fit, Model, model_of
 from dpsql.linalg.forms import is_sparse
-from dpsql.strategy.core.matrix_strategy import MatrixStrategy
-from dpsql.strategy.core.stand_ins import stand_in_rays
-from dpsql.strategy.selection import select
-from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.cone import Cone, cone_of
+from dpsql.strategies.core.matrix_strategy import MatrixStrategy
+from dpsql.strategies.core.stand_ins import stand_in_rays
+from dpsql.strategies.selection import select
+from dpsql.workloads.cells.integers import Factored
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.cone import Cone, cone_of
 
 MOST_RAYS = 2**16
 MOST_CANDIDATES = 2**16

@@ -17,10 +17,10 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import pure_noise
-from dpsql.strategy import MatrixStrategy
-from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.compile.cone import cone_of
-from dpsql.workload.compile.structured import Structured
+from dpsql.strategies import MatrixStrategy
+from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.cone import cone_of
+from dpsql.workloads.compile.structured import Structured
 
 
 def make_mwem_plan(

@@ -1,6 +1,6 @@
 """The published strategies by name, for one block of a workload.
 
-Each entry makes a ``Piece`` (a real strategy over integer rows) of a block; ``dpsql.strategy.choose.task``
+Each entry makes a ``Piece`` (a real strategy over integer rows) of a block; ``dpsql.strategies.choose.task``
 normalises, rounds and compares them. Sizes above an entry's cap are refused, with what to use instead.
 """
 
@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Csr, Floats
+from dpsql.common.arrays import Csr, Floats
 from dpsql.errors import DataError
 from dpsql.extensions.papers.approximations import augmented, least_rotation, svd_root
 from dpsql.extensions.papers.decomposition import decompose
@@ -22,17 +22,17 @@ from dpsql.extensions.papers.smoothed import descend
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense
-from dpsql.strategy.choose.terms import Terms
-from dpsql.strategy.core.copies import spread
-from dpsql.strategy.core.integer import Piece, check_entries, normalise
-from dpsql.strategy.core.parts import split, total_of, union_piece
-from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.core.simple import ORDER_CAP, cell_gram, cells_of, moved_columns, product_piece, single_rows
-from dpsql.strategy.gaussian.optimal import solve
-from dpsql.strategy.pure import low_rank
-from dpsql.strategy.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
-from dpsql.strategy.ranges.range_transform import range_piece
-from dpsql.workload.families.matrix import Workload
+from dpsql.strategies.choose.terms import Terms
+from dpsql.strategies.core.copies import spread
+from dpsql.strategies.core.integer import Piece, check_entries, normalise
+from dpsql.strategies.core.parts import split, total_of, union_piece
+from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
+from dpsql.strategies.core.simple import ORDER_CAP, cell_gram, cells_of, moved_columns, product_piece, single_rows
+from dpsql.strategies.gaussian.optimal import solve
+from dpsql.strategies.pure import low_rank
+from dpsql.strategies.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
+from dpsql.strategies.ranges.range_transform import range_piece
+from dpsql.workloads.families.matrix import Workload
 
 # Methods that are the product of their factors' strategies on a product workload.
 FACTORWISE = ("hierarchical", "weighted-hierarchical", "haar", "weighted-haar", "range-transform")

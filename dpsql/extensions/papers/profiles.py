@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from dpsql.arguments import matrix
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arguments import matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import DataError, quoted
 
 _RTOL = 1e-9

@@ -21,11 +21,11 @@ from math import exp, lgamma, log
 import numpy as np
 from scipy import linalg
 
-from dpsql.arguments import one_of, taking
-from dpsql.arrays import Floats
-from dpsql.bounds.spectrum import root
+from dpsql.common.arguments import one_of, taking
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.workload.families.matrix import Workload
+from dpsql.lower_bounds.spectrum import root
+from dpsql.workloads.families.matrix import Workload
 
 _RTOL = 1e-10
 

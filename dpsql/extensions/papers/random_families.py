@@ -11,12 +11,12 @@ from math import prod
 import numpy as np
 from scipy import sparse
 
-from dpsql.arguments import real, sizes, taking, whole
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arguments import real, sizes, taking, whole
+from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP
-from dpsql.workload.families.families import check_size
-from dpsql.workload.families.matrix import Workload, from_matrix
+from dpsql.workloads.families.families import check_size
+from dpsql.workloads.families.matrix import Workload, from_matrix
 
 __all__ = ["covering_ranges", "random_ranges", "sampled_ranges", "wdiscrete", "wrange", "wrelated"]
 

@@ -16,7 +16,7 @@ from time import monotonic
 import numpy as np
 from scipy import linalg
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 
 _FLOOR = 1e-9
 _MEMORY = 10

@@ -10,14 +10,14 @@ import numpy as np
 from scipy import linalg
 from scipy.fft import rfft
 
-from dpsql.arguments import one_of, real, taking, whole
-from dpsql.arrays import Floats
-from dpsql.bounds.spectrum import record_columns, root, structure
+from dpsql.common.arguments import one_of, real, taking, whole
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.forms import MATRIX_CAP
-from dpsql.workload.families.marginals import AttributeSet, Marginals
-from dpsql.workload.families.matrix import Workload
+from dpsql.lower_bounds.spectrum import record_columns, root, structure
+from dpsql.workloads.families.marginals import AttributeSet, Marginals
+from dpsql.workloads.families.matrix import Workload
 
 
 @taking(W=one_of(Workload, Marginals))

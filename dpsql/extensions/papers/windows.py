@@ -9,7 +9,7 @@ from operator import index
 import numpy as np
 from scipy import linalg
 
-from dpsql.arguments import sizes, taking, whole
+from dpsql.common.arguments import sizes, taking, whole
 from dpsql.errors import DataError
 
 

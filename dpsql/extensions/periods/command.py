@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dpsql.driver.connection import Connection
+from dpsql.extensions.periods.connection import Standing
 from dpsql.extensions.periods.period_budgets import calendar
 from dpsql.privacy.schedules import Schedule
 from dpsql.surfaces import inputs, output
@@ -15,7 +15,7 @@ _SHADES = "·▁▂▃▄▅▆▇█"
 
 def add(options: argparse.Namespace) -> None:
     """Have a batch released of every period."""
-    with inputs.connected(options) as con:
+    with inputs.connected_as(Standing, options) as con:
         if options.epsilon is None and options.rho is None:
             options.usage("the budget of a period is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
         budget = (options.epsilon, options.delta, options.rho)
@@ -42,7 +42,7 @@ def add(options: argparse.Namespace) -> None:
 
 def list_(options: argparse.Namespace) -> None:
     """The standing batches, and how far each is."""
-    with inputs.connected(options) as con:
+    with inputs.connected_as(Standing, options) as con:
         found = [(one, con.schedules.progress(one)) for one in con.schedules.standing()]
         if options.json:
             output.print_json({"schedules": [{**_record(one), **held.as_dict()} for one, held in found]})
@@ -58,7 +58,7 @@ def list_(options: argparse.Namespace) -> None:
 
 def remove(options: argparse.Namespace) -> None:
     """Release nothing more of a standing batch."""
-    with inputs.connected(options) as con:
+    with inputs.connected_as(Standing, options) as con:
         made = con.schedules.remove(options.name)
         if options.json:
             output.print_json({"removed": made.name})
@@ -70,7 +70,10 @@ def due(options: argparse.Namespace) -> int:
     """Release what is over; 1 where a period of a schedule was refused."""
     if options.workload or options.file is not None or options.sql is not None or options.dry_run:
         options.usage("--due releases the standing batches alone; add a batch with 'dpsql schedule add'")
-    with inputs.connected(options) as con, output.Progress(quiet=options.quiet, what="releasing") as progress:
+    with (
+        inputs.connected_as(Standing, options) as con,
+        output.Progress(quiet=options.quiet, what="releasing") as progress,
+    ):
         found = con.schedules.release_due(progress)
         new, failed = [one for one in found if one.new], [one for one in found if one.failure]
         if options.json:
@@ -89,11 +92,11 @@ def due(options: argparse.Namespace) -> int:
 
 def periods(options: argparse.Namespace) -> None:
     """The budget of every closed period, as a calendar and as a table."""
-    with inputs.connected(options) as con:
+    with inputs.connected_as(Standing, options) as con:
         _show_periods(con, options)
 
 
-def _show_periods(con: Connection, options: argparse.Namespace) -> None:
+def _show_periods(con: Standing, options: argparse.Namespace) -> None:
     found = con.budget_by_period()
     if options.json:
         output.print_json({"dataset": con.policy.dataset, "periods": [dict(one.__dict__) for one in found]})

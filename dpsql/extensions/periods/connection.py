@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.driver.held import Held
-from dpsql.out_of_memory import guards_calls
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.driver.connection import Connection
 
 if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of them
     from dpsql.extensions.periods.period_budgets import PeriodBudget
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of the
 
 
 @guards_calls
-class Standing(Held):
+class Standing(Connection):
     """The part of a ``Connection`` that releases a batch of every period."""
 
     @property

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from dpsql.arrays import Floats
+from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.over_time import LONGEST, OverTime, lower_toeplitz, reciprocal, window_sums
 

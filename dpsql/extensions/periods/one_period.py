@@ -7,10 +7,10 @@ import datetime as dt
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import SQLError
 from dpsql.policy import TablePolicy
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.parse.routing import named_tables
 from dpsql.sql.parse.tokens import first_line, replaced, tokens_of
 from dpsql.sql.parse.trees import DUCKDB

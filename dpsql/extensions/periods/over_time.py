@@ -1,6 +1,6 @@
 """Releases of a horizon: a period's answers from what was measured after it and after each earlier one.
 
-Release t measures sum_s C_ts B x_s with fresh noise (``dpsql.workload.compile.over_periods``). C is lower triangular,
+Release t measures sum_s C_ts B x_s with fresh noise (``dpsql.workloads.compile.over_periods``). C is lower triangular,
 so the estimate of B x_t is (C^-1 y)_t, from y_0 to y_t: the numbers of every release follow from measurements whose
 laws are known, and whatever is computed of several releases has its errors by them (``dpsql.replicates``). In sums over
 windows and over all so far most of the noise of one period cancels that of the next. A release keeps its estimate, so
@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Csr, Json, Matrix
+from dpsql.common.arrays import Csr, Json, Matrix
 from dpsql.earlier.combined import Combination
 from dpsql.earlier.combined_plan import AnswersWithEarlier, CombinedPlan, plan_with
 from dpsql.earlier.kept import integers_of, is_of
@@ -37,9 +37,9 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.schedules import Schedule
 from dpsql.reconstruct.combined import MOST_ALONE, AnswersOverTime, Observed, answers_over_time
 from dpsql.release.payload import Measurement
-from dpsql.strategy import MatrixStrategy
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.over_periods import Over
+from dpsql.strategies import MatrixStrategy
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.over_periods import Over
 
 _ALPHA = 0.05
 MOST_CELLS = 2**22

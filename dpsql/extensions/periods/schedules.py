@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.arguments import either, maybe, taking, text, whole
+from dpsql.common.arguments import either, maybe, taking, text, whole
+from dpsql.common.out_of_memory import guards_calls
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
 from dpsql.extensions.periods.one_period import check_no_day, of_days
 from dpsql.extensions.periods.over_time import (
@@ -18,7 +19,6 @@ from dpsql.extensions.periods.over_time import (
     plan_over_time,
     with_horizon,
 )
-from dpsql.out_of_memory import guards_calls
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import LastPlans, Plan

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.arrays import Floats, Matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import InterfaceError
 from dpsql.extensions.reports.matrices import PIXELS, extremes, members_picture, pixels_picture
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.forms import dense
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.strategy import LevelStrategy, Strategy, StructuredStrategy
-from dpsql.workload import Workload
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.structured import Structured
+from dpsql.strategies import LevelStrategy, Strategy, StructuredStrategy
+from dpsql.workloads import Workload
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.line_batch import Lined
+from dpsql.workloads.compile.structured import Structured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import InterfaceError
 from dpsql.extensions.reports import plots
 from dpsql.extensions.reports import report_html as h
@@ -25,7 +26,6 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.text import cost_text, guess_text, plan_cells, plan_facts
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
-from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore, Result
 from dpsql.surfaces.inputs import Record, release_record
 

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsql.common.extras import install_command
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.extras import install_command
 from dpsql.surfaces import inputs, output
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import duckdb
 
+from dpsql.common.quoting import identifier
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, Row, read
@@ -34,7 +35,6 @@ from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
 from dpsql.policy.text import column_text
 from dpsql.privacy.accountant import BudgetState
-from dpsql.quoting import identifier
 from dpsql.release import Result
 from dpsql.release.limits import Question
 from dpsql.release.names import is_unnamed

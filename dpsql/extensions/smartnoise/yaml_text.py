@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.common.extras import install_command
 from dpsql.errors import InterfaceError, PolicyError
-from dpsql.extras import install_command
 from dpsql.policy.values import kind_of
 
 if TYPE_CHECKING:

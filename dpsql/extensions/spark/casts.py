@@ -21,7 +21,7 @@ from dpsql.extensions.spark.values import (
     spark_type,
     string,
 )
-from dpsql.workload.expr.total import decimal_sizes, digits, held_moment
+from dpsql.workloads.expr.total import decimal_sizes, digits, held_moment
 
 _EXACT = 2**53
 

@@ -36,9 +36,9 @@ from dpsql.extensions.spark import values
 from dpsql.extensions.spark.expressions import Columns, Scope, Writer
 from dpsql.extensions.spark.session import check_alive, check_session, inside, private_session
 from dpsql.extensions.spark.values import Expr, quote, refusal
-from dpsql.workload.expr.scan import Joined, Relation, Select, Table, Union
-from dpsql.workload.expr.value_sql import select_text
-from dpsql.workload.expr.values import CountRows, Gathered
+from dpsql.workloads.expr.scan import Joined, Relation, Select, Table, Union
+from dpsql.workloads.expr.value_sql import select_text
+from dpsql.workloads.expr.values import CountRows, Gathered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

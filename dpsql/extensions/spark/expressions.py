@@ -3,7 +3,7 @@
 CASE, comparisons, casts, places among rows and the functions of ``functions``; anything else raises NotSupportedError.
 
 Sums. DuckDB adds up in 128 bits. Spark's BIGINT wraps around and its decimals are slow, so a sum is taken in two parts,
-of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workload.expr.measures``), and fewer than 2^38 rows,
+of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workloads.expr.measures``), and fewer than 2^38 rows,
 about 2.7e11, leave both parts within 63 bits; u below 2^25 is added up as it is. Addition of whole numbers has one
 result in any order.
 
@@ -22,8 +22,8 @@ from dpsql.extensions.spark import casts, texts, values
 from dpsql.extensions.spark.functions import FUNCTIONS
 from dpsql.extensions.spark.layers import Layers
 from dpsql.extensions.spark.values import OPERATOR, Expr, refusal
-from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.total import SAME, lowered
+from dpsql.workloads.expr import values as tree
+from dpsql.workloads.expr.total import SAME, lowered
 
 _WORD = 2**32
 _FAR = 2**62

@@ -23,9 +23,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from dpsql.common.extras import install_command
 from dpsql.engines.limits import Outcome
 from dpsql.errors import Error, InterfaceError, OperationalError
-from dpsql.extras import install_command
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

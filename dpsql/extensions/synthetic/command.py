@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dpsql.errors import one_line
+from dpsql.extensions.synthetic.connection import MakingRows
 from dpsql.surfaces import formats, inputs, output
 
 
@@ -14,7 +15,7 @@ def make_rows(options: argparse.Namespace) -> None:
         options.usage("--rows makes rows of what was released; it goes with --release, --seed and --output alone")
     if options.output is None or formats.chosen(options) not in ("parquet", "table"):
         options.usage("--rows writes Parquet: name a file with -o rows.parquet, or a folder for several tables")
-    with inputs.connected(options) as con:
+    with inputs.connected_as(MakingRows, options) as con:
         formats.check_file(options, con.ledger_path, con.releases_path, con.policy.path, options.database)
         made = con.synthetic_rows(options.table, options.rows, release=options.release, seed=options.seed or 0)
     made.write(options.output)

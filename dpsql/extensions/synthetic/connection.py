@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dpsql.arguments import maybe, taking, text, whole
-from dpsql.driver.held import Held
+from dpsql.common.arguments import maybe, taking, text, whole
+from dpsql.common.out_of_memory import guards_calls
+from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, NotSupportedError
-from dpsql.out_of_memory import guards_calls
 from dpsql.release.synthetic import SyntheticRows
 
 
 @guards_calls
-class MakingRows(Held):
+class MakingRows(Connection):
     """The part of a ``Connection`` that makes synthetic rows; all of it is free."""
 
     @taking(table=text(), n=whole(0, 10**7), release=maybe(whole(0, 2**63 - 1)), seed=whole(0, 2**63 - 1))

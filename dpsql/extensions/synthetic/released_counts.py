@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpsql.arrays import Floats, Ints, Values
+from dpsql.common.arrays import Floats, Ints, Values
 from dpsql.release import ReleaseRecord, ReleaseTable
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.outer.core_tables import core_columns, has_other
 from dpsql.sql.outer.relation import Selected, United
-from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, Measured, RangeKey
-from dpsql.workload.expr.conditions import TRUE, LineAtom
-from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workloads.expr.batch import CaseKey, Core, Key, KeyOutput, Measured, RangeKey
+from dpsql.workloads.expr.conditions import TRUE, LineAtom
+from dpsql.workloads.expr.regions import KeyDomain
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from math import prod
 
 import numpy as np
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
 from dpsql.replicates.noise import Generator
 
 _SWEEPS = 24

@@ -14,21 +14,21 @@ from math import pi, prod, sqrt
 
 import numpy as np
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
+from dpsql.common.quoting import free_name
 from dpsql.errors import DataError
 from dpsql.extensions.adaptive.adaptive_answers import MarginalModel, on_simplex
 from dpsql.extensions.synthetic.released_counts import CountTable
 from dpsql.extensions.synthetic.row_fit import Face, Target, fitted
 from dpsql.extensions.synthetic.row_values import Axis, atoms_of, axis_of, type_of, values_of
-from dpsql.quoting import free_name
 from dpsql.reconstruct.possible_marginals import Axes
 from dpsql.release import Result
 from dpsql.release.columns import Coded
 from dpsql.replicates.noise import Generator
 from dpsql.sql.outer.answers import Understood
-from dpsql.workload.expr.batch import CaseKey, Column
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.batch import CaseKey, Column
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.values import Stored
 
 MOST_WORK = 50_000_000
 """Additions of one pass over all marginals and those inside them; beyond, each is made possible by itself."""

@@ -15,17 +15,17 @@ from math import ceil, floor, inf
 
 import numpy as np
 
-from dpsql.arrays import Floats, Ints
+from dpsql.common.arrays import Floats, Ints
+from dpsql.common.quoting import free_name
 from dpsql.errors import DataError
 from dpsql.extensions.synthetic.row_fit import Face
-from dpsql.quoting import free_name
 from dpsql.release.columns import Coded
 from dpsql.replicates.noise import Generator
-from dpsql.workload.expr.batch import CaseKey, Column, constant
-from dpsql.workload.expr.conditions import LineAtom
-from dpsql.workload.expr.lines import Interval
-from dpsql.workload.expr.regions import KeyDomain, line_axis
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.batch import CaseKey, Column, constant
+from dpsql.workloads.expr.conditions import LineAtom
+from dpsql.workloads.expr.lines import Interval
+from dpsql.workloads.expr.regions import KeyDomain, line_axis
+from dpsql.workloads.expr.values import Stored
 
 Region = tuple[Interval, ...] | None
 """Where the values of a region lie on the column's line; None for NULL."""

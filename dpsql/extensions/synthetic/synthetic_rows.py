@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.arrays import Ints
+from dpsql.common.arrays import Ints
 from dpsql.errors import DataError, NotSupportedError, listed
 from dpsql.extensions.synthetic.released_counts import CountTable, counts_of
 from dpsql.extensions.synthetic.row_fit import matched, rounded
@@ -26,10 +26,10 @@ from dpsql.release.columns import Coded
 from dpsql.release.synthetic import SyntheticRows
 from dpsql.replicates.noise import Generator, generator_of
 from dpsql.sql.outer.answers import Understood
-from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import Join
+from dpsql.workloads.expr.batch import Table
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.rows import Join
 
 
 def made_from(record: ReleaseRecord, batch: Understood, n: int, seed: int) -> SyntheticRows:

@@ -24,9 +24,9 @@ from dpsql.sql.values.expressions import branches_of, column_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import known, not_null, truth
 from dpsql.sql.values.scope import Scope
-from dpsql.workload.expr.batch import Output, Ranked, Term
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, LineAtom, Or, gather, negate
-from dpsql.workload.expr.formulas import (
+from dpsql.workloads.expr.batch import Output, Ranked, Term
+from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, LineAtom, Or, gather, negate
+from dpsql.workloads.expr.formulas import (
     Default,
     Formula,
     Leaf,
@@ -38,8 +38,8 @@ from dpsql.workload.expr.formulas import (
     Sum,
     Variance,
 )
-from dpsql.workload.expr.rows import Each
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.rows import Each
+from dpsql.workloads.expr.values import Stored
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
 

@@ -17,10 +17,10 @@ from dpsql.sql.resolve.relations import Relation
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, uncapped_table
-from dpsql.workload.expr.batch import CaseKey, Key, Table
-from dpsql.workload.expr.conditions import LineAtom
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import Cap
+from dpsql.workloads.expr.batch import CaseKey, Key, Table
+from dpsql.workloads.expr.conditions import LineAtom
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.rows import Cap
 
 
 def capped_table(policy: TablePolicy, schema: Mapping[str, str]) -> Table:

@@ -16,9 +16,9 @@ from math import comb, prod
 
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import listed
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
 from dpsql.sql.aggregate.joined_keys import joined
 from dpsql.sql.aggregate.keys import key_of
@@ -36,7 +36,7 @@ from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.predicates import not_null, truth
 from dpsql.sql.values.scope import Scope
-from dpsql.workload.expr.batch import (
+from dpsql.workloads.expr.batch import (
     CaseKey,
     Core,
     CoreColumn,
@@ -50,9 +50,9 @@ from dpsql.workload.expr.batch import (
     Ranked,
     Table,
 )
-from dpsql.workload.expr.conditions import TRUE, And, Condition, LineAtom, gather
-from dpsql.workload.expr.formulas import Formula, Leaf, Root, Sum, leaves
-from dpsql.workload.expr.within import Within
+from dpsql.workloads.expr.conditions import TRUE, And, Condition, LineAtom, gather
+from dpsql.workloads.expr.formulas import Formula, Leaf, Root, Sum, leaves
+from dpsql.workloads.expr.within import Within
 
 MAX_SETS = 2**15
 _FEW_STEPS = 10

@@ -25,10 +25,10 @@ from dpsql.sql.values.grains import pieces, repeating
 from dpsql.sql.values.operands import least
 from dpsql.sql.values.row_cost import LABELS
 from dpsql.sql.values.typed import Path, Typed
-from dpsql.workload.expr.batch import Column, constant
-from dpsql.workload.expr.conditions import FALSE, And, Condition, LineAtom, Or, complement, gather, union
-from dpsql.workload.expr.lines import Interval, Line, Scalar
-from dpsql.workload.expr.values import (
+from dpsql.workloads.expr.batch import Column, constant
+from dpsql.workloads.expr.conditions import FALSE, And, Condition, LineAtom, Or, complement, gather, union
+from dpsql.workloads.expr.lines import Interval, Line, Scalar
+from dpsql.workloads.expr.values import (
     Call,
     CaseValue,
     Cast,
@@ -42,7 +42,7 @@ from dpsql.workload.expr.values import (
     stored,
     walk,
 )
-from dpsql.workload.expr.within import Within
+from dpsql.workloads.expr.within import Within
 
 MAX_COMBINATIONS = 5_000
 """Of the pieces of several columns, each computed."""

@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.typed import Typed, shown
-from dpsql.workload.expr.conditions import FALSE, Condition, Or, gather
-from dpsql.workload.expr.lines import Scalar, to_float
+from dpsql.workloads.expr.conditions import FALSE, Condition, Or, gather
+from dpsql.workloads.expr.lines import Scalar, to_float
 
 MAX_GROUPS = 20_000
 _EPOCH = dt.datetime(1970, 1, 1)

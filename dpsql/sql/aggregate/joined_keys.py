@@ -2,7 +2,7 @@
 
 ``GROUP BY year(d), quarter(d)`` has no row of a year whose quarter is NULL. Where the groups of several keys are values
 of one stored column, or of what is computed of it, that column's regions say which groups meet. What is possible is
-taken from ``dpsql.workload.expr.related``; where it does not know that, all combinations stay.
+taken from ``dpsql.workloads.expr.related``; where it does not know that, all combinations stay.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from dpsql.sql.aggregate.groups import MAX_GROUPS
 from dpsql.sql.outer.core_tables import has_other
-from dpsql.workload.expr.batch import CaseKey, Key, LabelColumn, RangeKey, Table
-from dpsql.workload.expr.conditions import And, Condition, LineAtom, complement, gather, union
-from dpsql.workload.expr.regions import AxisTruths, IntArray, line_axis
-from dpsql.workload.expr.related import Functions, related
-from dpsql.workload.expr.within import Within
+from dpsql.workloads.expr.batch import CaseKey, Key, LabelColumn, RangeKey, Table
+from dpsql.workloads.expr.conditions import And, Condition, LineAtom, complement, gather, union
+from dpsql.workloads.expr.regions import AxisTruths, IntArray, line_axis
+from dpsql.workloads.expr.related import Functions, related
+from dpsql.workloads.expr.within import Within
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import operand_of
 from dpsql.sql.values.scope import Scope, declaring, key_domain
 from dpsql.sql.values.typed import Typed, flat, shown
-from dpsql.workload.expr.batch import CaseKey, Column, Key, LabelColumn, constant
-from dpsql.workload.expr.conditions import (
+from dpsql.workloads.expr.batch import CaseKey, Column, Key, LabelColumn, constant
+from dpsql.workloads.expr.conditions import (
     FALSE,
     TRUE,
     And,
@@ -37,10 +37,10 @@ from dpsql.workload.expr.conditions import (
     negate,
     union,
 )
-from dpsql.workload.expr.lines import Scalar, line_of
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.values import stored
-from dpsql.workload.expr.within import Within
+from dpsql.workloads.expr.lines import Scalar, line_of
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.values import stored
+from dpsql.workloads.expr.within import Within
 
 # Groups of an expression whose range is finite by itself.
 MAX_RANGE = 1_000

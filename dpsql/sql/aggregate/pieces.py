@@ -19,8 +19,8 @@ from dpsql.sql.values.expressions import branches_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import is_condition, known, not_null, truth
 from dpsql.sql.values.scope import Scope
-from dpsql.workload.expr.batch import Piece
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, gather, negate
+from dpsql.workloads.expr.batch import Piece
+from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, gather, negate
 
 MOST_PIECES = 64
 _BRANCHING = (exp.Case, exp.If, exp.Coalesce, exp.Nullif)

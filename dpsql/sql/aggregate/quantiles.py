@@ -25,8 +25,8 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope, refuse_unit
 from dpsql.sql.values.typed import shown
-from dpsql.workload.expr.batch import CaseKey, Column, constant
-from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather
+from dpsql.workloads.expr.batch import CaseKey, Column, constant
+from dpsql.workloads.expr.conditions import FALSE, Condition, LineAtom, Or, gather
 
 MAX_PREFIXES = 2_000
 # How many intervals the values of a longer domain are gathered into.

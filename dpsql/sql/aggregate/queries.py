@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import SQLError
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import CONSTANT, kind, rank_of
 from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
 from dpsql.sql.aggregate.statistics import TABLES, name_of
@@ -25,7 +25,7 @@ from dpsql.sql.parse.trees import DUCKDB, written
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
 from dpsql.sql.values.computed import Computed
-from dpsql.workload.expr.batch import CaseKey, Core, RangeKey, Table
+from dpsql.workloads.expr.batch import CaseKey, Core, RangeKey, Table
 
 Nested = Callable[[exp.Query], Relation]
 

@@ -18,10 +18,10 @@ from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.outer.answers import Answer
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.scope import Scope
-from dpsql.workload.expr.batch import CaseKey, Column, Core, Key, KeyOutput, LabelColumn, Measured, RangeKey
-from dpsql.workload.expr.conditions import LineAtom
-from dpsql.workload.expr.lines import Interval
-from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workloads.expr.batch import CaseKey, Column, Core, Key, KeyOutput, LabelColumn, Measured, RangeKey
+from dpsql.workloads.expr.conditions import LineAtom
+from dpsql.workloads.expr.lines import Interval
+from dpsql.workloads.expr.regions import KeyDomain
 
 NAMES = frozenset({"dp_ranges", "dp_prefixes"})
 MAX_LISTED = {"dp_ranges": 200_000, "dp_prefixes": 1_000}

@@ -28,12 +28,22 @@ from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import shown
-from dpsql.workload.expr.batch import CaseKey, Column, Term
-from dpsql.workload.expr.conditions import TRUE, And, Condition, LineAtom, gather
-from dpsql.workload.expr.formulas import Comparison, Fit, Formula, Gini, Independence, Leaf, Negative, Product, Quotient
-from dpsql.workload.expr.formulas import Number as Fixed
-from dpsql.workload.expr.formulas import Sum as Added
-from dpsql.workload.expr.lines import Scalar
+from dpsql.workloads.expr.batch import CaseKey, Column, Term
+from dpsql.workloads.expr.conditions import TRUE, And, Condition, LineAtom, gather
+from dpsql.workloads.expr.formulas import (
+    Comparison,
+    Fit,
+    Formula,
+    Gini,
+    Independence,
+    Leaf,
+    Negative,
+    Product,
+    Quotient,
+)
+from dpsql.workloads.expr.formulas import Number as Fixed
+from dpsql.workloads.expr.formulas import Sum as Added
+from dpsql.workloads.expr.lines import Scalar
 
 PAIRED: dict[type[exp.Expr], tuple[str, int]] = {
     exp.CovarPop: ("covar_pop", 0),

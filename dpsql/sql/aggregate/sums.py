@@ -22,10 +22,10 @@ from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope, refuse_unit
 from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, shown, type_of, whole, width
-from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.measures import DEFAULT_STEPS, MAX_STEPS
-from dpsql.workload.expr.values import Cast, Constant, Value
+from dpsql.workloads.expr.batch import Column
+from dpsql.workloads.expr.lines import Line, line_of
+from dpsql.workloads.expr.measures import DEFAULT_STEPS, MAX_STEPS
+from dpsql.workloads.expr.values import Cast, Constant, Value
 
 
 def sum_of(node: exp.Expr, scope: Scope, aggregate: str = "SUM") -> Column:

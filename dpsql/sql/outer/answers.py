@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsql.sql.outer.relation import Relation
-from dpsql.workload.expr.batch import Core, Query, Table
+from dpsql.workloads.expr.batch import Core, Query, Table
 
 
 @dataclass(frozen=True)

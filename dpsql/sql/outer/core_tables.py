@@ -11,7 +11,7 @@ from typing import TypeGuard
 from dpsql.free_sql.extents import TEXT, Extent, either
 from dpsql.free_sql.tables import Bounds, Keys, table
 from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
-from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Key, KeyOutput, RangeKey, Ranked
+from dpsql.workloads.expr.batch import CaseKey, Core, CoreColumn, Key, KeyOutput, RangeKey, Ranked
 
 
 def core_columns(core: Core) -> tuple[ColumnInfo, ...]:

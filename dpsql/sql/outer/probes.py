@@ -13,17 +13,17 @@ from typing import TypeAlias
 import duckdb
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.tables import Bounds
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.outer.answers import Answer
 from dpsql.sql.outer.core_tables import core_columns, core_types
 from dpsql.sql.outer.relation import OPTIONAL, ColumnInfo
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.statements import Statement
-from dpsql.workload.expr.batch import Core, KeyOutput, Measured
+from dpsql.workloads.expr.batch import Core, KeyOutput, Measured
 
 Table: TypeAlias = "tuple[list[str], list[str], list[tuple[object, ...]]]"  # names, DuckDB types, rows
 

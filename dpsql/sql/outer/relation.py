@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dpsql.quoting import free_name, identifier
+from dpsql.common.quoting import free_name, identifier
 
 ERRORS = ("_stderr", "_low", "_high")
 OTHER = ("_other",)

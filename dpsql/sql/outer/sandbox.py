@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 import duckdb
 from sqlglot import TokenType
 
-from dpsql.quoting import identifier
-from dpsql.spare import left_to_the_parent
+from dpsql.common.connection_pool import left_to_the_parent
+from dpsql.common.quoting import identifier
 from dpsql.sql.parse.trees import DUCKDB
 
 Columns = Sequence[tuple[str, str]]

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import duckdb
 from sqlglot import Token, TokenType, exp
 
+from dpsql.common.quoting import identifier
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.parse.tokens import items_of
 from dpsql.sql.parse.trees import nodes, written
 

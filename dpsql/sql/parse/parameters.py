@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from sqlglot import Token, TokenType
 
+from dpsql.common.quoting import string
 from dpsql.errors import DataError, ProgrammingError, SQLError
-from dpsql.quoting import string
 from dpsql.sql.parse.statements import MAX_BATCH
 from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
 

@@ -9,11 +9,11 @@ from itertools import combinations
 
 from dpsql.errors import InternalError
 from dpsql.policy.values import fold
-from dpsql.workload.expr.batch import CaseKey, Column, Key, Query, RangeKey, Table
-from dpsql.workload.expr.conditions import FALSE, And, Condition, LineAtom, gather, union
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import Cap, Each, RowSource
-from dpsql.workload.expr.rows import united as united_sources
+from dpsql.workloads.expr.batch import CaseKey, Column, Key, Query, RangeKey, Table
+from dpsql.workloads.expr.conditions import FALSE, And, Condition, LineAtom, gather, union
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.rows import Cap, Each, RowSource
+from dpsql.workloads.expr.rows import united as united_sources
 
 _MOST_GROUPS, _MOST_COUNTS = 10_000, 100  # up to which counts of units are joined: more take long to tell apart
 

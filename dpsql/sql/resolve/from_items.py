@@ -29,7 +29,7 @@ from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.unit_windows import windows_in, within_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
-from dpsql.workload.expr.batch import Table
+from dpsql.workloads.expr.batch import Table
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Equality, Place, Relation, Relations
 from dpsql.sql.resolve.row_sources import base_of, join_name, source_of, stored
-from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.rows import EVERY, Join, RowSource
-from dpsql.workload.expr.values import Compared, Stored
+from dpsql.workloads.expr.batch import Table
+from dpsql.workloads.expr.rows import EVERY, Join, RowSource
+from dpsql.workloads.expr.values import Compared, Stored
 
 
 @dataclass(frozen=True)

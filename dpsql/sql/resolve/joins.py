@@ -7,7 +7,7 @@ visits with their patients. Public tables are reached by any columns; private on
 references and only within the base's privacy unit, since a row of another unit would change answers about this one.
 
 All joins are LEFT joins to the scan, which a batch's statements share; an inner join is the condition that a row was
-found. Guarantee and proof: ``dpsql.workload.expr.rows``.
+found. Guarantee and proof: ``dpsql.workloads.expr.rows``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dpsql.sql.values.comparisons import two_sides
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import OF_IN, Scope
-from dpsql.workload.expr.batch import Column, Table
-from dpsql.workload.expr.conditions import TRUE, Condition, LineAtom, conjunction
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.rows import MATCHED
-from dpsql.workload.expr.values import Compared, Stored, stored
+from dpsql.workloads.expr.batch import Column, Table
+from dpsql.workloads.expr.conditions import TRUE, Condition, LineAtom, conjunction
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.rows import MATCHED
+from dpsql.workloads.expr.values import Compared, Stored, stored
 
 # What the rows that EXISTS asks may lie between.
 _ALONG = frozenset({"integer", "decimal", "grid", "real", "date", "timestamp"})

@@ -2,7 +2,7 @@
 
 A derived table that groups by the privacy unit has one row for each unit, which follows from the rows of that unit
 alone. So it is a table like any other, of one row a unit, whose columns are the aggregates; what is computed of them,
-HAVING included, is written into the SELECT that reads it. Guarantee and proof: ``dpsql.workload.expr.rows``.
+HAVING included, is written into the SELECT that reads it. Guarantee and proof: ``dpsql.workloads.expr.rows``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dpsql.sql.values.expressions import lowered, row_value, value_of
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, declaring
 from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
-from dpsql.workload.expr.batch import Column, Table
-from dpsql.workload.expr.conditions import TRUE, And, Condition, gather, negate
-from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.rows import EVERY, Along, OfUnit, RowSource, Units
-from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
+from dpsql.workloads.expr.batch import Column, Table
+from dpsql.workloads.expr.conditions import TRUE, And, Condition, gather, negate
+from dpsql.workloads.expr.lines import Line, line_of
+from dpsql.workloads.expr.rows import EVERY, Along, OfUnit, RowSource, Units
+from dpsql.workloads.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
 _OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")

@@ -19,9 +19,9 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.names import result_names, text_of
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.literals import is_constant
-from dpsql.workload.expr.batch import CaseKey, Key
-from dpsql.workload.expr.lines import Scalar
-from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workloads.expr.batch import CaseKey, Key
+from dpsql.workloads.expr.lines import Scalar
+from dpsql.workloads.expr.regions import KeyDomain
 
 MAX_COLUMNS = 1_000
 

@@ -18,7 +18,7 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.flatten import LOOKED_UP
 from dpsql.sql.values.scope import find_table
-from dpsql.workload.expr.batch import Table
+from dpsql.workloads.expr.batch import Table
 
 MAX_RELATIONS = 32
 

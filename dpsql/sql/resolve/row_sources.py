@@ -9,9 +9,9 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Relation
-from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.rows import Join, RowSource
-from dpsql.workload.expr.values import Stored
+from dpsql.workloads.expr.batch import Table
+from dpsql.workloads.expr.rows import Join, RowSource
+from dpsql.workloads.expr.values import Stored
 
 
 def base_of(relation: Relation, policy: Policy, tables: Mapping[str, Table]) -> Table:

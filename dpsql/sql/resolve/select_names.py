@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import written
 from dpsql.sql.resolve.joins import RowScope

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
+from dpsql.common.quoting import distinct_names, identifier
 from dpsql.policy.values import fold
-from dpsql.quoting import distinct_names, identifier
 from dpsql.sql.outer.relation import ColumnInfo, Item, Relation, Selected, hole
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Hints, hints_of, refuse

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
 from dpsql.sql.parse.names import name_over, names_of
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes, written

@@ -1,7 +1,7 @@
 """Windows within a unit: ``LAG(day) OVER (PARTITION BY patient_id ORDER BY day)`` as a column of the table's rows.
 
 Such a window follows from the rows of one unit, so that it is one more column of a table whose rows belong to units as
-before. Guarantee and proof: ``dpsql.workload.expr.rows``. Rows that tie in ORDER BY come in the order of their other
+before. Guarantee and proof: ``dpsql.workloads.expr.rows``. Rows that tie in ORDER BY come in the order of their other
 columns, where DuckDB's order would be anyone's.
 """
 
@@ -28,11 +28,11 @@ from dpsql.sql.values.expressions import lowered, row_value
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import shown
-from dpsql.workload.expr.batch import Column, Table
-from dpsql.workload.expr.conditions import LineAtom
-from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.rows import Cap, OfPlace, RowSource, Windows
-from dpsql.workload.expr.values import Stored, Test, Value
+from dpsql.workloads.expr.batch import Column, Table
+from dpsql.workloads.expr.conditions import LineAtom
+from dpsql.workloads.expr.lines import Line, line_of
+from dpsql.workloads.expr.rows import Cap, OfPlace, RowSource, Windows
+from dpsql.workloads.expr.values import Stored, Test, Value
 
 _PLACES: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 _VALUES: dict[type[exp.Expr], str] = {exp.Lag: "lag", exp.Lead: "lead", exp.FirstValue: "first_value"}

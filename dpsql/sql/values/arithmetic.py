@@ -27,8 +27,8 @@ from dpsql.sql.values.typed import (
     type_of,
     whole,
 )
-from dpsql.workload.expr.lines import to_float
-from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
+from dpsql.workloads.expr.lines import to_float
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
 
 Ends: TypeAlias = tuple[Fraction, Fraction]
 # A range of a whole number that needs no declared bounds to be summed.

@@ -20,7 +20,7 @@ from dpsql.sql.values.calendar import (
 )
 from dpsql.sql.values.civil import DAY, MICROS, civil, day_number, plus_months
 from dpsql.sql.values.typed import Typed, shown
-from dpsql.workload.expr.values import Call, Constant, Value
+from dpsql.workloads.expr.values import Call, Constant, Value
 
 _MONDAY = day_number(2000, 1, 3) * DAY
 """Where DuckDB counts buckets of a fixed length from."""

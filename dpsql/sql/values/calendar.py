@@ -17,8 +17,8 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.civil import CYCLE, DAY, MICROS, YEARS, day_number, plus_months, truncation
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, integer_call, shown, stepped, whole
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
 
 Branches: TypeAlias = tuple[tuple[Test, Value], ...]
 _FARTHEST = 3_652_425 * DAY

@@ -12,8 +12,8 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.arithmetic import rounded
 from dpsql.sql.values.calendar import day_of, moment_of
 from dpsql.sql.values.typed import DAYS, MOMENTS, Typed, always_null, as_real, clipped, exact, flat, shown
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.values import CaseValue, Cast, Compared, Constant, Unscaled, Value
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.values import CaseValue, Cast, Compared, Constant, Unscaled, Value
 
 
 def cast(t: Typed, node: exp.Cast) -> Typed:

@@ -21,10 +21,10 @@ from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_
 from dpsql.sql.values.row_cost import LONGEST_WANTED, check_size
 from dpsql.sql.values.scope import Scope, Truth
 from dpsql.sql.values.typed import Typed, aligned, shown
-from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Compare, Like, OpaqueAtom, Or, Predicate, gather, union
-from dpsql.workload.expr.lines import Interval, Scalar, rounds, to_float
-from dpsql.workload.expr.value_sql import expression_of
+from dpsql.workloads.expr.batch import Column
+from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Compare, Like, OpaqueAtom, Or, Predicate, gather, union
+from dpsql.workloads.expr.lines import Interval, Scalar, rounds, to_float
+from dpsql.workloads.expr.value_sql import expression_of
 
 
 def matching(column: Column, pattern: str) -> Truth:

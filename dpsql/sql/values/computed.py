@@ -10,10 +10,10 @@ from sqlglot import exp
 
 from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import fold
-from dpsql.workload.expr.batch import Column, Table
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.values import Stored, Value
+from dpsql.workloads.expr.batch import Column, Table
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.values import Stored, Value
 
 # Characters of an expression's text in its column's name.
 _LONGEST = 60

@@ -13,13 +13,13 @@ from typing import Any
 import duckdb
 from sqlglot import exp
 
+from dpsql.common.quoting import identifier
 from dpsql.errors import InternalError
-from dpsql.quoting import identifier
 from dpsql.sql.parse.names import described, empty_database, plain_type
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.value_sql import render, spelled
-from dpsql.workload.expr.values import Stored, Value
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.value_sql import render, spelled
+from dpsql.workloads.expr.values import Stored, Value
 
 _OUT = {
     "date": "CAST(({0}) - DATE '1970-01-01' AS BIGINT)",

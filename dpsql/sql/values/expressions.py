@@ -36,11 +36,11 @@ from dpsql.sql.values.typed import (
     type_of,
     whole,
 )
-from dpsql.workload.expr import conditions
-from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Like, LineAtom, OpaqueAtom
-from dpsql.workload.expr.lines import Line, line_of, to_float
-from dpsql.workload.expr.values import (
+from dpsql.workloads.expr import conditions
+from dpsql.workloads.expr.batch import Column
+from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, Like, LineAtom, OpaqueAtom
+from dpsql.workloads.expr.lines import Line, line_of, to_float
+from dpsql.workloads.expr.values import (
     Call,
     CaseValue,
     Cast,

@@ -27,8 +27,8 @@ from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.text_functions import text_function
 from dpsql.sql.values.typed import Typed, as_real, exact, flat, gaps, settled, shown
-from dpsql.workload.expr.lines import to_float
-from dpsql.workload.expr.values import Call, CaseValue, Compared, Constant, Test, Value
+from dpsql.workloads.expr.lines import to_float
+from dpsql.workloads.expr.values import Call, CaseValue, Compared, Constant, Test, Value
 
 Inner: TypeAlias = Callable[[exp.Expr], Typed]
 Stretches: TypeAlias = tuple[tuple[float, float], ...]

@@ -15,8 +15,8 @@ from dpsql.sql.values import labels
 from dpsql.sql.values.buckets import starts_of
 from dpsql.sql.values.civil import DAY, MICROS, day_number, plus_months, truncation
 from dpsql.sql.values.zones import transitions
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Node, Stored, Value, parts, walk
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Node, Stored, Value, parts, walk
 
 MAX_PIECES = 50_000
 _EARLIEST, _LATEST = day_number(1, 1, 1), day_number(10_000, 1, 1)

@@ -13,7 +13,7 @@ from dpsql.sql.values.calendar import if_near, infinities, moment, own_type, utc
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.row_cost import LONGEST_WANTED
 from dpsql.sql.values.typed import Typed, shown
-from dpsql.workload.expr.values import Call, Constant
+from dpsql.workloads.expr.values import Call, Constant
 
 _SPECIFIER = re.compile(r"%-?.", re.DOTALL)
 UNITS = {

@@ -14,7 +14,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes
 from dpsql.sql.values.calendar import interval_of, moved_by
 from dpsql.sql.values.civil import DAY
-from dpsql.workload.expr.lines import Scalar, line_of, to_float
+from dpsql.workloads.expr.lines import Scalar, line_of, to_float
 
 _CASTS = {
     exp.DType.DATE: "DATE",

@@ -21,10 +21,10 @@ from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope, Truth
 from dpsql.sql.values.typed import Path, Typed, always_null, shown
-from dpsql.workload.expr.batch import Column, constant
-from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
-from dpsql.workload.expr.lines import Interval, Line, Scalar, rounds
-from dpsql.workload.expr.values import stored
+from dpsql.workloads.expr.batch import Column, constant
+from dpsql.workloads.expr.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
+from dpsql.workloads.expr.lines import Interval, Line, Scalar, rounds
+from dpsql.workloads.expr.values import stored
 
 EVERYWHERE: tuple[Interval, ...] = ((None, None),)
 Intervals = tuple[Interval, ...]

@@ -26,8 +26,8 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
 from dpsql.sql.values.scope import OF_IN, Scope, Truth
 from dpsql.sql.values.typed import shown
-from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, conjunction, disjunction, gather, negate
+from dpsql.workloads.expr.batch import Column
+from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, Or, conjunction, disjunction, gather, negate
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",

@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.typed import shown
-from dpsql.workload.expr.total import FEW_SIGNS, LONGEST_READ, MOST_STATES, MOST_STEPS, longest_matched
-from dpsql.workload.expr.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
+from dpsql.workloads.expr.total import FEW_SIGNS, LONGEST_READ, MOST_STATES, MOST_STEPS, longest_matched
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
 
 MAX_SIZE = 2_000
 """Nodes of one expression, written out."""

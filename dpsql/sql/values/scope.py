@@ -13,11 +13,11 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.evaluation import evaluate
-from dpsql.workload.expr.batch import Column, Table, constant
-from dpsql.workload.expr.conditions import Condition
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.within import EVERYTHING, Within
+from dpsql.workloads.expr.batch import Column, Table, constant
+from dpsql.workloads.expr.conditions import Condition
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.within import EVERYTHING, Within
 
 MAX_KEYS = 200_000
 OF_IN = "dpsql of in"

@@ -21,9 +21,9 @@ from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
 from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps, shown
-from dpsql.workload.expr.total import LONGEST_READ, MOST_STEPS, longest_searched
-from dpsql.workload.expr.value_sql import expression_of
-from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
+from dpsql.workloads.expr.total import LONGEST_READ, MOST_STEPS, longest_searched
+from dpsql.workloads.expr.value_sql import expression_of
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
 
 Inner: TypeAlias = Callable[[exp.Expr], Typed]
 Role: TypeAlias = int | str

@@ -19,9 +19,9 @@ from sqlglot import exp
 from dpsql.errors import DataError, SQLError
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes
-from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.lines import Line, Scalar, line_of, to_float
-from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Number, Test, Unscaled, Value
+from dpsql.workloads.expr.batch import Column
+from dpsql.workloads.expr.lines import Line, Scalar, line_of, to_float
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Number, Test, Unscaled, Value
 
 # DuckDB's days and microseconds, the infinite ones included.
 DAYS = (-(2**31) + 1, 2**31 - 1)

@@ -15,8 +15,8 @@ from dpsql.sql.values.calendar import if_near, infinities, moment_of, near
 from dpsql.sql.values.civil import DAY
 from dpsql.sql.values.evaluation import evaluate, known
 from dpsql.sql.values.typed import MOMENTS, Typed, shown
-from dpsql.workload.expr.lines import line_of
-from dpsql.workload.expr.values import Call, CaseValue, Compared, Constant, Stored
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.values import Call, CaseValue, Compared, Constant, Stored
 
 _MOST_DAYS = 80_000
 _ZONED = line_of("TIMESTAMP WITH TIME ZONE").type

@@ -91,7 +91,7 @@ def page(notes: Notes, figures: Mapping[str, Any], *, quick: bool) -> str:
         _table(("", "fault", "tests", "outcome", "what remains"), _threats(ran)),
         "## What this does not say",
         "An audit shows faults and proves nothing; the proofs are in the docstrings of `dpsql.measure`, "
-        "`dpsql.workload.expr.rows`, `dpsql.workload.compile.sensitivity` and `dpsql.privacy`. Generated rows "
+        "`dpsql.workloads.expr.rows`, `dpsql.workloads.compile.sensitivity` and `dpsql.privacy`. Generated rows "
         "hold what has broken "
         "scans before, not everything that could. Time is measured on one machine.",
     ]

@@ -26,7 +26,7 @@ from dpsql.privacy.noise import Noise
 from dpsql.release.columns import Numbers
 from dpsql.release.range_table import RangeNumber, RangeTable
 from dpsql.sql.resolve import relations
-from dpsql.strategy.marginals import marginal_strategy
+from dpsql.strategies.marginals import marginal_strategy
 
 Patch = pytest.MonkeyPatch
 Check = Callable[[Path], None]

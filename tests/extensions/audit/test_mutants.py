@@ -47,11 +47,11 @@ from dpsql.privacy import charge as charges
 from dpsql.privacy import ledger as ledgers
 from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
-from dpsql.workload.cells import integers
-from dpsql.workload.compile import layout, units
-from dpsql.workload.expr.scan import Select, same
-from dpsql.workload.expr.value_sql import render
-from dpsql.workload.expr.values import Cast, whole
+from dpsql.workloads.cells import integers
+from dpsql.workloads.compile import layout, units
+from dpsql.workloads.expr.scan import Select, same
+from dpsql.workloads.expr.value_sql import render
+from dpsql.workloads.expr.values import Cast, whole
 
 Patch = pytest.MonkeyPatch
 Check = Callable[[World, dpsql.Plan], None]

@@ -17,7 +17,7 @@ from scipy import stats
 
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.privacy.noise import Noise
-from dpsql.workload.expr.value_sql import select_text
+from dpsql.workloads.expr.value_sql import select_text
 
 ROUNDS = 300
 UNITS = policy_of(

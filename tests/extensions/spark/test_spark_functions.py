@@ -22,11 +22,11 @@ from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.values.comparisons import fits
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.scope import uncapped_table
-from dpsql.workload.expr import scan
-from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.value_sql import render
-from dpsql.workload.expr.values import Constant, Like, Name, Numbers, Value, bare
+from dpsql.workloads.expr import scan
+from dpsql.workloads.expr.batch import Table
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.value_sql import render
+from dpsql.workloads.expr.values import Constant, Like, Name, Numbers, Value, bare
 
 pytestmark = pytest.mark.spark
 

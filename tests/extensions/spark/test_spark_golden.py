@@ -17,8 +17,8 @@ from dpsql.extensions.spark.engine import SparkEngine
 from dpsql.measure import Job
 from dpsql.policy import Policy
 from dpsql.strategy import structured_strategy
-from dpsql.workload.compile.structured import compile_structured
-from dpsql.workload.expr.batch import Table
+from dpsql.workloads.compile.structured import compile_structured
+from dpsql.workloads.expr.batch import Table
 
 pytestmark = pytest.mark.spark
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("*.sql"))

@@ -14,10 +14,10 @@ from dpsql.extensions.spark.session import private_session
 from dpsql.extensions.spark.values import Expr
 from dpsql.errors import NotSupportedError
 from dpsql.measure.from_sql import rows_of
-from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.rows import KEPT, OfUnit, RowSource, Units
-from dpsql.workload.expr.scan import Select, Table, same
-from dpsql.workload.expr.values import Cast, Compared, Constant, CountRows, Name, Stored, Value, Word, bare, whole
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.rows import KEPT, OfUnit, RowSource, Units
+from dpsql.workloads.expr.scan import Select, Table, same
+from dpsql.workloads.expr.values import Cast, Compared, Constant, CountRows, Name, Stored, Value, Word, bare, whole
 
 LINE = Line("integer", "BIGINT", 0, 9)
 TABLE = {"t": Source("t", {"x": "DOUBLE", "y": "DOUBLE"})}

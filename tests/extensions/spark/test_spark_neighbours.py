@@ -15,8 +15,8 @@ from test_spark_functions import ROWS, TYPES, _row
 from dpsql import measure
 from dpsql.extensions.spark.engine import SparkEngine
 from dpsql.measure.reading import scan_of
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import Name
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.values import Name
 
 pytestmark = pytest.mark.spark
 

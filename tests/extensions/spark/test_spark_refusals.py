@@ -19,9 +19,9 @@ from dpsql.measure import ConnectionEngine
 from dpsql.measure.reading import scan_of
 from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy
-from dpsql.workload.expr.scan import Joined, Match, Select, Table
-from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import (
+from dpsql.workloads.expr.scan import Joined, Match, Select, Table
+from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.values import (
     CaseValue,
     Cast,
     Compared,

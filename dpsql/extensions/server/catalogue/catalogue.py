@@ -9,6 +9,7 @@ from math import inf
 
 import duckdb
 
+from dpsql.common.quoting import identifier
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import RequestError, SQLError
 from dpsql.extensions.server.catalogue.dialect import in_duckdb
@@ -19,7 +20,6 @@ from dpsql.free_sql.bounds import check
 from dpsql.free_sql.extents import Extent
 from dpsql.free_sql.parse import check_length
 from dpsql.free_sql.tables import Bounds, table_in
-from dpsql.quoting import identifier
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {

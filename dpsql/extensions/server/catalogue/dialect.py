@@ -10,8 +10,8 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
+from dpsql.common.quoting import string
 from dpsql.extensions.server.catalogue.pg_tables import columns
-from dpsql.quoting import string
 
 _TOKENS = re.compile(
     r"""(?P<text>\b[eE]'(?:\\.|''|[^'\\])*'|'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")*"|[^\W\d][\w$]*)"""

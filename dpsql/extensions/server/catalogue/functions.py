@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from dpsql.common.quoting import string
 from dpsql.extensions.server.catalogue.pg_tables import FORMATTED, OWNER, types
 from dpsql.extensions.server.protocol.settings import SERVER_VERSION
 from dpsql.free_sql.extents import ELEMENTS, NUMBER, TEXT, Extent, series, text
-from dpsql.quoting import string
 
 # name(parameters) of each arity: what it is. Variables hold who asks, and how they call the database.
 _MACROS = f"""

@@ -1,0 +1,241 @@
+"""The least error of any Gaussian matrix mechanism, with its certificate.
+
+Primal: E* = min tr(G X^+) over X >= 0 with range(G) inside range(X) and diag(X) <= 1
+(Li and Miklau 2011, Problem 2.1, extended to rank-deficient strategies as Li and Miklau
+2013, section 3). Its dual, our derivation: for lambda >= 0 with sum 1,
+
+    (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2 <= E*,
+
+since for every feasible X, tr(G X^+) >= tr(G X^+) sum_j lambda_j X_jj and by Cauchy-Schwarz
+tr(Lambda X) tr(G X^+) >= (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2. Uniform lambda is the SVD bound
+(Li and Miklau 2013, Thm 4.2). With U^T U = G (U is r x N), K = U Lambda U^T and t = tr K^1/2 the
+lower bound is t^2; X = U^T K^-1/2 U with q = diag X gives the upper bound t max q, for
+sum lambda_j q_j = t. Where X has full rank, scaling it to unit diagonal is a second upper
+bound, right to second order. lambda <- lambda (q / t)^2 is alternating maximisation of t (so t
+never falls), accelerated by Anderson mixing of depth 8.
+
+Column generation: the certified optimum over very many distinct columns.
+
+At the optimum only some 10 m columns carry dual weight. The iteration runs on an active set;
+a scan of all columns asks which have q_j > t, these join, columns of vanishing weight leave.
+The lower bound t^2 of an active set is valid for the whole problem (weights of zero are weights);
+the upper bound t max q takes its maximum over all columns. Memory: one float32 copy of
+the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpsql.common.arrays import Array, Floats, Sparse
+from dpsql.linalg.inner import Dense, Inner, Product
+from dpsql.strategies.core.ascent import Full, Low, Solution, ascend
+from dpsql.strategies.core.axes import Written, find_axes
+from dpsql.strategies.core.reduce import Block
+from dpsql.strategies.core.time_left import LateError, step_seconds
+from dpsql.strategies.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
+
+_SEED = 20_122
+_CHUNK = 8192
+_CACHE_BYTES = 2**28
+_ROUNDS = 80
+
+
+class _Columns:
+    """All columns Y (v x N): scans of squared norms, and dense pieces."""
+
+    def __init__(self, columns: Sparse) -> None:
+        self._csc = sparse.csc_array(columns)
+        v, N = self.shape = (int(columns.shape[0]), int(columns.shape[1]))
+        self._dense: list[Array] | None = None
+        if 4 * v * N <= _CACHE_BYTES:
+            self._dense = [self._chunk(at) for at in range(0, N, _CHUNK)]
+
+    def _chunk(self, at: int) -> Array:
+        return np.asarray(self._csc[:, at : at + _CHUNK].astype(np.float32).toarray(order="F"))
+
+    def squares(self, T: Floats) -> Floats:
+        """||T y_j||^2 for every column, in single precision: good to about 1e-5."""
+        N = self.shape[1]
+        T32 = T.astype(np.float32)
+        out = np.empty(N)
+        for i, at in enumerate(range(0, N, _CHUNK)):
+            part = T32 @ (self._dense[i] if self._dense is not None else self._chunk(at))
+            out[at : at + _CHUNK] = np.einsum("ij,ij->j", part, part)
+        return out
+
+    def some(self, index: NDArray[np.int64]) -> Floats:
+        return np.asarray(self._csc[:, index].toarray(), dtype=np.float64)
+
+
+def generate(
+    block: Block,
+    R: Floats,
+    tolerance: float,
+    deadline: float,
+    progress: Callable[[str], None] | None = None,
+) -> Solution:
+    """As ``optimal.solve`` for a block with R^T R = gram, by column generation."""
+    Y = _Columns(block.columns)
+    v = Y.shape[0]
+    rng = np.random.default_rng(_SEED)
+    active = _spanning(Y, R, rng)
+    lam = np.full(active.size, 1.0 / active.size)
+    lower, upper, metric = 0.0, np.inf, np.eye(v)
+    weights = np.zeros(Y.shape[1])
+    steps, inner = 0, 0.05
+    for round_ in range(_ROUNDS):
+        U = Dense((R @ Y.some(active)).T)
+        state, lam, count = ascend(lambda lam, U=U: Low(U, lam), lam, inner, deadline, 30)  # type: ignore[misc]
+        steps += count
+        q = Y.squares(state.half() @ R)
+        t, top = state.t, float(q.max())
+        if t * t > lower:
+            lower = t * t
+            weights[:] = 0.0
+            weights[active] = lam
+        if t * top < upper:
+            upper, metric = t * top, state.metric() / top
+        if progress is not None:
+            progress(f"optimal: round {round_ + 1}, {active.size} columns, gap {upper / lower - 1:.2g}")
+        if upper <= (1.0 + tolerance) * lower or monotonic() >= deadline:
+            break
+        excess = top / t - 1.0
+        inner = max(0.4 * tolerance, min(0.05, 0.4 * excess))
+        active, lam = _exchange(active, lam, q / t, excess, v, rng)
+    return Solution(R.T @ metric @ R, lower, upper, steps, weights)
+
+
+def _exchange(
+    active: NDArray[np.int64], lam: Floats, ratio: Floats, excess: float, v: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], Floats]:
+    """Columns without weight that do not bind leave, violated ones join.
+
+    The most violated columns resemble each other, so most of those that join are drawn at random,
+    in proportion to the square of their violation: a third of the rounds of the greedy rule.
+    """
+    stay = (lam > 3e-3 * lam.max()) | (ratio[active] > 1.0)
+    if np.count_nonzero(stay) < v:
+        stay[:] = True
+    active, lam = active[stay], lam[stay]
+    ratio = ratio.copy()
+    ratio[active] = 0.0
+    worst = np.flatnonzero(ratio > 1.0 + 0.1 * excess)
+    worst = worst[np.argsort(-ratio[worst], kind="stable")]
+    greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
+    if drawn.size > 8 * v:
+        chance = (ratio[drawn] - 1.0) ** 2
+        drawn = rng.choice(drawn, size=8 * v, replace=False, p=chance / chance.sum())
+    joined = np.concatenate([active, np.sort(greedy), np.sort(drawn)])
+    fresh = np.full(joined.size - active.size, 0.3 * float(np.median(lam)))
+    weights = np.concatenate([lam, fresh])
+    return joined, weights / weights.sum()
+
+
+def _first_active(v: int, N: int) -> int:
+    """How many columns column generation begins with."""
+    return min(N, max(8 * v, 600))
+
+
+def _spanning(Y: _Columns, R: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A deterministic sample of columns that spans all v dimensions."""
+    v, N = Y.shape
+    active = np.sort(rng.choice(N, size=_first_active(v, N), replace=False))
+    while True:
+        Q, T, _ = scipy.linalg.qr(R @ Y.some(active), mode="economic", pivoting=True)
+        diagonal = np.abs(np.diag(T))
+        rank = int((diagonal > diagonal[0] * 1e-9).sum())
+        if rank == v or active.size >= N:
+            return np.asarray(active)
+        left = R - Q[:, :rank] @ (Q[:, :rank].T @ R)
+        missing = Y.squares(left)
+        missing[active] = -1.0
+        more = np.argpartition(-missing, min(N - 1, 4 * v))[: 4 * v]
+        active = np.union1d(active, more)
+
+
+# Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
+_DENSE_ENTRIES = 4_000_000
+_DEPENDENT = 1e-9  # of the largest pivot
+_CLASSES_FROM = 256  # columns from which classes of alike ones are looked for
+
+
+def solve(
+    block: Block,
+    tolerance: float,
+    deadline: float,
+    progress: Callable[[str], None] | None = None,
+    fits: Callable[[float], bool] | None = None,
+) -> Solution:
+    """Certified optimum of one block (not a bundle of single rows) to a gap of ``tolerance``.
+
+    Stops early at ``deadline`` (monotonic seconds) with the gap reached. Raises LateError where the seconds of its
+    first step do not fit (``TimeLeft.fits``). Cost a step: one
+    eigendecomposition of order v and, at v < N, two v x v x N products; 3 to 40 steps.
+    """
+    v, N = block.columns.shape
+    back: Callable[[Floats], Floats] | None = None
+    if v == N:
+        Y = block.columns.toarray().astype(np.float64)
+        plain = np.array_equal(Y, np.eye(v))
+        back = _unmoved if plain else _moved_back(Y)
+    if back is not None:
+        G = block.gram if plain else Y.T @ block.gram @ Y
+        held = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
+        if held is not None:
+            _check(fits, held.sizes.size, held.sizes.size)
+            X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
+            return Solution(back(X), lower, upper, count, lam)
+        _check(fits, v, N)
+        symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
+        state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
+        X = state.metric()
+        return Solution(back(X), state.t**2, state.upper(), count, lam)
+    R = block.factor()
+    if v * N <= _DENSE_ENTRIES:
+        _check(fits, v, N)
+        U = R @ block.columns.toarray().astype(np.float64)
+        return _over(Dense(U.T), R, tolerance, deadline)
+    axes = find_axes(block.columns)
+    _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
+    if axes is not None:
+        return _over(Product(Written(axes), R.T), R, tolerance, deadline)
+    if _first_active(v, N) == N:  # all of them from the first round on
+        return _over(Dense((R @ block.columns).T), R, tolerance, deadline)
+    return generate(block, R, tolerance, deadline, progress)
+
+
+def _over(columns: Inner, R: Floats, tolerance: float, deadline: float) -> Solution:
+    """``solve`` by steps that take all ``columns`` U^T (N x v), U = R Y."""
+    N = columns.shape[0]
+    state, lam, count = ascend(lambda lam: Low(columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
+    return Solution(R.T @ (state.metric() / state.q.max()) @ R, state.t**2, state.upper(), count, lam)
+
+
+def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
+    if fits is not None and not fits(step_seconds(v, N)):
+        raise LateError
+
+
+def _unmoved(X: Floats) -> Floats:
+    return X
+
+
+def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
+    """X to M with Y^T M Y = X, for Y (v x v); None where its columns are dependent, as what units add may be."""
+    factors, pivots, _ = scipy.linalg.lapack.dgetrf(Y)
+    size = np.abs(np.diag(factors))
+    if size.min() <= _DEPENDENT * size.max():
+        return None
+
+    def back(X: Floats) -> Floats:
+        left = scipy.linalg.lu_solve((factors, pivots), X.T, trans=1)
+        return np.asarray(scipy.linalg.lu_solve((factors, pivots), left.T, trans=1))
+
+    return back

@@ -1,0 +1,195 @@
+"""The least error where rows, and the units that they are counted by, fall into groups that are alike.
+
+Each of g groups has a problem of its own, d queries over its own cells, and all of these are one problem: COUNT(*),
+SUM(x) and COUNT(DISTINCT unit) by the same group. A unit has rows in s <= l of the groups, at most k in all. Its rows
+of a group are best in one cell, and those of fixed groups best one in each but one group, which has all others (norms
+are convex). With n of a group's rows in its corner j
+
+    m = f_j + (n - 1) r_j,    f_j a first row, which has the unit counted, r_j a further one,
+
+is what it moves there. A kind of contributions is s, how many rows are further ones, and the corners: of single rows
+and of the others one, one of two, or any at random. Groups may be exchanged, so the dual's weights lambda are those of
+kinds o, each in groups at random. With N_o = E sum_i m_i m_i^T and Q_o = E (sum_i m_i) (sum_i m_i)^T the second moments
+are, on each of g - 1 contrasts of groups and on their sum,
+
+    T / (g - 1),  T = sum_o lambda_o (N_o - Q_o / g),        U = sum_o lambda_o Q_o / g,
+
+and the dual's value (``dpsql.strategies.gaussian.optimal``) is t^2 for
+
+    t = (g - 1)^1/2 tr (R T R^T)^1/2 + tr (R U R^T)^1/2,    R^T R the Gram matrix of a group's queries (d x d).
+
+That bounds every strategy, and X = A on contrasts and D on the sum reaches it but for contributions that are no kind:
+rows whose corners differ otherwise. Of a sum whose corners are +1 and -1 random kinds have Q_o = N_o, so that A and D
+agree there and no signs matter.
+
+Of many groups A is measured in each by itself: nothing that groups share is taken off, so that B has d^2 entries a
+group and not (g d)^2 in all. What that loses, of the order of s / g, is in the gap; the longest contribution is
+max_o tr A N_o.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from scipy import sparse
+
+from dpsql.common.arrays import Floats
+from dpsql.strategies.core.ascent import ascend
+from dpsql.strategies.core.copies import spread
+from dpsql.strategies.core.integer import Piece
+from dpsql.strategies.core.reduce import Block, cholesky
+from dpsql.workloads.families.contributions import Tied
+from dpsql.workloads.families.matrix import Workload
+
+_STEPS = 2000
+_KINDS = 60_000
+_PAIRS = 4  # corners of a group up to which one of two of them is tried
+_SIZES = 24  # numbers of groups of a unit that are tried
+
+
+@dataclass(frozen=True, eq=False)
+class TiedGroups:
+    """``apart``: a piece of sensitivity 1 that measures every group by itself, its ``error``; none is below ``lower``.
+
+    ``contrasts`` A and ``total`` D (d x d) of the optimum, under which no kind is longer than 1.
+    """
+
+    apart: Piece
+    error: float
+    lower: float
+    groups: int
+    contrasts: Floats
+    total: Floats
+
+    def joint(self, V: Workload, share: float = 1.0) -> Piece:
+        """The optimum over all groups together (g d x g d), or with a ``share`` of what they have in common taken off.
+
+        At 1 no kind is longer than 1.
+        """
+        g, each = self.groups, np.eye(self.groups)
+        shared = share * (self.total - self.contrasts) / g
+        metric = np.kron(each, self.contrasts) + np.kron(np.ones((g, g)), shared)
+        gram = np.asarray(np.kron(each, self.apart.gram), dtype=np.float64)
+        rows = self.apart.rows
+        return Piece(rows, cholesky(metric), sparse.csc_array(V.moved(rows)), gram)
+
+
+def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float) -> TiedGroups | None:
+    """The least error of one problem for each group, ``block`` with its copies; None where groups are not alike.
+
+    The block is one of a workload whose contributions are ``tied.columns``. Cost: O(l n^4 d^2 + d^3) a step, and one
+    pass over the contributions.
+    """
+    g, d = block.count, block.rank
+    whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
+    corners = corners_of_group(whole, tied, g, d) if g > 1 and not block.solo else None
+    if corners is None or 2 * min(tied.limit, g, _SIZES) * _often(len(corners[0])) ** 2 > _KINDS:
+        return None
+    second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
+    factor = cholesky(block.gram)
+    turned = factor @ (second - sums / g) @ factor.T, factor @ (sums / g) @ factor.T
+    start = np.full(len(sums), 1.0 / len(sums))
+    state, _, _ = ascend(lambda lam: _State(*turned, g, lam), start, 0.1 * tolerance, deadline, _STEPS)
+    contrasts, total = (factor.T @ one @ factor / state.q.max() for one in (state.contrasts, state.total))
+    root = cholesky(contrasts / _farthest(contrasts, *corners, tied.most, min(tied.limit, g)))
+    piece = spread(Piece(block.basis, root, block.columns, block.gram), block.copies)
+    return TiedGroups(piece, piece.trace(root), state.t**2, g, contrasts, total)
+
+
+def corners_of_group(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, Floats] | None:
+    """(f, r): what a first and a further row of each corner move of a group's ``piece`` (n x d), the same in all.
+
+    None where a row moves two groups, where a group has no or several classes, or where groups differ.
+    """
+    moved = [sparse.csc_array(piece.rows @ columns) for columns in (tied.first, tied.more)]
+    home = np.full(tied.label.size, -1)
+    for held in moved:
+        for reduce in (np.minimum, np.maximum):
+            some = np.flatnonzero(np.diff(held.indptr))
+            owner = reduce.reduceat(held.indices // d, held.indptr[some])
+            if ((home[some] >= 0) & (home[some] != owner)).any():
+                return None
+            home[some] = owner
+    order = np.argsort(home, kind="stable")
+    n = home.size // g
+    if (tied.label < 0).any() or home.min() < 0 or (np.bincount(home, minlength=g) != n).any():
+        return None
+    classes = tied.label[order].reshape(g, n)
+    if (classes != classes[:, :1]).any() or np.unique(classes[:, 0]).size < g:
+        return None
+    found = []
+    for held in moved:
+        own = sparse.coo_array(held[:, order])
+        dense = np.zeros((g, n, d))
+        dense[own.col // n, own.col % n, own.row % d] = own.data
+        if (dense != dense[:1]).any():
+            return None
+        found.append(dense[0])
+    return found[0], found[1]
+
+
+def _kinds(first: Floats, more: Floats, most: int, limit: int) -> tuple[Floats, Floats]:
+    """(N, Q) (kinds x d x d) of kinds of contributions, in all or in some numbers of groups."""
+    found: list[tuple[Floats, Floats]] = []
+    singles = _at_random(first)
+    for s in sorted({round(size) for size in np.geomspace(1, limit, _SIZES)}):
+        for far in {0, most - s}:
+            for heavy in _at_random(first + far * more):
+                found += [_kind(heavy, single, s) for single in singles[: len(singles) if s > 1 else 1]]
+    # Rows without a unit, which no count counts.
+    found += [(np.outer(each, each), np.outer(each, each)) for each in most * more]
+    return np.array([second for second, _ in found]), np.array([sums for _, sums in found])
+
+
+def _farthest(metric: Floats, first: Floats, more: Floats, most: int, limit: int) -> float:
+    """The largest squared norm of all contributions, exactly, where each group is measured by itself."""
+    one, cross, further = (
+        np.einsum("ni,ij,nj->n", a, metric, b) for a, b in ((first, first), (first, more), (more, more))
+    )
+    s = np.arange(1, limit + 1)
+    left = (most - s)[:, None]
+    heavy = np.maximum((one + 2 * left * cross + left**2 * further).max(axis=1), one.max())
+    return float(max((heavy + (s - 1) * one.max()).max(), most**2 * further.max()))
+
+
+def _at_random(moves: Floats) -> list[tuple[Floats, Floats]]:
+    """(mean, second moment) of each of ``moves`` (n x d), of any of them at random, of one of two if they are few."""
+    n = len(moves)
+    some = {(i, j) for i in range(n) for j in range(i + 1) if i == j or n <= _PAIRS} | {tuple(range(n))}
+    held = [moves[list(one)] for one in sorted(some)]
+    return [(one.mean(axis=0), np.einsum("ij,ik->jk", one, one) / len(one)) for one in held]
+
+
+def _often(n: int) -> int:
+    """How many ``_at_random`` makes of n moves."""
+    return n * (n + 1) // 2 + 1 if n <= _PAIRS else n + 1
+
+
+def _kind(heavy: tuple[Floats, Floats], single: tuple[Floats, Floats], s: int) -> tuple[Floats, Floats]:
+    """(N, Q) of s independent moves, one like ``heavy`` and the others like ``single``, each (mean, second moment)."""
+    second = heavy[1] + (s - 1) * single[1]
+    cross = (s - 1) * np.outer(heavy[0], single[0])
+    return second, second + cross + cross.T + (s - 1) * (s - 2) * np.outer(single[0], single[0])
+
+
+class _State:
+    """A state of the ascent."""
+
+    def __init__(self, turned: Floats, sums: Floats, g: int, lam: Floats) -> None:
+        apart, contrasts = _roots(np.tensordot(lam, turned, axes=1))
+        shared, self.total = _roots(np.tensordot(lam, sums, axes=1))
+        self.t = float((g - 1) ** 0.5 * apart + shared)
+        self.contrasts = (g - 1) ** 0.5 * contrasts
+        self.q = np.einsum("ij,oij->o", self.contrasts, turned) + np.einsum("ij,oij->o", self.total, sums)
+
+    def upper(self) -> float:
+        return self.t * float(self.q.max())
+
+
+def _roots(K: Floats) -> tuple[float, Floats]:
+    """(tr K^1/2, K^-1/2) of a positive K, held off 0 at rounding level."""
+    s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
+    root = np.sqrt(np.maximum(s, max(s[-1], 1e-300) * 1e-15))
+    return float(root.sum()), (V / root) @ V.T

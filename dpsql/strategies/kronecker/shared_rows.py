@@ -1,0 +1,104 @@
+"""The blocks of a structured batch as its bound takes them: by the rows that they share, and how they treat regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpsql.common.arrays import Matrix
+from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.workloads.compile.level_integers import nulls_of
+from dpsql.workloads.compile.structured import Structured
+
+MOST_ORDER = 2_500
+"""The most rows of one part of K."""
+ENTRIES = 2**27
+"""The most entries that blocks add to K."""
+
+
+class LostError(Exception):
+    """The classes do not carry a factor, or a part is too large."""
+
+
+def by_span(blocks: Sequence[RowBlock]) -> list[list[RowBlock]]:
+    """The blocks that share their rows."""
+    found: dict[tuple[int, int], list[RowBlock]] = {}
+    for block in blocks:
+        found.setdefault((block.start, block.stop), []).append(block)
+    return list(found.values())
+
+
+def unlike(mine: Sequence[RowBlock]) -> set[int]:
+    """Axes whose regions stay apart: of factors over several, or of factors that meet one over other axes."""
+    out = {axis for block in mine for factor in block.factors if len(factor.axes) > 1 for axis in factor.axes}
+    for one, other in combinations(mine, 2):
+        axes = {factor.keys: factor.axes for factor in one.factors if factor.keys}
+        for factor in other.factors:
+            if factor.keys and axes[factor.keys] != factor.axes:
+                out |= {*axes[factor.keys], *factor.axes}
+    return out
+
+
+def alike(mine: Sequence[RowBlock], sizes: Sequence[int]) -> list[RowBlock]:
+    """The same blocks with one division of the keys among factors: the finest that all of them have."""
+    sets = [frozenset(factor.keys) for block in mine for factor in block.factors if factor.keys]
+    joined: list[frozenset[int]] = []
+    for keys in sets:
+        near = [other for other in joined if other & keys]
+        joined = [other for other in joined if not other & keys] + [keys.union(*near)]
+    if all(keys in joined for keys in sets):
+        return list(mine)
+    out = []
+    for block in mine:
+        factors = [factor for factor in block.factors if not factor.keys]
+        for keys in joined:
+            factors.append(_product([f for f in block.factors if f.keys and set(f.keys) <= keys], block, sizes))
+        out.append(replace(block, factors=tuple(factors)))
+    return out
+
+
+def _product(factors: Sequence[RowFactor], block: RowBlock, sizes: Sequence[int]) -> RowFactor:
+    """The Kronecker product of factors as one."""
+    keys = tuple(sorted(key for factor in factors for key in factor.keys))
+    axes = tuple(sorted(axis for factor in factors for axis in factor.axes))
+    if len(factors) == 1 and factors[0].keys == keys:
+        return factors[0]
+    rows, columns = [block.key_sizes[key] for key in keys], [sizes[axis] for axis in axes]
+    if prod(columns) > MOST_ORDER or prod(rows) * prod(columns) > ENTRIES // 8:
+        raise LostError
+    held = np.ones((1,) * (len(keys) + len(axes)))
+    for factor in factors:
+        places = [keys.index(key) for key in factor.keys] + [len(keys) + axes.index(axis) for axis in factor.axes]
+        one = factor.matrix.toarray().reshape([(rows + columns)[place] for place in places])
+        shape = [1] * held.ndim
+        for place in places:
+            shape[place] = (rows + columns)[place]
+        held = held * one.transpose(np.argsort(places)).reshape(shape)
+    return RowFactor(axes, keys, sparse.csr_array(held.reshape(prod(rows), prod(columns))))
+
+
+def dead_regions(batch: Structured, table: int) -> Mapping[tuple[int, int], int]:
+    """The NULL region of each measure's own column, by (component, axis): a row there adds 0 to its sums."""
+    return nulls_of(batch.histograms, [batch.layouts[number] for number in batch.owners[table]])
+
+
+def treated(matrix: Matrix) -> NDArray[np.int64]:
+    """Labels (d,) of the columns: equal ones for equal columns, and for lone equal entries in rows of their own."""
+    columns = sparse.csc_array(matrix)
+    columns.sort_indices()
+    filled = np.bincount(columns.indices, minlength=matrix.shape[0])
+    names: dict[object, int] = {}
+    out = np.empty(matrix.shape[1], dtype=np.int64)
+    for at, (a, b) in enumerate(zip(columns.indptr[:-1].tolist(), columns.indptr[1:].tolist(), strict=True)):
+        if b - a == 1 and filled[columns.indices[a]] == 1 and matrix.shape[0] > 1:
+            name: object = float(columns.data[a])
+        else:
+            name = (columns.indices[a:b].tobytes(), columns.data[a:b].tobytes())
+        out[at] = names.setdefault(name, len(names))
+    return out
