@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = "dpsql"
+_FACES = ("bounds", "strategy", "workload", "local", "local.device", "surfaces.plots", "surfaces.report")
+ROOT = frozenset(f"{PACKAGE}.{name}" for name in ("composition", *_FACES))
+"""The composition root and the public faces: they stand above the extensions."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class House:
 
     def folder(self, module: str) -> str:
         """The innermost folder of a module, by its package's name; a file of the root is one of its own."""
+        if module in ROOT:
+            return f"{PACKAGE}.composition"
         if module in self.packages:
             return module
         parent = module.rpartition(".")[0]
@@ -38,7 +43,10 @@ class House:
 
     def room(self, module: str) -> str:
         """The folder of the root that a module is in, or the file of the root that it is."""
-        return ".".join(module.split(".")[:2])
+        if module in ROOT:
+            return f"{PACKAGE}.composition"
+        parts = module.split(".")
+        return ".".join(parts[: 3 if parts[1:2] == ["extensions"] else 2])
 
     def between(self, place: Callable[[str], str]) -> dict[str, set[str]]:
         """The rooms (or folders) that each of them imports."""

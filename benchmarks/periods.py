@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dpsql import strategy, workload
+from dpsql.extensions.periods.horizon_strategy import _norms, least_endless, least_over_time
 from dpsql.linalg.over_time import OverTime
 from dpsql.privacy.accountant import Budget, Request, charge_for
-from dpsql.extensions.periods.horizon_strategy import _norms, least_endless, least_over_time
 
 DAYS, WINDOWS = 1_000, (7, 30, 365)
 STREAM = 10**6

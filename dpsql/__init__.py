@@ -85,6 +85,7 @@ def _shipped() -> Iterator[Extension]:
 
 
 registry.find_with(_shipped)
+register = registry.register
 
 
 def __getattr__(name: str) -> Any:
@@ -98,6 +99,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER, *_ROOMS})
+
+
+def installed() -> dict[str, str]:
+    """The version of every extension that is installed, by its name; those of dpsql have its own version."""
+    return {extension.name: extension.version or __version__ for extension in registry.extensions()}
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -147,6 +153,8 @@ __all__ = [  # noqa: RUF022 - in the order of sorted()
     "Warning",
     "apilevel",
     "connect",
+    "installed",
     "paramstyle",
+    "register",
     "threadsafety",
 ]

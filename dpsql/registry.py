@@ -110,11 +110,6 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(_EXTENSIONS[name] for name in sorted(_EXTENSIONS))
 
 
-def installed() -> dict[str, str]:
-    """The version of every extension that is registered, by its name."""
-    return {extension.name: extension.version for extension in extensions()}
-
-
 def resolve(name: str) -> Any:
     """What ``"package.module:name"`` names; the module is imported now."""
     module, _, attribute = name.partition(":")

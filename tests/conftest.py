@@ -115,7 +115,7 @@ def assurance(request):
 @pytest.fixture
 def short_searches(monkeypatch):
     """Pure strategies after few steps: for tests of what plans are held to, not of how good they are."""
-    from dpsql.strategy import selection
+    from dpsql.strategies import selection
     from dpsql.strategies.pure import norm_blocks
 
     monkeypatch.setattr(selection, "WORK", selection.WORK / 100)

@@ -14,9 +14,9 @@ import dpsql
 from dpsql.engines import duckdb as engine
 from dpsql.engines.files import state_of, without_sizes
 from dpsql.errors import BudgetError, LedgerError, OperationalError
+from dpsql.extensions.server.service import Service
 from dpsql.planning import plan as planning
 from dpsql.privacy.ledger import Ledger
-from dpsql.extensions.server.service import Service
 from dpsql.surfaces.cli import main
 
 POLICY = """

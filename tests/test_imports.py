@@ -16,70 +16,62 @@ from package_trees import PACKAGE, modules, nodes, parsed
 # What each room may import. A room stands below everything that names it, so the table is a proof
 # that dependencies point one way; a new room must be entered here.
 ROOMS: dict[str, set[str]] = {
-    "arrays": set(),
     "errors": set(),
-    "extras": set(),
-    "quoting": set(),
-    "spare": set(),
-    "thread_lock": set(),
-    "out_of_memory": {"errors"},
-    "arguments": {"errors", "out_of_memory"},
-    "free_sql": {"errors", "quoting"},
-    "engines": {"errors", "extras", "quoting", "spare", "workload"},
-    "linalg": {"arrays", "errors"},
-    "pictures": {"arrays", "errors", "extras"},
-    "privacy": {"arrays", "errors", "out_of_memory", "thread_lock"},
-    "policy": {"arrays", "errors", "extras", "out_of_memory", "arguments"},
-    # The local release on a person's device, local/device/. It draws lies for the one who holds a record, so it may
-    # reach no database: see its own test.
-    "device": {"errors", "privacy", "policy"},
-    "release": {
-        *("arrays", "errors", "extras", "quoting", "spare", "thread_lock", "arguments", "free_sql", "pictures"),
-        *("privacy", "policy", "out_of_memory"),
-    },
-    "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy"},
-    "reconstruct": {"arrays", "errors", "linalg", "workload"},
-    "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "quoting", "spare", "free_sql", "policy", "workload"},
-    "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
-    "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},
-    # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
-    "local": {
-        *("arrays", "errors", "quoting", "privacy", "policy", "device", "release", "workload", "measure"),
-        "sql",
-    },
+    "registry": {"errors"},
+    "common": {"errors"},
+    "free_sql": {"common", "errors"},
+    "linalg": {"common", "errors"},
+    "privacy": {"common", "errors"},
+    "policy": {"common", "errors"},
+    "release": {"common", "errors", "free_sql", "privacy", "policy"},
+    "workloads": {"common", "errors", "linalg", "policy"},
+    "engines": {"common", "errors", "workloads"},
+    "reconstruct": {"common", "errors", "linalg", "workloads"},
+    "measure": {"common", "errors", "engines", "privacy", "policy", "workloads"},
+    "sql": {"common", "errors", "free_sql", "policy", "workloads"},
+    "strategies": {"common", "errors", "linalg", "reconstruct", "registry", "workloads"},
+    "lower_bounds": {"common", "errors", "linalg", "workloads", "strategies"},
     "planning": {
-        *("arrays", "errors", "quoting", "arguments", "linalg", "pictures", "privacy", "policy"),
-        *("reconstruct", "release", "workload", "sql", "strategy", "bounds", "local", "out_of_memory"),
-    },
-    # What earlier measurements say of a new batch: public numbers alone, so neither an engine nor measure/.
-    "earlier": {
-        *("arrays", "errors", "linalg", "privacy", "policy", "reconstruct", "release", "workload", "sql"),
-        *("strategy", "planning"),
+        *("common", "errors", "linalg", "registry", "privacy", "policy", "reconstruct", "release", "workloads", "sql"),
+        *("strategies", "lower_bounds"),
     },
     "running": {
-        *("arrays", "errors", "quoting", "thread_lock", "arguments", "privacy", "policy", "reconstruct", "device"),
-        *("release", "workload", "measure", "sql", "strategy", "local", "planning", "earlier", "out_of_memory"),
+        *("common", "errors", "linalg", "registry", "privacy", "policy", "reconstruct", "release", "workloads"),
+        *("measure", "sql", "strategies", "planning"),
     },
     # Released noise drawn again by its law, from public seeds: above running/, so that measure/ reaches none of it.
     "replicates": {
-        *("arrays", "errors", "quoting", "thread_lock", "privacy", "reconstruct", "release", "workload", "sql"),
-        *("earlier", "running"),
+        *("common", "errors", "registry", "privacy", "reconstruct", "release", "workloads", "sql", "running"),
     },
     "driver": {
-        *("errors", "thread_lock", "arguments", "free_sql", "privacy", "policy", "release", "measure", "sql"),
-        *("out_of_memory", "planning"),
-        *("earlier", "running", "replicates"),
+        *("common", "errors", "free_sql", "registry", "privacy", "policy", "release", "measure", "sql", "planning"),
+        *("running", "replicates"),
     },
-    "__init__": {"errors", "policy", "release", "planning", "driver"},
-    "audit": {"arrays", "errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
-    # The custodian's service over PostgreSQL's protocol: it asks a connection, as any caller does.
-    "server": {"errors", "quoting", "free_sql", "privacy", "policy", "release", "sql", "planning", "driver"},
     "surfaces": {
-        *("errors", "extras", "quoting", "pictures", "privacy", "policy", "release", "sql", "local", "planning"),
-        *("running", "driver", "server", "__init__", "audit"),
+        *("__init__", "common", "errors", "registry", "privacy", "policy", "release", "sql", "planning", "driver"),
     },
     "__main__": {"surfaces"},
+    # The composition root and the public faces: they alone of the kernel may import extensions.
+    "composition": {"driver", "errors", "registry"},
+    "__init__": {"composition", "driver", "errors", "policy", "registry", "release"},
+    "bounds": {"composition", "lower_bounds"},
+    "strategy": {"strategies"},
+    "workload": {"composition", "workloads"},
+    "local": set(),
+}
+FACES = {
+    *("__init__.py", "composition.py", "bounds.py", "strategy.py", "workload.py", "local/device.py"),
+    *("surfaces/plots.py", "surfaces/report.py"),
+}
+"""Modules of the kernel that may import extensions."""
+KERNEL = ROOMS.keys() - {"composition", "bounds", "strategy", "workload", "local", "__main__"}
+# An extension imports the kernel by rule, but for engines (Spark is one), and of other extensions those that are named
+# here, by their public face.
+EXTENSIONS: dict[str, set[str]] = {
+    "advice": {"adaptive", "discovery"},
+    "papers": {"adaptive"},
+    "reports": {"advice", "periods"},
+    "synthetic": {"adaptive"},
 }
 ALLOWED_ON_A_DEVICE = {
     *("numpy", "scipy"),
@@ -94,13 +86,22 @@ OPTIONAL = {
 }
 
 
+def room_at(parts: tuple[str, ...]) -> str:
+    """The room of a module by the parts of its path: a folder or file of the root, or an extension."""
+    if parts[0] != "extensions":
+        return parts[0]
+    if parts[1:3] == ("local", "device"):
+        return "device"
+    return "/".join(parts[:2])
+
+
 def files() -> list[tuple[str, Path]]:
     """(room, path) of every module; the link to the example batches is not followed."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         if parts[0] != "examples":
-            found.append(("device" if parts[:2] == ("local", "device") else parts[0], path))
+            found.append((room_at(parts), path))
     return found
 
 
@@ -135,8 +136,8 @@ def room_of(name: str) -> str | None:
     parts = name.split(".")
     if parts[0] != "dpsql":
         return None
-    if parts[1:3] == ["local", "device"]:
-        return "device"
+    if parts[1:2] == ["extensions"]:
+        return room_at(tuple(parts[1:]))
     if len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()):
         return parts[1]
     return "__init__"
@@ -161,13 +162,55 @@ def test_the_table_has_no_circle() -> None:
         placed |= free
 
 
-@pytest.mark.parametrize("room", sorted({room for room, _ in files()}))
+KERNEL_ROOMS = sorted({room for room, _ in files() if "/" not in room and room not in ("device", "extensions")})
+
+
+def test_the_kernel_imports_no_extension() -> None:
+    """Not even inside a function, nor under TYPE_CHECKING."""
+    for room, path, tree in sources():
+        where = path.relative_to(PACKAGE).as_posix()
+        if room in KERNEL_ROOMS and where not in FACES:
+            named = [name for name in imported(tree, path) if name.startswith("dpsql.extensions")]
+            assert named == [], where
+            texts = [
+                node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            ]
+            loaded = [text for text in texts if text.startswith("dpsql.extensions.") and " " not in text]
+            assert loaded == [], where
+
+
+def test_an_extension_imports_the_kernel_and_few_others() -> None:
+    for room, path, tree in sources():
+        if room.startswith("extensions/") or room == "device":
+            own = "local" if room == "device" else room.removeprefix("extensions/")
+            for name in imported(tree, path):
+                target = room_of(name)
+                if target is None or target in (room, f"extensions/{own}", "device"):
+                    continue
+                if target.startswith("extensions/"):
+                    assert target.removeprefix("extensions/") in EXTENSIONS.get(own, set()), f"{path}: {name}"
+                else:
+                    assert target in KERNEL, f"{path}: {name}"
+                    assert target != "engines" or own == "spark", f"{path}: {name}"
+
+
+def test_extensions_name_each_other_in_no_circle() -> None:
+    placed: set[str] = set()
+    while len(placed) < len(EXTENSIONS):
+        free = {
+            name for name, needs in EXTENSIONS.items() if name not in placed and needs & EXTENSIONS.keys() <= placed
+        }
+        assert free
+        placed |= free
+
+
+@pytest.mark.parametrize("room", KERNEL_ROOMS)
 def test_a_room_imports_only_what_is_below_it(room: str) -> None:
     assert room in ROOMS, f"{room} is a new room: say in ROOMS what it may import"
     for _, path, tree in (source for source in sources() if source[0] == room):
         for name in imported(tree, path):
             target = room_of(name)
-            if target is not None and target != room:
+            if target is not None and target != room and not target.startswith("extensions") and target != "device":
                 assert target in ROOMS[room], f"{path.relative_to(PACKAGE)} imports {name}"
 
 
@@ -189,7 +232,7 @@ def test_no_module_no_room_and_no_folder_imports_itself_in_a_circle() -> None:
 
 def test_only_measure_reaches_an_engine() -> None:
     rooms = {room for room, path, tree in sources() for name in imported(tree, path) if room_of(name) == "engines"}
-    assert rooms - {"engines"} == {"measure"}
+    assert rooms - {"engines"} == {"measure", "extensions/spark"}
 
 
 def test_only_measure_draws_noise_and_spends() -> None:
@@ -214,16 +257,10 @@ def test_only_measure_draws_noise_and_spends() -> None:
 
 def test_the_room_that_draws_on_a_device_reaches_no_database() -> None:
     """local/device/ draws and charges nobody, which is right only where no private table can be read."""
-    reached, pending = set(), {"device"}
-    while pending:
-        room = pending.pop()
-        reached.add(room)
-        pending |= ROOMS[room] - reached
-    below = {"arguments", "arrays", "errors", "extras", "out_of_memory", "policy", "privacy", "thread_lock"}
-    assert reached == {"device", *below}
     drawing = set()
     for _, path, tree in (source for source in sources() if source[0] == "device"):
         for name in imported(tree, path):
+            assert room_of(name) in (None, "device", "errors", "policy", "privacy"), name
             if room_of(name) == "privacy":  # of the room that also holds the ledger: the law and exact numbers
                 assert name.startswith(("dpsql.privacy.response.", "dpsql.privacy.amounts.")), name
             top = name.split(".")[0]
@@ -236,7 +273,9 @@ def test_the_room_that_draws_on_a_device_reaches_no_database() -> None:
 
 
 def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
-    for _, path, tree in (source for source in sources() if source[0] == "local"):
+    for room, path, tree in sources():
+        if room != "extensions/local" or path.name in ("local_release.py", "local_questions.py"):
+            continue
         for name in imported(tree, path):
             if room_of(name) == "measure":
                 texts = ("scan_sql", "region_sql", "from_sql")
@@ -286,7 +325,7 @@ def test_a_source_that_failed_is_refused_before_each_charge_and_noted_after_it()
 
 def test_what_sees_rows_or_draws_noise_reaches_no_replicate() -> None:
     """Replicates are drawn from a public seed, which protects nobody."""
-    for start in ("measure", "privacy", "engines", "device"):
+    for start in ("measure", "privacy", "engines"):
         reached, pending = set(), {start}
         while pending:
             room = pending.pop()
@@ -307,9 +346,22 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
             if isinstance(node, ast.Attribute) and node.attr == "random" and isinstance(node.value, ast.Name):
                 # On public numbers only: projections, hashes and starting points under a fixed seed, and
                 # the random workloads of the papers under the caller's, and replicates of what was released.
-                public = room in ("linalg", "strategy", "bounds") or where in (
-                    "extensions/papers/random_families.py",
-                    "replicates/noise.py",
+                rooms = ("linalg", "strategies", "lower_bounds", "extensions/adaptive", "extensions/papers")
+                public = (
+                    room in rooms
+                    or where
+                    in (
+                        "linalg",
+                        "strategies",
+                        "lower_bounds",
+                        "extensions/adaptive",
+                        "extensions/papers",
+                    )
+                    or where
+                    in (
+                        "extensions/papers/random_families.py",
+                        "replicates/noise.py",
+                    )
                 )
                 assert node.value.id not in ("np", "numpy") or public, f"numpy's generator in {where}"
         for name, call in calls(tree):
@@ -332,16 +384,21 @@ def test_the_core_needs_four_packages() -> None:
             if name == "typing_extensions.TypeIs":  # for the checker alone, which has it: the next test blocks it
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            shown = ("surfaces", "driver", "release", "planning", "pictures")
+            shown = ("surfaces", "driver", "release", "planning", "extensions/reports", "extensions/notebook")
+            shown = (*shown, "extensions/advice")
             rooms = {
-                "yaml": ("policy",),
-                "pyspark": ("engines",),
-                "pyarrow": (*shown, "server"),
-                **dict.fromkeys(("pygwire", "mcp", "uvicorn"), ("server",)),
+                "yaml": ("extensions/smartnoise",),
+                "pyspark": ("extensions/spark",),
+                "pyarrow": (*shown, "extensions/server", "extensions/spark"),
+                **dict.fromkeys(("pygwire", "mcp", "uvicorn"), ("extensions/server",)),
             }.get(top, shown)
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
-            if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "server"):
+            if isinstance(node, ast.Import | ast.ImportFrom) and room not in (
+                "surfaces",
+                "extensions/server",
+                "extensions/notebook",
+            ):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 assert not {name.split(".")[0] for name in names} & OPTIONAL, path
 
@@ -359,9 +416,11 @@ class Block(importlib.abc.MetaPathFinder):
         return None
 
 sys.meta_path.insert(0, Block())
+OF_EXTRAS = (["extensions", "server"], ["extensions", "notebook"])
 import dpsql
 for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
-    if module.name.split(".")[1] not in ("server", "surfaces", "examples", "__main__"):
+    parts = module.name.split(".")[1:]
+    if parts[0] not in ("surfaces", "examples", "__main__") and parts[:2] not in OF_EXTRAS:
         __import__(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - {"__main__"}))
 """

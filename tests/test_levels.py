@@ -17,9 +17,10 @@ from dpsql.linalg.inner import Dense
 from dpsql.linalg.levels import levels_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import half_widths
-from dpsql.strategy import Strategy, StructuredStrategy, select, selection, structured_strategy
+from dpsql.strategies import selection
 from dpsql.strategies.core.ascent import Low, ascend
 from dpsql.strategies.kronecker.level_strategy import LevelStrategy, level_strategy
+from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.workloads.compile.level_integers import LevelIntegers
 from dpsql.workloads.compile.sensitivity import rough_sensitivity, sensitivity_of
 from dpsql.workloads.compile.structured import compile_structured

@@ -50,7 +50,7 @@ def test_a_name_that_it_does_not_have():
 
 @pytest.mark.long
 def test_theorems_that_no_plan_needs_come_on_demand():
-    loaded = "print(*[name for name in sys.modules if name.startswith('dpsql.bounds.papers')])"
+    loaded = "print(*[name for name in sys.modules if name.startswith('dpsql.extensions.papers.')])"
     assert run(f"import sys, dpsql.planning.plan; {loaded}") == []
     assert "dpsql.extensions.papers.profiles" in run(f"import sys; from dpsql.bounds import dominates; {loaded}")
     with pytest.raises(AttributeError, match="has no attribute 'svd'"):
@@ -86,10 +86,13 @@ def test_the_commands_import_of_scipy_what_sparse_matrices_need():
     assert run(code) == []
 
 
-def test_the_stub_of_the_bounds_has_the_names_and_homes_of_the_module():
-    bounds = importlib.import_module("dpsql.bounds")
-    stub = ast.parse(Path(bounds.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    homes = {a.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names}
-    assert set(homes) == set(bounds.__all__)
+@pytest.mark.parametrize("face", ["bounds", "workload"])
+def test_a_face_tells_type_checkers_the_homes_of_the_names_that_come_on_demand(face):
+    module = importlib.import_module(f"dpsql.{face}")
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    homes = {a.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    assert homes == {name: f"dpsql.extensions.papers.{home}" for name, home in module._PAPERS.items()}
+    assert set(homes) < set(module.__all__) == set(module.__all__) & set(dir(module))
     for name, home in homes.items():
-        assert getattr(bounds, name) is getattr(importlib.import_module(home), name)
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)

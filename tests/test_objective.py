@@ -12,12 +12,12 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.earlier.same_question import reuse_key
 from dpsql.errors import BudgetError, DataError, SQLError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Chooser, held_balanced, one_by_one_strategy, prepare
-from dpsql.strategy import Strategy
+from dpsql.running.earlier.same_question import reuse_key
 from dpsql.strategies.choose import minimax
+from dpsql.strategy import Strategy
 from dpsql.surfaces.cli import main
 
 POLICY = """

@@ -13,10 +13,10 @@ from dpsql.linalg import basis
 from dpsql.planning import plan as plan_module
 from dpsql.planning import prepare as prepare_module
 from dpsql.planning.options import PlanOptions
-from dpsql.strategy import select
 from dpsql.strategies.core import reduce, simple
 from dpsql.strategies.core.time_left import TimeLeft
 from dpsql.strategies.kronecker import shared_rows
+from dpsql.strategy import select
 from dpsql.workloads.cells import tell_apart as cells
 from dpsql.workloads.compile import choice
 from dpsql.workloads.compile import compiled as compile_module

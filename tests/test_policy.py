@@ -14,7 +14,9 @@ import duckdb
 import pytest
 
 from dpsql.errors import OperationalError, PolicyError
-from dpsql.policy import BudgetPolicy, ColumnPolicy, Policy, TablePolicy, check_schema, csv_schema, skeleton
+from dpsql.extensions.advice.first_policy import skeleton
+from dpsql.extensions.advice.proposals import propose
+from dpsql.policy import BudgetPolicy, ColumnPolicy, Policy, TablePolicy, check_schema, csv_schema
 from dpsql.policy.types import column_type
 
 EXAMPLES = Path(__file__).parent.parent / "sql_examples"
@@ -437,6 +439,7 @@ def test_skeleton_needs_confirmation_then_parses() -> None:
     text = skeleton(
         schemas,
         'my "data"',
+        propose(schemas, {}, {}),
         checks={"visits": {"age": (0, 120), "cost": (Decimal("0.5"), Decimal(10))}},
         enums={"visits": {"state": ("NY", 'N"J')}},
         sources={"main.codes": "codes.csv"},

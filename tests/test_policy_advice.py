@@ -11,11 +11,12 @@ import pytest
 from helpers import filled
 
 from dpsql.errors import PolicyError
-from dpsql.policy import Policy, skeleton
+from dpsql.extensions.advice.first_policy import skeleton
 from dpsql.extensions.advice.policy_advice import advice, undecided
-from dpsql.extensions.advice.proposals import Proposal, propose
-from dpsql.surfaces.cli import main
 from dpsql.extensions.advice.policy_commands import _ask_unit
+from dpsql.extensions.advice.proposals import Proposal, propose
+from dpsql.policy import Policy
+from dpsql.surfaces.cli import main
 
 HOSPITAL = """
 CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name VARCHAR NOT NULL);
@@ -72,10 +73,10 @@ def test_files_without_keys_are_linked_by_names_alone() -> None:
         "orders": "customer_id", "parts": "supplier_id", "photos": None,
     }  # fmt: skip
     assert found["orders"].others == ("order_id",)
-    assert '# confirm: unit = "row"' in skeleton({"photos": schemas["photos"]}, "x")
-    assert "supplier_id identifies something, and nothing says that it is a person" in skeleton(schemas, "x")
+    assert '# confirm: unit = "row"' in skeleton({"photos": schemas["photos"]}, "x", found)
+    assert "supplier_id identifies something, and nothing says that it is a person" in skeleton(schemas, "x", found)
     public = replace(found["parts"], unit=None, key=("part",), public=True, decided=True)
-    held = Policy.parse(skeleton(schemas, "x", proposals=found | {"parts": public}).replace("# confirm: ", "")).tables
+    held = Policy.parse(skeleton(schemas, "x", found | {"parts": public}).replace("# confirm: ", "")).tables
     assert (held["parts"].public, held["parts"].unique) == (True, ("part",))
 
 

@@ -20,13 +20,13 @@ from dpsql.errors import DataError
 from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
-from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.strategies.kronecker import shared_rows, structured
 from dpsql.strategies.kronecker.leaning_signs import leaning
 from dpsql.strategies.kronecker.shared_rows import dead_regions
 from dpsql.strategies.kronecker.structured_blocks import error_of, precision_of
 from dpsql.strategies.kronecker.structured_bound import _Table, structured_bound
 from dpsql.strategies.marginals.marginal_strategy import block_strategy
+from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.workload import marginals
 from dpsql.workloads.compile import choice
 from dpsql.workloads.compile.compiled import Compiled, compile_batch

@@ -17,12 +17,12 @@ import pytest
 from test_claims import POLICY
 
 import dpsql
+from dpsql.common.thread_lock import ThreadLock
 from dpsql.privacy.ledger import Ledger
 from dpsql.release import ReleaseStore
 from dpsql.release.books import Books
 from dpsql.release.lock import exclusive
 from dpsql.running.answer_free import Earlier
-from dpsql.common.thread_lock import ThreadLock
 
 LONGEST = 60.0  # seconds until a test that hangs fails
 BATCH = "CREATE OR REPLACE VIEW by_sex AS SELECT sex, count(*) AS n FROM t GROUP BY sex"

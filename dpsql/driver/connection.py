@@ -131,8 +131,8 @@ class Connection(Keeping):
         budget, ``max_error`` or ``relative``, or the batch's hints MAX_ERROR, say which half-width every number is to
         have: the plan then spends the least budget that gives it (``budget_for``). ``earlier``: where earlier releases
         know a part of the answers, these rest on them, too, at the same charge, and the plan's errors are those of all
-        measurements together (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto",
-        or "adaptive" (``dpsql.extensions.adaptive.marginals``) for counts over many columns, or "sparse"
+        measurements together (``dpsql.running.earlier.combined_plan``); False plans as if there were none. ``method``:
+        "auto", or "adaptive" (``dpsql.extensions.adaptive.marginals``) for counts over many columns, or "sparse"
         (``dpsql.extensions.discovery.sparse_strategy``) for one COUNT by groups of which most are empty, or the papers'
         "mwem" and "mwem-strategy"; their errors depend on the data and are estimated only; ``rounds`` are theirs.
         ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more count; noise falls, and

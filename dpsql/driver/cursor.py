@@ -14,7 +14,6 @@ from dpsql.common.arguments import maybe, taking, whole
 from dpsql.common.out_of_memory import guards_calls
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
 from dpsql.driver.session import Amounts, Session
-from dpsql.earlier.same_question import Accepts, paid_with, question_keys
 from dpsql.errors import (
     BudgetError,
     DataError,
@@ -31,6 +30,7 @@ from dpsql.privacy.accountant import charge_for
 from dpsql.release import RangeTable, ReleaseTable, Result
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Found, FoundCounts
+from dpsql.running.earlier.same_question import Accepts, paid_with, question_keys
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import emptied, is_probe
 from dpsql.sql.parse.options import budget_of, read_options

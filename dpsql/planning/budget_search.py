@@ -132,7 +132,7 @@ class PricedWay:
 
 
 class Known(Protocol):
-    """What earlier releases say of a batch; ``dpsql.earlier.budget_search``."""
+    """What earlier releases say of a batch; ``dpsql.running.earlier.budget_search``."""
 
     def needed(self, search: Search, ways: Sequence[PricedWay]) -> NeededBudget | None:
         """The least budget with them, None where they help little. BudgetError where even that is too much."""
@@ -155,7 +155,7 @@ def find_budget(
     ``plan`` compares; the others keep the strategy that ``plan`` takes for that objective, so that planning at the
     number found gives the same. Where an account for each
     kind of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
-    measurements then count, too (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
+    measurements then count, too (``dpsql.running.earlier.budget_search``), and 0 is found where they suffice. Raises
     BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
     needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
     """

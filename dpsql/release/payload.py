@@ -27,10 +27,9 @@ class Measurement:
     """y = mixing @ basis @ (L x) + noise, as it was observed.
 
     ``y`` (p,) Python ints; ``noise`` "gaussian", "laplace" or "blocks" with its exact ``parameter``, and the sizes of
-    these ``blocks``;
-    ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch,
-    the policy and the column types of the release. ``kept``: the integers themselves and what they were measured over,
-    as JSON holds it (``dpsql.earlier.kept``), so that later questions can rest on y; None where they are too many.
+    these ``blocks``; ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch, the
+    policy and the column types of the release. ``kept``: the integers themselves and what they were measured over, as
+    JSON holds it (``dpsql.running.earlier.kept``), so that later questions can rest on y; None where they are too many.
     """
 
     y: tuple[int, ...]

@@ -92,7 +92,7 @@ class Release:
         """
         if name is not None or ax is not None or len(self) == 1:
             return self[name or self.views[0]].plot(ax, value=value)
-        from dpsql.pictures import results_picture
+        from dpsql.release.pictures import results_picture
 
         return results_picture([(shown, self[shown]) for shown in self.views])
 

@@ -226,14 +226,14 @@ class Result:
         return _arrow_stream(self.columns, columns, requested_schema)
 
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
-        """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.plot_result``).
+        """The table as a picture with error bars, a matplotlib figure (``dpsql.release.pictures.plot_result``).
 
         What ``con.sql`` computed from releases without errors is drawn with them, worked out now unless the column of
         standard errors stands beside each number.
         ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
         no number, and where matplotlib is not installed.
         """
-        from dpsql.pictures import plot_result
+        from dpsql.release.pictures import plot_result
 
         beside: Callable[[], Result] | None = object.__getattribute__(self, "_beside")
         return plot_result(self if beside is None or self._shows_errors() else beside(), ax, value=value)

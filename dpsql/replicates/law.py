@@ -21,7 +21,6 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import lsqr
 
 from dpsql.common.arrays import Floats, Ints
-from dpsql.earlier import Combination
 from dpsql.errors import DataError, NotSupportedError
 from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import Observed, deviations_of
@@ -29,6 +28,7 @@ from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
 from dpsql.release.payload import unpack
+from dpsql.running.earlier import Combination
 from dpsql.running.past_releases import PastReleases
 from dpsql.running.planned_again import PlannedAgain
 from dpsql.workloads.cells.boxes import Boxes

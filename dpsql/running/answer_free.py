@@ -1,9 +1,9 @@
 """Answers from earlier releases: what they determine together is given again, better, at no cost.
 
 Every noisy measurement of the declared data version is in the ledger with its integers. A batch that lies in their row
-space is answered by generalised least squares over all of them (``dpsql.earlier``). Such an answer is a release of its
-own, with tables and views, that cost nothing: it is post-processing of what was released, so no account is touched, and
-the ledger holds it apart from the charges (``Ledger.answer``). It says which releases it rests on.
+space is answered by generalised least squares over all of them (``dpsql.running.earlier``). Such an answer is a release
+of its own, with tables and views, that cost nothing: it is post-processing of what was released, so no account is
+touched, and the ledger holds it apart from the charges (``Ledger.answer``). It says which releases it rests on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,6 @@ from typing import cast
 
 import numpy as np
 
-from dpsql.earlier import Combination, combine
-from dpsql.earlier.budget_search import EarlierReleases, met
-from dpsql.earlier.combined import joined
-from dpsql.earlier.combined_plan import combined_plan, noted
-from dpsql.earlier.joint import Joint
-from dpsql.earlier.same_question import question_keys, squared_errors, types_of
 from dpsql.errors import SQLError
 from dpsql.planning.budget_search import wish_of
 from dpsql.planning.free_answer import Free
@@ -40,6 +34,12 @@ from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.running.counted import Counted
+from dpsql.running.earlier import Combination, combine
+from dpsql.running.earlier.budget_search import EarlierReleases, met
+from dpsql.running.earlier.combined import joined
+from dpsql.running.earlier.combined_plan import combined_plan, noted
+from dpsql.running.earlier.joint import Joint
+from dpsql.running.earlier.same_question import question_keys, squared_errors, types_of
 from dpsql.running.no_worse import Answered, no_worse
 from dpsql.running.past_releases import PastReleases
 from dpsql.sql.parse.options import budget_of, read_options

@@ -12,10 +12,6 @@ from dataclasses import replace
 from functools import partial
 
 from dpsql.common.thread_lock import ThreadLock
-from dpsql.earlier import Combination, Past, alone, combine, past_of
-from dpsql.earlier.combined import joined, observed_of
-from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, plan_with
-from dpsql.earlier.same_question import most_precise, question_keys, types_of
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
@@ -26,6 +22,10 @@ from dpsql.reconstruct.combined import MOST_COLUMNS
 from dpsql.registry import provided
 from dpsql.release.books import Books
 from dpsql.release.payload import Measurement, unpack
+from dpsql.running.earlier import Combination, Past, alone, combine, past_of
+from dpsql.running.earlier.combined import joined, observed_of
+from dpsql.running.earlier.combined_plan import AnswersWithEarlier, answers_of_all, plan_with
+from dpsql.running.earlier.same_question import most_precise, question_keys, types_of
 from dpsql.running.planned_again import PlannedAgain, planned_again
 from dpsql.sql.outer.answers import Understood
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.common.arrays import Json
-from dpsql.earlier import keep
-from dpsql.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
@@ -27,6 +25,8 @@ from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, record_of, unpack
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found, FoundCounts
+from dpsql.running.earlier import keep
+from dpsql.running.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.running.feasible import LOWER_AT_ZERO, check_estimates
 from dpsql.running.jobs import AnyJob, job_of
 from dpsql.running.result_tables import release_tables, tables_again

@@ -11,8 +11,8 @@ from scipy.spatial import ConvexHull
 from scipy.stats import norm
 
 from dpsql import bounds, strategy, workload
-from dpsql.lower_bounds.additive import volume_bounds
 from dpsql.errors import DataError
+from dpsql.lower_bounds.additive import volume_bounds
 
 FILTERS = workload.from_matrix(np.array(list(itertools.product((0, 1), repeat=4))).T)
 WORKLOADS = [

@@ -12,8 +12,8 @@ import pytest
 from browser import DESK, PHONE, faults, laid_out
 
 import dpsql
-from dpsql.release import ReleaseStore
 from dpsql.extensions.reports.report import report_plan, report_release
+from dpsql.release import ReleaseStore
 
 pytestmark = pytest.mark.surfaces
 

@@ -19,9 +19,9 @@ from helpers import scratch
 import dpsql
 from dpsql import measure
 from dpsql.driver.connection import Connection
-from dpsql.extensions.periods import over_time
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
+from dpsql.extensions.periods import over_time
 from dpsql.measure import Job
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise

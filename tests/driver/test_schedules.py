@@ -18,9 +18,9 @@ from helpers import scratch
 
 import dpsql
 from dpsql.driver.connection import Connection
-from dpsql.extensions.periods.schedules import Due
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, ProgrammingError, SQLError
+from dpsql.extensions.periods.schedules import Due
 from dpsql.privacy.ledger import Ledger
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run

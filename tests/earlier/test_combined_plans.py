@@ -12,10 +12,10 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.earlier import combined
-from dpsql.earlier.combined_plan import CombinedPlan
 from dpsql.measure import sources
 from dpsql.release.payload import unpack
+from dpsql.running.earlier import combined
+from dpsql.running.earlier.combined_plan import CombinedPlan
 from dpsql.workloads.cells.corners import corners_of
 
 POLICY = """
@@ -361,7 +361,7 @@ def test_many_earlier_releases_cost_one_combination(con: dpsql.Connection, monke
         counts["schemas"] += 1
         return read(*args)
 
-    for module in ("dpsql.earlier.combined", "dpsql.earlier.combined_plan"):
+    for module in ("dpsql.running.earlier.combined", "dpsql.running.earlier.combined_plan"):
         monkeypatch.setattr(f"{module}.combined_answers", combining)
     monkeypatch.setattr("dpsql.measure.sources.read_schemas", reading)
     plan = again.plan(PART, epsilon=0.5)
@@ -540,7 +540,7 @@ def test_a_release_whose_earlier_ones_are_not_understood_any_more_keeps_its_own_
     con.run(CROSS, epsilon=0.3)
     first = con.run(PART, epsilon=0.2)
     again = dpsql.connect(policy=con.policy.path)
-    monkeypatch.setattr("dpsql.earlier.kept._SAME_CELLS", (99,))
+    monkeypatch.setattr("dpsql.running.earlier.kept._SAME_CELLS", (99,))
     assert again.run(PART, epsilon=0.2)["q1"].fetchall() == first["q1"].fetchall()
     with pytest.raises(
         dpsql.IntegrityError, match="release 2 rests on earlier ones that this policy understands otherwise"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpsql.earlier import kept
-from dpsql.earlier.kept import fits, from_text, to_text
+from dpsql.running.earlier import kept
+from dpsql.running.earlier.kept import fits, from_text, to_text
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2**32 - 1))

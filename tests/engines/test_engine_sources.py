@@ -16,13 +16,13 @@ import duckdb
 import pytest
 from helpers import counts_of, exact, scratch
 
+from dpsql.common.connection_pool import SpareInstances
 from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
 from dpsql.engines.duckdb import FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.policy import Policy
-from dpsql.common.connection_pool import SpareInstances
 
 # One row, one column x, stored as INT96, which DuckDB reads but does not write.
 INT96 = base64.b64decode(

@@ -8,11 +8,11 @@ import duckdb
 import pytest
 from helpers import counts_of, filled
 
+from dpsql.common.connection_pool import SpareInstances
 from dpsql.engines import duckdb as room
 from dpsql.engines.base import TableSource
 from dpsql.engines.duckdb import FileEngine, instance
 from dpsql.errors import OperationalError
-from dpsql.common.connection_pool import SpareInstances
 
 
 @pytest.fixture(autouse=True)

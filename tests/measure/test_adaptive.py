@@ -16,16 +16,16 @@ from helpers import filled
 from scipy import special
 
 import dpsql
+from dpsql.errors import IntegrityError, OperationalError
+from dpsql.extensions.adaptive.marginals import AdaptiveMarginals
+from dpsql.extensions.adaptive.steps import Step
 from dpsql.extensions.audit.batch_audit import audit
 from dpsql.extensions.audit.privacy import answer_quotient, log_quotient, logs, selection_quotients, steps_of
-from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.selection import MU_SQUARED, Selection
-from dpsql.extensions.adaptive.marginals import AdaptiveMarginals
-from dpsql.extensions.adaptive.steps import Step
 from dpsql.workloads.compile.structured import compile_structured
 
 POLICY = """

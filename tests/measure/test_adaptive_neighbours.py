@@ -21,11 +21,11 @@ from scipy import special
 
 import dpsql
 from dpsql import measure
+from dpsql.extensions.adaptive import steps
 from dpsql.extensions.audit.privacy import steps_of
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy.noise import Noise
-from dpsql.extensions.adaptive import steps
 
 Row = tuple[object, ...]
 Tables = dict[str, list[Row]]

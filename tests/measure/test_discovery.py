@@ -16,6 +16,8 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb import ConnectionEngine
+from dpsql.extensions.discovery.discovery import Discovery
+from dpsql.extensions.server.accounts import Accounts, Wish
 from dpsql.measure import discovery as room
 from dpsql.measure.discovery import DiscoveryJob
 from dpsql.privacy import threshold
@@ -23,8 +25,6 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
-from dpsql.extensions.discovery.discovery import Discovery
-from dpsql.extensions.server.accounts import Accounts, Wish
 from dpsql.workloads.expr import values as tree
 
 POLICY = """

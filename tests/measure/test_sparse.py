@@ -14,13 +14,13 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.extensions.audit.batch_audit import audit
 from dpsql.errors import IntegrityError, OperationalError
+from dpsql.extensions.audit.batch_audit import audit
+from dpsql.extensions.discovery.sparse_plan import SparsePlan
+from dpsql.extensions.discovery.sparse_strategy import SHARE, error_of, sparse_histogram
 from dpsql.measure import sparse
 from dpsql.measure.sparse import SparseJob, passed
-from dpsql.extensions.discovery.sparse_plan import SparsePlan
 from dpsql.privacy.passing import GeometricThreshold
-from dpsql.extensions.discovery.sparse_strategy import SHARE, error_of, sparse_histogram
 
 POLICY = """
 dataset = "s-1"

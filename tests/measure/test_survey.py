@@ -16,9 +16,9 @@ import pytest
 import dpsql
 import dpsql.measure as room
 from dpsql.engines.duckdb import ConnectionEngine
+from dpsql.extensions.discovery.row_counts import ENDS, RowCounts
 from dpsql.measure.survey import SurveyJob
 from dpsql.privacy.threshold import GaussianThreshold
-from dpsql.extensions.discovery.row_counts import ENDS, RowCounts
 from dpsql.surfaces.cli import main
 
 POLICY = """

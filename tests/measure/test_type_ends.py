@@ -20,8 +20,8 @@ import dpsql
 from dpsql.engines import rehearsal
 from dpsql.engines.base import Scan, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
-from dpsql.extensions.spark.expressions import Scope, Writer
 from dpsql.errors import InternalError, NotSupportedError, PolicyError, SQLError
+from dpsql.extensions.spark.expressions import Scope, Writer
 from dpsql.measure.from_sql import values_of
 from dpsql.measure.reading import scans_of
 from dpsql.measure.region_sql import region, when

@@ -10,10 +10,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpsql.errors import InterfaceError
-from dpsql.pictures import picture_bytes, plot_ranges, plot_result, results_picture
-from dpsql.pictures.tables import read
 from dpsql.release import Result
 from dpsql.release.columns import Numbers
+from dpsql.release.pictures import picture_bytes, plot_ranges, plot_result, results_picture
+from dpsql.release.pictures.tables import read
 
 
 def numbers(name: str, values: list[float | None], reach: float = 2.0) -> list[tuple[str, str, list[float | None]]]:

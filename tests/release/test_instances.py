@@ -9,10 +9,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dpsql.common.connection_pool import SpareInstances
 from dpsql.release import instances
 from dpsql.release.instances import CATALOG, attached
 from dpsql.release.reading import isolated
-from dpsql.common.connection_pool import SpareInstances
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from dpsql.common.connection_pool import SpareInstances
 from dpsql.errors import IntegrityError, OperationalError, SQLError
 from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable, instances
 from dpsql.release import lock as lock_module
 from dpsql.release import reading as reading_module
 from dpsql.release import store as store_module
-from dpsql.common.connection_pool import SpareInstances
 
 
 def table(name: str, *values: float, named: bool = True) -> ReleaseTable:

@@ -12,13 +12,13 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.policy import ColumnPolicy
-from dpsql.release.synthetic import SyntheticRows
 from dpsql.extensions.synthetic import row_fit, synthetic_rows
-from dpsql.replicates.noise import generator_of
 from dpsql.extensions.synthetic.released_counts import CountTable
 from dpsql.extensions.synthetic.row_model import TableModel
 from dpsql.extensions.synthetic.row_values import axis_of
+from dpsql.policy import ColumnPolicy
+from dpsql.release.synthetic import SyntheticRows
+from dpsql.replicates.noise import generator_of
 from dpsql.workloads.expr.batch import Column
 from dpsql.workloads.expr.lines import Line
 from dpsql.workloads.expr.regions import KeyDomain

@@ -14,9 +14,9 @@ from scipy import sparse
 
 from dpsql import strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy import select
 from dpsql.strategies.cached import cache
 from dpsql.strategies.core.certificate import Certificate, dual_value
+from dpsql.strategy import select
 from dpsql.workload import Workload
 from dpsql.workloads.families.contributions import Contributions, Part, Tied
 

@@ -10,13 +10,13 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.linalg import basis as basis_module
-from dpsql.strategy import select
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.core import certificate, frame, integer, matrix_strategy, reduce, simple
 from dpsql.strategies.core.copies import alike, spread
 from dpsql.strategies.core.integer import Piece, check_entries
 from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.core.time_left import NO_LIMIT
+from dpsql.strategy import select
 from dpsql.workloads.families.matrix import Workload
 
 PART = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 1]])

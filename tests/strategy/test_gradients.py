@@ -5,12 +5,12 @@ import pytest
 from scipy import linalg
 
 from dpsql import workload
+from dpsql.extensions.papers import decomposition, eigen_design
 from dpsql.linalg.inner import Dense, Product
 from dpsql.strategies.core import parts
 from dpsql.strategies.core.ascent import Centred, Full, Low
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import reduce_workload
-from dpsql.extensions.papers import decomposition, eigen_design
 from dpsql.strategies.pure import low_rank
 from dpsql.workload import Workload
 

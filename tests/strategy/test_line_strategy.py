@@ -9,8 +9,8 @@ from scipy import linalg
 from dpsql import workload
 from dpsql.errors import DataError
 from dpsql.linalg.lines import BlockLine, averaged, averaged_over_ranges
-from dpsql.strategy import select
 from dpsql.strategies.ranges.line_strategy import FAMILIES, line_strategy
+from dpsql.strategy import select
 
 SIZES = [1, 2, 3, 5, 8, 33, 64, 256]
 

@@ -137,7 +137,7 @@ def test_no_log_concave_law_has_a_larger_quantile(alpha: float) -> None:
 
 
 def test_a_kept_strategy_comes_back_with_its_blocks(tmp_path, monkeypatch) -> None:
-    from dpsql.strategy import selection as module
+    from dpsql.strategies import selection as module
 
     monkeypatch.setattr(module, "_WORTH", 0.0)
     first = strategy.select(filters(4), noise="pure", cache=tmp_path)

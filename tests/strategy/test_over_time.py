@@ -9,9 +9,9 @@ from scipy import sparse
 from dpsql import strategy, workload
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.linalg.over_time import BITS, LONGEST, OverTime
 from dpsql.extensions.periods import horizon_strategy as over_time
 from dpsql.extensions.periods.horizon_strategy import least_endless, least_over_time
+from dpsql.linalg.over_time import BITS, LONGEST, OverTime
 
 
 def written(held: OverTime) -> Floats:

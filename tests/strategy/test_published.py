@@ -8,11 +8,11 @@ from scipy import linalg
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategies.core import parts
-from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.extensions.papers import eigen_design, haar, smoothed
 from dpsql.extensions.papers.approximations import augmented, least_rotation, svd_root
 from dpsql.extensions.papers.level_selection import select_levels
+from dpsql.strategies.core import parts
+from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.pure import hierarchical, p_identity
 
 

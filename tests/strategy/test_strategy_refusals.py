@@ -6,9 +6,9 @@ from scipy import sparse
 
 from dpsql import workload
 from dpsql.errors import DataError
-from dpsql.strategy import select
-from dpsql.strategies.core import reduce
 from dpsql.extensions.papers import pieces
+from dpsql.strategies.core import reduce
+from dpsql.strategy import select
 from dpsql.workload import Workload
 
 NAN, INF = float("nan"), float("inf")

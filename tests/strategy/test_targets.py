@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from dpsql.strategy import select
 from dpsql.strategies.targets import Limits, strategies_for
+from dpsql.strategy import select
 from dpsql.workloads.families.matrix import Workload
 
 

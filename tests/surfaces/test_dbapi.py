@@ -18,8 +18,8 @@ import pytest
 from helpers import filled
 
 import dpsql
-from dpsql.earlier.same_question import most_precise, question_keys
 from dpsql.engines import duckdb as duckdb_engine
+from dpsql.running.earlier.same_question import most_precise, question_keys
 
 POLICY = """
 dataset = "d-1"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.surfaces.cli import main
 from dpsql.extensions.reports.glossary import meanings
+from dpsql.surfaces.cli import main
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "sql_examples" / "rand_hie.toml"

@@ -10,10 +10,10 @@ import pytest
 import dpsql
 from dpsql import strategy, workload
 from dpsql.extensions.periods.period_budgets import PeriodBudget
-from dpsql.linalg import inner as algebra
-from dpsql.pictures import picture_bytes
-from dpsql.extensions.reports.matrix_picture import inner_row, workload_pixels
 from dpsql.extensions.reports import plots
+from dpsql.extensions.reports.matrix_picture import inner_row, workload_pixels
+from dpsql.linalg import inner as algebra
+from dpsql.release.pictures import picture_bytes
 
 POLICY = """
 dataset = "plots-1"

@@ -7,8 +7,8 @@ from statistics import NormalDist
 
 import pytest
 
-from dpsql.privacy.calibrate import gaussian_mu
 from dpsql.extensions.reports.promise import promise, right_guesses, unit_noun
+from dpsql.privacy.calibrate import gaussian_mu
 
 PATIENTS = "all rows of one patient_id in visits (at most 5 count)"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.release import ReleaseStore
 from dpsql.extensions.reports.report import report_plan, report_release
+from dpsql.release import ReleaseStore
 
 POLICY = """
 dataset = "<b>report</b>-1"
@@ -130,8 +130,8 @@ def test_a_release_as_a_page_comes_from_the_releases_file_alone(con: dpsql.Conne
 
 def test_a_long_table_is_cut_and_says_so(con: dpsql.Connection) -> None:
     con.run("SELECT k, s, k % 2 AS odd, COUNT(*) AS n FROM t GROUP BY k, s, k % 2", 0.5)
-    from dpsql.release import Result
     from dpsql.extensions.reports.report_html import result_table
+    from dpsql.release import Result
 
     page = Page(result_table(Result(["k", "n"], ["INTEGER", "DOUBLE"], [(i, float(i)) for i in range(500)])))
     assert "The first 200 of 500 rows." in page.words

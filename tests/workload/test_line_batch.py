@@ -13,8 +13,8 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg.lines import CyclicLine, Line
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
-from dpsql.strategy import LinedStrategy
 from dpsql.strategies.ranges.line_strategy import line_strategy
+from dpsql.strategy import LinedStrategy
 from dpsql.workloads.cells.corners import corners_of
 from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.line_batch import Lined, LineIntegers

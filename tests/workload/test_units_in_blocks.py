@@ -21,8 +21,8 @@ from dpsql.errors import DataError, SQLError
 from dpsql.planning import plan
 from dpsql.planning.prepare import true_error
 from dpsql.policy import Policy
-from dpsql.strategy import StructuredStrategy, structured_strategy
 from dpsql.strategies.kronecker import apart
+from dpsql.strategy import StructuredStrategy, structured_strategy
 from dpsql.workloads.compile import choice, rows_apart, sensitivity
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
 from dpsql.workloads.compile.layout import Layout, common_multiplicity

@@ -18,9 +18,6 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Json, Matrix
-from dpsql.earlier.combined import Combination
-from dpsql.earlier.combined_plan import AnswersWithEarlier, CombinedPlan, plan_with
-from dpsql.earlier.kept import integers_of, is_of
 from dpsql.errors import IntegrityError, PolicyError, SQLError
 from dpsql.extensions.periods.horizon_strategy import least_endless, least_over_time
 from dpsql.linalg.over_time import LONGEST as LONGEST
@@ -37,6 +34,9 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.schedules import Schedule
 from dpsql.reconstruct.combined import MOST_ALONE, AnswersOverTime, Observed, answers_over_time
 from dpsql.release.payload import Measurement
+from dpsql.running.earlier.combined import Combination
+from dpsql.running.earlier.combined_plan import AnswersWithEarlier, CombinedPlan, plan_with
+from dpsql.running.earlier.kept import integers_of, is_of
 from dpsql.strategies import MatrixStrategy
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.over_periods import Over

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dpsql.earlier import Combination
-from dpsql.earlier.same_question import types_of
 from dpsql.errors import Error
 from dpsql.extensions.periods.one_period import check_no_day
 from dpsql.extensions.periods.over_time import combination_over_time
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
 from dpsql.release.payload import unpack
+from dpsql.running.earlier import Combination
+from dpsql.running.earlier.same_question import types_of
 from dpsql.running.past_releases import PastReleases
 from dpsql.running.planned_again import PlannedAgain
 

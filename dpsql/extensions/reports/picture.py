@@ -11,9 +11,9 @@ import numpy as np
 
 from dpsql.errors import DataError
 from dpsql.extensions.advice.what_if import amount_of, curve, route_of
-from dpsql.pictures import style
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.text import plan_rows, squared_error
+from dpsql.release.pictures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

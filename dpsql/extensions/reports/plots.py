@@ -15,8 +15,8 @@ from dpsql.extensions.reports.matrix_picture import strategy_picture as plot_str
 from dpsql.extensions.reports.matrix_picture import workload_picture as plot_workload
 from dpsql.extensions.reports.picture import plan_picture as plot_plan
 from dpsql.extensions.reports.spending import SHARES, budget_picture, calendar_picture
-from dpsql.pictures import plot_ranges, plot_result
 from dpsql.privacy.state import BudgetState
+from dpsql.release.pictures import plot_ranges, plot_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,13 +20,13 @@ from dpsql.extensions.reports import report_html as h
 from dpsql.extensions.reports.glossary import meanings
 from dpsql.extensions.reports.promise import promise
 from dpsql.extensions.reports.spending import SHARES, budget_picture
-from dpsql.pictures.results import MOST_PANELS
-from dpsql.pictures.tables import read
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import cost_text, guess_text, plan_cells, plan_facts
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.release import ReleaseStore, Result
+from dpsql.release.pictures.results import MOST_PANELS
+from dpsql.release.pictures.tables import read
 from dpsql.surfaces.inputs import Record, release_record
 
 if TYPE_CHECKING:

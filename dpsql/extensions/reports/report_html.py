@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError, printable
-from dpsql.pictures import picture_bytes
-from dpsql.pictures.style import number
-from dpsql.pictures.tables import Number, read
 from dpsql.release import Result
+from dpsql.release.pictures import picture_bytes
+from dpsql.release.pictures.style import number
+from dpsql.release.pictures.tables import Number, read
 from dpsql.release.text_table import grid_of
 
 if TYPE_CHECKING:

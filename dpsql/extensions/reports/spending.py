@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsql.pictures import style
+from dpsql.release.pictures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.errors import DataError, InternalError, PolicyError
 from dpsql.extensions.audit.batch_audit import audit
 from dpsql.extensions.audit.database import Synthetic
 from dpsql.extensions.audit.noise import chi_square
 from dpsql.extensions.audit.sensitivity import brute_force
 from dpsql.extensions.audit.values import Draws, constants, type_of
 from dpsql.extensions.audit.world import World
-from dpsql.errors import DataError, InternalError, PolicyError
 from dpsql.measure import ConnectionEngine, synthetic
 from dpsql.policy import ColumnPolicy
 from dpsql.privacy import charge as charges

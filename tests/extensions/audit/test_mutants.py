@@ -34,12 +34,12 @@ from audit_checks import (
 
 import dpsql
 from dpsql import measure as room
+from dpsql.engines import duckdb as engine
 from dpsql.extensions.audit.ledger import check_ledger
 from dpsql.extensions.audit.noise import fit
 from dpsql.extensions.audit.privacy import distance
 from dpsql.extensions.audit.sensitivity import Found, brute_force
 from dpsql.extensions.audit.world import World as AuditWorld
-from dpsql.engines import duckdb as engine
 from dpsql.measure import from_sql, reading, scan_sql
 from dpsql.planning import prepare as planning
 from dpsql.privacy import chain as chains

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.extensions.notebook.results import NotebookResult, Results
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
-from dpsql.extensions.notebook.results import NotebookResult, Results
 
 pytestmark = pytest.mark.surfaces
 

@@ -3,9 +3,9 @@
 import datetime as dt
 from html.parser import HTMLParser
 
-from dpsql.release import Result
 from dpsql.extensions.notebook.results import Note, NotebookResult, Results, error_text
 from dpsql.extensions.notebook.tables import MOST_COLUMNS, Look, grid_of
+from dpsql.release import Result
 
 NAMES = ("g", "n", "n_stderr", "n_low", "n_high")
 KINDS = ("VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE", "DOUBLE")

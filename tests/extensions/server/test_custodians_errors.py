@@ -16,12 +16,12 @@ from wire_client import Client, served
 
 import dpsql
 from dpsql.engines import duckdb as engine
-from dpsql.privacy.ledger import Ledger
-from dpsql.running import run
 from dpsql.extensions.server.accounts import Accounts, Wish
 from dpsql.extensions.server.journal import Journal
 from dpsql.extensions.server.listener import Server
 from dpsql.extensions.server.service import Service
+from dpsql.privacy.ledger import Ledger
+from dpsql.running import run
 from dpsql.surfaces.cli import main
 
 POLICY = """

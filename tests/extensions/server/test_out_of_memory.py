@@ -11,13 +11,13 @@ from server_world import connection, server
 from wire_client import Client, served
 
 import dpsql
-from dpsql.extensions.periods.schedules import Schedules
 from dpsql.errors import OperationalError
+from dpsql.extensions.local.local_release import LocalRelease
+from dpsql.extensions.periods.schedules import Schedules
+from dpsql.extensions.server.service import Service
 from dpsql.release import Result
 from dpsql.release.custody import Custody
 from dpsql.running import run
-from dpsql.extensions.local.local_release import LocalRelease
-from dpsql.extensions.server.service import Service
 from dpsql.surfaces import cli
 
 COUNT = "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"

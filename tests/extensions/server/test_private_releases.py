@@ -12,10 +12,10 @@ from wire_client import Client, Running, served
 
 import dpsql
 from dpsql.errors import InterfaceError
-from dpsql.release.books import place_of
 from dpsql.extensions.server.agents import Agent
 from dpsql.extensions.server.journal import Journal
 from dpsql.extensions.server.protocol.limits import Allowance
+from dpsql.release.books import place_of
 
 NAMES = ("ann", "bob", "Ann", "eve", "zoe")
 SECRET = "CREATE VIEW anns_view AS SELECT state, COUNT(*) AS anns_column FROM visits GROUP BY state"

@@ -15,9 +15,9 @@ from server_world import server
 from wire_client import Client, Running, served
 
 from dpsql.errors import LedgerError
-from dpsql.free_sql import limits
 from dpsql.extensions.server.catalogue.dialect import asks_catalogue, in_duckdb
 from dpsql.extensions.server.protocol.limits import Limits
+from dpsql.free_sql import limits
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from server_world import server_of_analysts
 from wire_client import Client, served
 
 from dpsql.errors import Error, IntegrityError, InternalError, LedgerError, OperationalError, PolicyError
-from dpsql.free_sql.functions import LISTED, LISTS, SERIES
 from dpsql.extensions.server.agents import Agent
 from dpsql.extensions.server.catalogue.functions import views
 from dpsql.extensions.server.catalogue.pg_tables import columns
 from dpsql.extensions.server.protocol.limits import Allowance
 from dpsql.extensions.server.protocol.sqlstate import told
 from dpsql.extensions.server.service import Service
+from dpsql.free_sql.functions import LISTED, LISTS, SERIES
 
 OFFERED = {"range": "(3)", "generate_series": "(1, 3)", "unnest": "([1, 2])"}
 TOLD = ("SHOW TABLES", "DESCRIBE dp.by_state", "SELECT * FROM duckdb_tables()", "SELECT * FROM dp.releases")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import InterfaceError, PolicyError
-from dpsql.policy import Policy
 from dpsql.extensions.smartnoise.metadata import policy_from_smartnoise
+from dpsql.policy import Policy
 from dpsql.surfaces.cli import main
 
 pytest.importorskip("yaml")

@@ -14,11 +14,11 @@ from expression_language import KINDS, parsed, scope_of
 from helpers import policy_of
 from spark_tables import carry
 
+from dpsql.errors import NotSupportedError, SQLError
 from dpsql.extensions.spark import layers
 from dpsql.extensions.spark.engine import Source, _select
 from dpsql.extensions.spark.session import private_session
 from dpsql.extensions.spark.values import date_constant, moment_constant, string
-from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.values.comparisons import fits
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.scope import uncapped_table

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.errors import NotSupportedError
 from dpsql.extensions.spark.engine import Source, packed, written
 from dpsql.extensions.spark.layers import Layers
 from dpsql.extensions.spark.session import private_session
 from dpsql.extensions.spark.values import Expr
-from dpsql.errors import NotSupportedError
 from dpsql.measure.from_sql import rows_of
 from dpsql.workloads.expr.lines import Line
 from dpsql.workloads.expr.rows import KEPT, OfUnit, RowSource, Units

@@ -11,10 +11,10 @@ import pytest
 from helpers import compiled_of, job_of, policy_of, tables_of
 
 import dpsql
-from dpsql.extensions.spark.engine import Source, written
-from dpsql.extensions.spark.session import check_session
-from dpsql.extensions.spark.opening import is_session
 from dpsql.errors import NotSupportedError, PolicyError
+from dpsql.extensions.spark.engine import Source, written
+from dpsql.extensions.spark.opening import is_session
+from dpsql.extensions.spark.session import check_session
 from dpsql.measure import ConnectionEngine
 from dpsql.measure.reading import scan_of
 from dpsql.measure.sources import Holdings

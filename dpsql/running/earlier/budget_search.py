@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpsql.earlier.combined import Combination
-from dpsql.earlier.combined_plan import Combining, combining, noted
-from dpsql.earlier.joint import Past
 from dpsql.errors import BudgetError
 from dpsql.planning.budget_search import (
     PricedWay,
@@ -29,6 +26,9 @@ from dpsql.planning.budget_search import (
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.prepare import Prepared
 from dpsql.planning.target_errors import Goal, Wanted
+from dpsql.running.earlier.combined import Combination
+from dpsql.running.earlier.combined_plan import Combining, combining, noted
+from dpsql.running.earlier.joint import Past
 
 _WORTH = 0.01  # of the amount: what earlier releases must save
 _NEAR = 1e-4  # how near the least amount is found, relatively: each step works out all answers anew
@@ -38,7 +38,7 @@ _NEAR = 1e-4  # how near the least amount is found, relatively: each step works 
 class EarlierReleases:
     """What earlier releases say of a batch: all of it (``combination``), or a part that ``pasts`` know.
 
-    ``first``: those that must count (``dpsql.earlier.combined.joined``).
+    ``first``: those that must count (``dpsql.running.earlier.combined.joined``).
     """
 
     combination: Combination | None

@@ -9,10 +9,10 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from dpsql.earlier.kept import declarations
 from dpsql.planning.plan import Plan
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Entry
+from dpsql.running.earlier.kept import declarations
 from dpsql.sql import Answer
 from dpsql.sql.outer.probes import shown_columns
 from dpsql.workloads.expr.batch import Core
