@@ -94,14 +94,14 @@ $(SPARK): $(STAMP)
 
 # One process: every worker would start a JVM of its own.
 test-spark: $(SPARK)
-	$(BIN)/pytest -m spark tests/spark
+	$(BIN)/pytest -m spark tests/extensions/spark
 
 docs: $(SURFACES)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html, or serve it for the search: python3 -m http.server --directory site"
 
 assurance: $(ACCOUNTING)
-	$(BIN)/python tests/audit/assurance_page.py
+	$(BIN)/python tests/extensions/audit/assurance_page.py
 
 bench-gate: env
 	$(BIN)/python benchmarks/gate.py

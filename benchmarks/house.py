@@ -1,6 +1,8 @@
 """Claim: the house stays small enough to read: no circles, few rooms, one protocol for strategies.
 
     python benchmarks/house.py [checkout] [--against checkout]
+    python benchmarks/house.py --gate            fails where a figure of benchmarks/house.json has risen
+    python benchmarks/house.py --gate --write    and writes those that fell, and no others, into it
 
 Counts, from the text of dpsql/ alone: nothing is imported or run. A room is a folder of the package, with all that is
 inside, or a file beside them other than `__init__`; imports under TYPE_CHECKING and inside functions count like others.
@@ -11,7 +13,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -175,13 +180,148 @@ def figures(house: House) -> dict[str, int]:
     }
 
 
+KINDS = frozenset({
+    *("Compiled", "Structured", "Lined", "Boxes", "SparseCounts"),
+    *("MatrixStrategy", "MarginalStrategy", "StructuredStrategy", "LevelStrategy", "RangeStrategy", "LinedStrategy"),
+    *("BoxStrategy", "AdaptiveMarginals", "Mwem", "SparseHistogram", "CombinedPlan", "AdaptivePlan", "SparsePlan"),
+    *("Job", "AdaptiveJob", "SparseJob", "RangeTable", "RangeKey", "RangeErrors", "LineAnswers", "Marginals"),
+})  # fmt: skip
+"""Classes of which code should not ask which one a value is: batches, strategies, plans, jobs, tables of ranges."""
+PRIVATE_WORDS = frozenset({
+    *("held", "found", "known", "asked", "apart", "kept", "moved", "own", "wanted", "said", "alike", "told"),
+})  # fmt: skip
+"""Everyday words that had become names with a meaning of their own."""
+_TUNED = ("strategies", "workloads", "planning", "reconstruct")
+_PARAMETERS, _LONG = 8, 40
+_LOWER_ONLY = Path(__file__).with_suffix(".json")
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function below its docstring."""
+    first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
+    return (function.end_lineno or 0) - first.lineno + 1
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """The names that a module declares: functions, classes, parameters, and fields of classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+            yield from (a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+        elif isinstance(node, ast.ClassDef):
+            yield node.name
+            yield from (
+                f.target.id for f in node.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)
+            )
+
+
+def _asks_for_kind(tree: ast.Module) -> int:
+    """How often a module asks which of ``KINDS`` a value is."""
+    count = 0
+    for node in ast.walk(tree):
+        asked: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            asked = node.args[1]
+        elif isinstance(node, ast.MatchClass):
+            asked = node.cls
+        if asked is not None:
+            count += any(isinstance(part, ast.Name) and part.id in KINDS for part in ast.walk(asked))
+    return count
+
+
+def _constants(tree: ast.Module) -> int:
+    """How many numbers a module sets at its top."""
+    count = 0
+    for node in tree.body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        count += sum(
+            isinstance(one, ast.Constant | ast.BinOp | ast.UnaryOp)
+            and not any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(one))
+            for one in values
+        )
+    return count
+
+
+def _branches(checkout: Path) -> int:
+    """What ruff counts as too many branches, returns, arguments or statements of a function."""
+    rules = "C901,PLR0911,PLR0912,PLR0913,PLR0915"
+    command = [sys.executable, "-m", "ruff", "check", "--select", rules, "--output-format", "concise", "--exit-zero"]
+    done = subprocess.run([*command, PACKAGE], cwd=checkout, capture_output=True, text=True, check=True)
+    return sum(": C901 " in line or ": PLR09" in line for line in done.stdout.splitlines())
+
+
+def gate_figures(house: House, checkout: Path) -> dict[str, int]:
+    """The figures that may only fall."""
+    lines = {name: text.count("\n") for name, text in house.texts.items()}
+    extensions: dict[str, int] = defaultdict(int)
+    kernel = {name for name in house.texts if not name.startswith(f"{PACKAGE}.extensions") and name not in ROOT}
+    for name in house.texts.keys() - kernel - ROOT:
+        extensions[(*name.split("."), "__init__")[2]] += lines[name]
+    rooms = {house.room(name) for name in kernel} - {PACKAGE, f"{PACKAGE}.__main__"}
+    tuned = [t for name, t in house.trees.items() if name.split(".")[1:2] and name.split(".")[1] in _TUNED]
+    every = [function for tree in house.trees.values() for function in _functions(tree)]
+    text = "\n".join(house.texts.values())
+    words = [name.strip("_").lower().split("_") for tree in house.trees.values() for name in _names(tree)]
+    return {
+        "lines, kernel": sum(lines[name] for name in kernel),
+        "lines, all": sum(lines.values()),
+        **{f"lines, extension {name}": count for name, count in sorted(extensions.items()) if name != "__init__"},
+        "modules": len(house.texts),
+        "rooms of the kernel": len(rooms),
+        "imports from kernel to extensions": sum(
+            other.startswith(f"{PACKAGE}.extensions") for name in kernel - {PACKAGE} for other in house.imports[name]
+        ),
+        "circles": len(circles(house.imports)) + len(circles(house.between(house.room))),
+        f"functions over {_LONG} lines": sum(_code_lines(function) > _LONG for function in every),
+        "functions with too many branches, returns, arguments or statements": _branches(checkout),
+        f"functions with {_PARAMETERS} parameters or more": sum(
+            len([*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]) >= _PARAMETERS for f in every
+        ),
+        "isinstance on kinds": sum(map(_asks_for_kind, house.trees.values())),
+        "tuned constants": sum(map(_constants, tuned)),
+        "assert": sum(isinstance(node, ast.Assert) for tree in house.trees.values() for node in ast.walk(tree)),
+        "type: ignore": text.count("# type: ignore"),
+        "noqa": text.count("# noqa"),
+        "fmt: skip": text.count("# fmt: skip"),
+        "names with a private word": sum(any(word in PRIVATE_WORDS for word in name) for name in words),
+        "files at the root of tests/": sum(1 for file in (checkout / "tests").glob("*.*") if file.is_file()),
+    }
+
+
+def gate(house: House, checkout: Path, *, write: bool) -> int:
+    """Hold the figures to those that were reached before; 1 where one has risen. ``write`` keeps those that fell."""
+    found, reached = gate_figures(house, checkout), json.loads(_LOWER_ONLY.read_text(encoding="utf-8"))
+    risen = {name: value for name, value in found.items() if value > reached.get(name, value if write else -1)}
+    fallen = {name: value for name, value in found.items() if value < reached.get(name, value)}
+    for name, value in risen.items():
+        print(f"risen: {name}: {value:,}, at most {reached.get(name, 0):,}")
+    for name, value in fallen.items():
+        print(
+            f"fallen: {name}: {value:,}, was {reached.get(name, value):,}"
+            + ("" if write else "; write it down: --write")
+        )
+    if write:
+        kept = {name: min(value, reached.get(name, value)) for name, value in found.items()}
+        _LOWER_ONLY.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    return 1 if risen else 0
+
+
 def main() -> None:
     """Print the figures, and below them what the circles and the strategies without a protocol are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parent.parent)
     parser.add_argument("--against", type=Path, help="an older checkout, for a second column")
+    parser.add_argument("--gate", action="store_true", help="fail where a figure has risen")
+    parser.add_argument("--write", action="store_true", help="with --gate, keep the figures that fell")
     given = parser.parse_args()
     now = house_of(given.checkout)
+    if given.gate:
+        sys.exit(gate(now, given.checkout, write=given.write))
     columns = [figures(house_of(given.against))] if given.against else []
     columns.append(figures(now))
     for name in columns[0]:

@@ -84,7 +84,12 @@ def _shipped() -> Iterator[Extension]:
     yield from import_module("dpsql.composition").shipped()
 
 
-registry.find_with(_shipped)
+def _of_distributions() -> Iterator[Extension]:
+    """The extensions that other distributions have."""
+    yield from import_module("dpsql.composition").of_distributions()
+
+
+registry.find_with(_shipped, _of_distributions)
 register = registry.register
 
 

@@ -52,6 +52,14 @@ def shipped() -> Iterator[Extension]:
         yield import_module(f"dpsql.extensions.{folder.parent.name}").EXTENSION
 
 
+def of_distributions() -> Iterator[Extension]:
+    """The extensions that other distributions name as entry points of the group ``dpsql.extensions``."""
+    from importlib import metadata
+
+    for point in metadata.entry_points(group="dpsql.extensions"):
+        yield point.load()
+
+
 def from_papers(face: str, name: str, names: Mapping[str, str]) -> Any:
     """What a public face has from the extension ``papers``; ``names``: the module of each name.
 

@@ -78,6 +78,7 @@ SHIPPED: Mapping[str, tuple[str, ...]] = {
 
 _EXTENSIONS: dict[str, Extension] = {}
 _FINDERS: list[Callable[[], Iterable[Extension]]] = []
+_ELSEWHERE: list[Callable[[], Iterable[Extension]]] = []
 _EXTENSIBLE: dict[str, type] = {}
 _COMPLETED: set[tuple[str, str]] = set()
 
@@ -97,9 +98,17 @@ def _add(extension: Extension) -> None:
     _EXTENSIONS[extension.name] = extension
 
 
-def find_with(finder: Callable[[], Iterable[Extension]]) -> None:
-    """Have ``finder`` give its extensions when the registry is first asked."""
+def find_with(finder: Callable[[], Iterable[Extension]], elsewhere: Callable[[], Iterable[Extension]]) -> None:
+    """Have ``finder`` give its extensions when the registry is first asked, ``elsewhere`` when it looks elsewhere."""
     _FINDERS.append(finder)
+    _ELSEWHERE.append(elsewhere)
+
+
+def look_elsewhere() -> None:
+    """Add the extensions that other distributions have; asked for where something is named that is not known."""
+    while _ELSEWHERE:
+        for extension in _ELSEWHERE.pop()():
+            register(extension)
 
 
 def extensions() -> tuple[Extension, ...]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import dpsql
-from dpsql.registry import extensions, resolve
+from dpsql.registry import extensions, look_elsewhere, resolve
 from dpsql.surfaces.command_text import Commands
 from dpsql.surfaces.kernel_commands import COMMANDS
 
@@ -76,6 +76,12 @@ def action_of(options: argparse.Namespace) -> str:
 
 def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The grammar of the command line; of the command alone that ``words`` begin with, if they begin with one."""
+    first = words[0] if words and not words[0].startswith("-") else ""
+    if first and not any(name.split()[0] == first for name, _, _ in grammar()):
+        look_elsewhere()  # an extension that another distribution has may add it
+        commands.cache_clear()
+        grammar.cache_clear()
+        groups.cache_clear()
     top = argparse.ArgumentParser(
         prog="dpsql",
         description=DESCRIPTION,

@@ -1,6 +1,6 @@
 """Pages in a browser, as wide as a desk and as a phone: no line is cut, and what a reader came for is in sight.
 
-The eleventh page is the notebook of tests/notebook/test_health_notebook.py.
+The eleventh page is the notebook of tests/extensions/notebook/test_health_notebook.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The rules of ``numbers``, ``texts``, ``calendar`` and ``casts`` give Spark text with the value that DuckDB has, on every
 row of every table, in a session whose settings are fixed (``session``): ANSI mode is off there, so that no step fails,
 whatever a row holds, also where no CASE stands around it (``layers``). What has no such text is refused: the list in
-``functions`` is all that is admitted. ``tests/spark`` holds each entry against DuckDB on odd values.
+``functions`` is all that is admitted. ``tests/extensions/spark`` holds each entry against DuckDB on odd values.
 
 HUGEINT is DECIMAL(38,0), and refused where the range leaves 38 digits. Text constants are written in hexadecimal,
 which no setting and no escape can change.

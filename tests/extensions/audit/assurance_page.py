@@ -22,13 +22,13 @@ from typing import Any
 import duckdb
 from threats import THREATS
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "assurance.md"
-FOLDERS = ("tests/audit", "tests/assurance")
+FOLDERS = ("tests/extensions/audit", "tests/assurance")
 
 MUTANTS = (
-    "tests/audit/test_mutants.py::test_a_mutant_is_caught[",
-    "tests/audit/test_mutants.py::test_the_audit_catches_a_mutant[",
+    "tests/extensions/audit/test_mutants.py::test_a_mutant_is_caught[",
+    "tests/extensions/audit/test_mutants.py::test_the_audit_catches_a_mutant[",
 )
 
 VALUES = (

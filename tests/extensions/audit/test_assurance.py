@@ -10,7 +10,7 @@ import pytest
 from assurance_page import not_run, page
 from threats import IDS, THREATS
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 
 
 def test_every_threat_has_its_row_in_order() -> None:
@@ -33,7 +33,7 @@ def test_every_named_test_exists(threat) -> None:  # type: ignore[no-untyped-def
 
 
 def test_the_page_says_what_was_noted() -> None:
-    ran = "tests/audit/test_audit.py::test_the_order_of_a_release"
+    ran = "tests/extensions/audit/test_audit.py::test_the_order_of_a_release"
     notes = [
         {"ran": ran, "outcome": "passed", "seconds": 1.0},
         {"ran": "tests/x.py::test_broken", "outcome": "failed", "seconds": 1.0},

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]  # kernels and pages have warnings of their own
 
-EXAMPLES = Path(__file__).parents[2] / "sql_examples"
+EXAMPLES = Path(__file__).parents[3] / "sql_examples"
 NOTEBOOK = EXAMPLES / "health.ipynb"
 
 

@@ -21,7 +21,7 @@ from dpsql.workloads.compile.structured import compile_structured
 from dpsql.workloads.expr.batch import Table
 
 pytestmark = pytest.mark.spark
-FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("*.sql"))
+FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").glob("*.sql"))
 _SECTION = re.compile(r"/\* \[(\w+)\]\n(.*?)\*/\n", re.DOTALL)
 # Statements about columns that Spark has no type for, or no second name.
 LACKING = {"names": 1, "sums": 3, "types": 4}
@@ -58,7 +58,7 @@ def _has_its_columns(statement: str, policy: Policy, tables: dict[str, Table]) -
     return True
 
 
-EXAMPLES = Path(__file__).parents[2] / "sql_examples"
+EXAMPLES = Path(__file__).parents[3] / "sql_examples"
 # Where a unit has more rows than may count others remain on Spark, whose hash is another; here none has.
 BATCHES = {
     "groupings": "rand_hie",
