@@ -53,11 +53,11 @@ lint: env
 	$(BIN)/mypy
 
 # What a change breaks first: each stage by itself, golden batches, and which room may import which.
-QUICK := bounds linalg pictures privacy reconstruct workload $(addprefix sql/test_,codes.py golden.py hints.py joins.py \
-    options.py outer.py quantiles.py sql_table.py statements.py sums_and_keys.py) $(addprefix strategy/test_,cache.py \
-    copies.py line_strategy.py targets.py) $(addprefix test_,imports.py plan_explain.py policy.py \
-    policy_units.py unit_connection.py)
-SLOW := privacy/test_noise_laws.py privacy/test_ledger_processes.py reconstruct/test_coverage.py workload/test_compile.py
+QUICK := lower_bounds linalg policy privacy reconstruct workloads $(addprefix sql/test_,codes.py golden.py hints.py \
+    joins.py options.py outer.py quantiles.py sql_table.py statements.py sums_and_keys.py) $(addprefix strategies/test_,\
+    cache.py copies.py line_strategy.py targets.py) test_imports.py planning/test_plan_explain.py \
+    driver/test_unit_connection.py
+SLOW := privacy/test_noise_laws.py privacy/test_ledger_processes.py reconstruct/test_coverage.py workloads/test_compile.py
 
 quick: env
 	$(BIN)/ruff check --quiet

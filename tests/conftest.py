@@ -1,4 +1,4 @@
-"""Its place puts this folder on the import path, so that tests can import ``helpers``.
+"""What all tests share. Modules of the folder ``shared`` can be imported everywhere: ``from helpers import ...``.
 
 Strategies are kept in a temporary folder here, never in the user's: workers and subprocesses inherit it. Text is
 wrapped at one width, whatever terminal the tests run in. Temporary files lie in memory where there is room for them,
@@ -24,6 +24,8 @@ import sys
 import tempfile
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "shared"))
 
 NOTES = "DPSQL_ASSURANCE_NOTES"
 MEMORY, ROOM = "/dev/shm", 4 << 30

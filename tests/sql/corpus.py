@@ -3,7 +3,7 @@
     python tests/sql/corpus.py [NAME ...]
 
 plans every statement of corpora/NAME.sql over the tables of NAME.schema.sql under the policy NAME.toml and prints what
-became of it, its seconds, and the table of docs/sql.md. TPC-H is in tests/tpch.sql and docs/tpch.md.
+became of it, its seconds, and the table of docs/sql.md. TPC-H is in tests/sql/tpch.sql and docs/tpch.md.
 """
 
 from __future__ import annotations

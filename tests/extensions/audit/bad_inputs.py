@@ -1,6 +1,6 @@
 """Bad inputs from the grammar: admitted statements in which one place holds what may never be there.
 
-A random statement is made from the language's own expressions (tests/expression_language.py), so that it is
+A random statement is made from the language's own expressions (tests/shared/expression_language.py), so that it is
 admitted; then one leaf of it gives way to a forbidden piece of the same type (threats Q1, Q4, Q6, Q7), or
 the statement itself is bent. What is refused is then refused for the piece, wherever it hides.
 """

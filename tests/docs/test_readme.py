@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.surfaces.cli import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from repeatable import Bytes
 from dpsql.extensions.local.device import OTHER
 from dpsql.privacy.response import Response, offsets_from
 
-PAGE = (Path(__file__).parents[3] / "docs" / "local.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "local.md").read_text(encoding="utf-8")
 
 
 def test_the_page_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

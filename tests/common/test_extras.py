@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.common.extras import install_command
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Installed:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from local_worlds import repeatable
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "local.md").read_text(encoding="utf-8")
 
 

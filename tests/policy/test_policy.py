@@ -19,7 +19,7 @@ from dpsql.extensions.advice.proposals import propose
 from dpsql.policy import BudgetPolicy, ColumnPolicy, Policy, TablePolicy, check_schema, csv_schema
 from dpsql.policy.types import column_type
 
-EXAMPLES = Path(__file__).parent.parent / "sql_examples"
+EXAMPLES = Path(__file__).parents[2] / "sql_examples"
 
 FULL = """
 dataset = "visits-2"

@@ -1,6 +1,6 @@
 """Do 95 % intervals hold the truth in 95 % of releases, and is ``_stderr`` the error that is seen?
 
-    python tests/interval_coverage.py [releases]
+    python tests/shared/interval_coverage.py [releases]
 
 The law of a release's noise is known, so that no table is read again: exact answers once, then the noise of the plan
 drawn anew for each release (a public generator with a fixed seed), and every number of all releases worked out at once

@@ -19,10 +19,10 @@ from dpsql.release import ReleaseTable
 from dpsql.running.result_tables import tables_of
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parent / "sql_examples"
+EXAMPLES = HERE.parents[1] / "sql_examples"
 FORMS = sorted((EXAMPLES / "tpch").glob("*.sql"))
 ROW = re.compile(r"^\| (\d+) \| [^|]+ \| (answered|in part|refused) \|", re.MULTILINE)
-VERDICTS = {int(n): verdict for n, verdict in ROW.findall((HERE.parent / "docs" / "tpch.md").read_text())}
+VERDICTS = {int(n): verdict for n, verdict in ROW.findall((HERE.parents[1] / "docs" / "tpch.md").read_text())}
 QUERIES = {
     int(number): sql
     for number, sql in re.findall(r"-- \[(\d+)\]\n(.*?)(?=-- \[|\Z)", (HERE / "tpch.sql").read_text(), re.DOTALL)

@@ -11,7 +11,7 @@ import dpsql
 from dpsql.extensions.reports.glossary import meanings
 from dpsql.surfaces.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 POLICY = ROOT / "sql_examples" / "rand_hie.toml"
 BATCH = "SELECT plan, COUNT(*) AS n FROM rand_hie GROUP BY plan"
 # Words of the mathematics: of what is measured instead, and of the ledger's own units.

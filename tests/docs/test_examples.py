@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.surfaces.cli import main
 
-EXAMPLES = Path(__file__).parent.parent / "sql_examples"
+EXAMPLES = Path(__file__).parents[2] / "sql_examples"
 LISTED = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
 
 
