@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from dpsql.errors import DataError, InterfaceError, NotSupportedError
+from dpsql.errors import DataError, InterfaceError, NotSupportedError, quoted
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Extension:
 
 
 PORTS: Mapping[str, str] = {
-    "engine": "makes an engine of what connect() was given and of the limits of a scan; None where it is not its kind",
+    "engine": "returns a function that makes an engine of what connect() was given; None where that is not its kind",
     "plan_with_finding": "plans a batch whose groups are to be found first; None where no GROUP BY waits for that",
     "find_groups": "finds the groups that a plan waits for, and plans the batch again over them",
     "expected_estimates": "says which estimates are expected to be nearest, for run(estimates='auto')",
@@ -165,13 +165,9 @@ def method_named(name: str) -> Any:
     owned = any(name in names for names in SHIPPED.values())
     if owned:
         raise NotSupportedError(missing(name, f"plans by method={name!r}"))
-    listed = ", ".join(
-        [
-            "'auto'",
-            *(f"{one!r} (extension {extension.name})" for extension in extensions() for one in extension.methods),
-        ]
-    )
-    raise DataError(f"method={name[:40]!r} is no method of planning; name one of {listed}")
+    listed = ["'auto'", *(f"{one!r} (extension {added.name})" for added in extensions() for one in added.methods)]
+    *others, last = listed
+    raise DataError(f"method {quoted(name)} is not known; use {', '.join(others)} or {last}")
 
 
 def strategies() -> dict[str, Registered]:

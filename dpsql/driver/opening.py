@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def connect(
         engine = ConnectionEngine(database, limits)
     elif session is not None:
         _check_remote(held)
-        engine = session
+        engine = session()
     else:
         _check_files(held)
         engine = FileEngine(None if file is None else file.absolute(), limits)
@@ -126,13 +127,13 @@ def day_of(today: object) -> dt.date:
     raise DataError(f"today={str(today)[:40]!r} is no day; write a date such as 2024-01-31, without time or zone")
 
 
-def _session(database: object, limits: Limits) -> Opening | None:
-    """The engine of an extension whose kind of session ``database`` is, None where it is none."""
+def _session(database: object, limits: Limits) -> Callable[[], Opening] | None:
+    """What makes the engine of an extension whose kind of session ``database`` is, None where it is none."""
     if database is None or isinstance(database, str | os.PathLike | duckdb.DuckDBPyConnection):
         return None
     opened = provided("engine")
-    engine: Opening | None = None if opened is None else opened(database, limits)
-    return engine
+    made: Callable[[], Opening] | None = None if opened is None else opened(database, limits)
+    return made
 
 
 def _check_files(policy: Policy) -> None:

@@ -36,13 +36,6 @@ from dpsql.workloads.compile.over_periods import Over
 
 log = logging.getLogger("dpsql")
 
-_MEASURES: Mapping[type, Callable[..., tuple[int, list[int]]]] = {
-    Job: measure,
-    AdaptiveJob: measure_adaptively,
-    SparseJob: measure_sparse,
-}
-"""What charges, measures and records each kind of job."""
-
 
 def kept_alone(kept: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
     """What the ledger keeps of the integers of a plan that stands alone."""
@@ -312,7 +305,12 @@ class Batches:
             return pack(record, observed)
 
         measuring = (self.holdings.engine, ledger, payload)
-        release = _MEASURES[type(job)](job, *measuring)[0]
+        measures: Mapping[type, Callable[..., tuple[int, list[int]]]] = {
+            Job: measure,
+            AdaptiveJob: measure_adaptively,
+            SparseJob: measure_sparse,
+        }
+        release = measures[type(job)](job, *measuring)[0]
         # What users see is what the ledger gives back.
         with uncollected():
             record = record_of(ledger.release(release).payload or b"")

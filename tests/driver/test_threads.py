@@ -225,7 +225,7 @@ def test_what_is_understood_under_a_policy_stays_under_it(tmp_path: Path, monkey
     con = connected(user_with_rows(), tmp_path)
     con.run(BATCH, epsilon=1)
     past, lock, understanding = con._past, WatchedLock(), threading.Event()
-    monkeypatch.setattr(past, "_lock", lock)
+    monkeypatch.setattr(past, "lock", lock)
     from dpsql.running import past_releases
 
     past_of = past_releases.past_of

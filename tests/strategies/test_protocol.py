@@ -115,7 +115,7 @@ lines = ['dataset = "p"', "[budget]", "epsilon = 2", "[tables.t]", 'unit = "row"
 policy = dpsql.Policy.parse("\\n".join([*lines, "a = { lower = 0, upper = 4, nulls = false }"]))
 with dpsql.connect(database, policy=policy, ledger="ledger") as con:
     con.run("SELECT a, COUNT(*) AS n FROM t GROUP BY a", epsilon=0.5)
-rooms = ("dpsql.strategy.published.", "dpsql.strategy.adaptive.")
+rooms = ("dpsql.extensions.papers.", "dpsql.extensions.adaptive.")
 loaded = [name for name in sys.modules if name.startswith(rooms)]
 assert not loaded, loaded
 strategy.select(workload.all_range(8), "laplace", "haar")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dpsql.engines.base import Opening
@@ -9,8 +10,8 @@ from dpsql.engines.limits import Limits
 from dpsql.errors import InterfaceError
 
 
-def opened(database: Any, limits: Limits) -> Opening | None:
-    """The engine of a Spark session, None for anything else. Raises InterfaceError for limits that Spark lacks.
+def opened(database: Any, limits: Limits) -> Callable[[], Opening] | None:
+    """What makes the engine of a Spark session, None for anything else. Raises InterfaceError for limits it lacks.
 
     What it is made of is imported now: most processes have no Spark.
     """
@@ -18,9 +19,13 @@ def opened(database: Any, limits: Limits) -> Opening | None:
         return None
     if limits.memory is not None:
         raise InterfaceError("memory_limit is for scans of DuckDB; give Spark's executors what they need")
-    from dpsql.extensions.spark.engine import SparkEngine
 
-    return SparkEngine(database, limits)
+    def engine() -> Opening:
+        from dpsql.extensions.spark.engine import SparkEngine
+
+        return SparkEngine(database, limits)
+
+    return engine
 
 
 def is_session(found: object) -> bool:

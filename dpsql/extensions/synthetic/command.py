@@ -11,6 +11,8 @@ from dpsql.surfaces import formats, inputs, output
 
 def make_rows(options: argparse.Namespace) -> None:
     """Rows that agree with the counts of an earlier release: a file, or a folder of one for each table."""
+    if options.rows is None:
+        options.usage("--release and --seed are for --rows")
     if any(given is not None for given in (options.columns, options.ask, options.epsilon, options.ids, options.name)):
         options.usage("--rows makes rows of what was released; it goes with --release, --seed and --output alone")
     if options.output is None or formats.chosen(options) not in ("parquet", "table"):

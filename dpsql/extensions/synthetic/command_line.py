@@ -15,5 +15,7 @@ COMMANDS = Commands(
     _GRAMMAR,
     {},
     details={"--rows": {"type": int}, "--release": {"type": int}, "--seed": {"type": int}},
-    instead={("synthesize", "rows"): "dpsql.extensions.synthetic.command:make_rows"},
+    instead={
+        ("synthesize", option): "dpsql.extensions.synthetic.command:make_rows" for option in ("rows", "release", "seed")
+    },
 )

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql import quoting, strategy, workload
+from dpsql import strategy, workload
+from dpsql.common import quoting
 from dpsql.extensions.audit import noise as audited
 from dpsql.linalg import exact
 from dpsql.planning import text

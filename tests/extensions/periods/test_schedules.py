@@ -24,6 +24,7 @@ from dpsql.extensions.periods.schedules import Due
 from dpsql.privacy.ledger import Ledger
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
+from dpsql.extensions.periods import past_periods
 from dpsql.running.past_releases import PastReleases
 
 TOML = """
@@ -334,7 +335,7 @@ def test_periods_of_one_batch_are_understood_once(world: World, monkeypatch: pyt
     by_day = "SELECT dayofmonth(day) < 9 AS early, COUNT(*) AS n FROM visits GROUP BY 1"
     con.schedules.add(f"CREATE VIEW by_day AS {by_day}", epsilon=0.4, name="days")
     con.schedules.release_due()
-    apart, prepared = [], PastReleases._prepared
+    apart, prepared = [], PastReleases.prepared
     for alike in (True, False):
         asked = list[int]()
 
@@ -343,9 +344,9 @@ def test_periods_of_one_batch_are_understood_once(world: World, monkeypatch: pyt
             return prepared(self, entry, schemas)
 
         with monkeypatch.context() as patch:
-            patch.setattr(PastReleases, "_prepared", noted)
+            patch.setattr(PastReleases, "prepared", noted)
             if not alike:
-                patch.setattr(PastReleases, "_names_no_day", lambda *_: False)
+                patch.setattr(past_periods, "_names_no_day", lambda *_: False)
             held = world.connect("2024-05-01")
             apart.append([held.sql(TREND.format(name), errors=True).fetchall() for name in ("by_ward", "by_day")])
         assert len(asked) == (1 + 4 if alike else 8)  # the batch that names the day is understood for each period

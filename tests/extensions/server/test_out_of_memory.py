@@ -44,11 +44,14 @@ city = {}
 state = { values = ["BE", "FR", "ZH"], nulls = false }
 """
 KINDS: dict[str, tuple[str, Callable[[dpsql.Connection], object]]] = {
-    "values": ("discovery._record", lambda con: con.discover("visits.city", epsilon=2, delta=1e-9)),
-    "a survey": ("survey._record", lambda con: con.survey(epsilon=4)),
-    "rows": ("local_release._record", lambda con: con.synthesize("visits", ["state"], 1)),
-    "sparse": ("run._record", lambda con: con.run(con.plan(COUNT, epsilon=1, method="sparse"))),
-    "in rounds": ("run._record", lambda con: con.run(con.plan(COUNT, epsilon=1, method="adaptive"))),
+    "values": (
+        "dpsql.extensions.discovery.discovery._record",
+        lambda con: con.discover("visits.city", epsilon=2, delta=1e-9),
+    ),
+    "a survey": ("dpsql.extensions.discovery.survey._record", lambda con: con.survey(epsilon=4)),
+    "rows": ("dpsql.extensions.local.local_release._record", lambda con: con.synthesize("visits", ["state"], 1)),
+    "sparse": ("dpsql.running.run._record", lambda con: con.run(con.plan(COUNT, epsilon=1, method="sparse"))),
+    "in rounds": ("dpsql.running.run._record", lambda con: con.run(con.plan(COUNT, epsilon=1, method="adaptive"))),
 }
 
 
@@ -79,7 +82,7 @@ def test_every_kind_of_charge_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     with dpsql.connect(tmp_path / "open.duckdb", policy=tmp_path / "open.toml") as con:
         for place, said in (
             ("dpsql.privacy.ledger.Ledger._write", "memory ran out, and nothing was charged"),
-            (f"dpsql.running.{record}", "charged as release [12] has no answer in the ledger and stays charged"),
+            (record, "charged as release [12] has no answer in the ledger and stays charged"),
             ("dpsql.release.books.Books.register", "what was charged is recorded as release [23], and is not"),
         ):
             with monkeypatch.context() as full:

@@ -1,0 +1,94 @@
+"""The kernel works in a copy of the package that has no extension, and says what is missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpsql
+
+PACKAGE = Path(dpsql.__file__).parent
+TESTS = Path(__file__).parent
+KERNEL = """
+import duckdb, dpsql
+from dpsql import bounds, strategy, workload
+from dpsql.errors import Error
+from dpsql.surfaces.cli import main
+
+assert dpsql.installed() == {}
+base = duckdb.connect()
+base.execute("CREATE TABLE t AS SELECT range % 5 AS a FROM range(100)")
+lines = ['dataset = "p"', "[budget]", "epsilon = 2", "[tables.t]", 'unit = "row"', "[tables.t.columns]"]
+policy = dpsql.Policy.parse("\\n".join([*lines, "a = { lower = 0, upper = 4, nulls = false }"]))
+with dpsql.connect(base, policy=policy, ledger="ledger") as con:
+    plan = con.plan("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a", epsilon=0.5)
+    con.run(plan)
+    assert len(con.sql("SELECT * FROM v").fetchall()) == 5
+    assert "q1" in str(con.plan("SELECT COUNT(*) FROM t", epsilon=0.1))
+    for missing in (
+        lambda: con.plan("SELECT COUNT(*) FROM t", epsilon=0.1, method="sparse"),
+        lambda: con.plan("SELECT COUNT(*) FROM t", epsilon=0.1, method="mwem"),
+        lambda: con.run("SELECT COUNT(*) FROM t", epsilon=0.1, estimates="auto"),
+        lambda: con.run(plan)["v"] and con.run(plan).synthetic_rows(3),
+        lambda: bounds.range_window_bound(4, 1, 2),
+        lambda: workload.wrange(4, 4, 1),
+    ):
+        try:
+            missing()
+        except Error as error:
+            print(error)
+    assert not hasattr(con, "discover")
+assert strategy.CATALOGUE == ("optimal", "identity", "workload", "p-identity", "low-rank", "union-of-parts", "norm-blocks")
+assert main(["budget", "--policy", "nothing.toml"]) == 1
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of a copy of the package without extensions."""
+    folder = tmp_path_factory.mktemp("kernel")
+    shutil.copytree(
+        PACKAGE, folder / "dpsql", ignore=shutil.ignore_patterns("extensions", "__pycache__"), symlinks=True
+    )
+    # An editable install finds modules of the checkout, too; this copy is to be all that there is.
+    (folder / "sitecustomize.py").write_text(
+        "import sys\nsys.meta_path[:] = [one for one in sys.meta_path if 'editable' not in repr(one).lower()]\n"
+    )
+    return folder
+
+
+def run(alone, *command):
+    settings = {**os.environ, "PYTHONPATH": str(alone)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=alone, env=settings, capture_output=True, text=True, timeout=900
+    )
+
+
+def test_it_plans_runs_and_says_what_is_missing(alone):
+    done = run(alone, "-c", KERNEL)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    owners = ("discovery", "papers", "advice", "synthetic", "papers", "papers")
+    assert len(said) == len(owners)
+    for line, owner in zip(said, owners, strict=True):
+        assert line.startswith(f"the extension {owner!r} ")
+        assert line.endswith(f"it is not installed: it is a part of dpsql, in the folder dpsql/extensions/{owner}")
+
+
+@pytest.mark.long
+def test_tests_of_the_kernel_pass(alone):
+    folders = ("sql/test_golden.py", "sql/test_statements.py", "measure/test_scan.py", "measure/test_shield.py")
+    folders = (
+        *folders,
+        "driver/test_connection.py",
+        "release",
+        "privacy/test_ledger.py",
+        "planning/test_plan_explain.py",
+    )
+    done = run(
+        alone, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(str(TESTS / folder) for folder in folders)
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
