@@ -67,11 +67,14 @@ PORTS: Mapping[str, str] = {
 
 SHIPPED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("adaptive",),
-    "advice": ("expected_estimates",),
-    "discovery": ("sparse", "plan_with_finding", "find_groups", "free_answer"),
-    "local": ("compared_locally",),
+    "advice": ("expected_estimates", "policy", "release"),
+    "audit": ("audit",),
+    "discovery": ("sparse", "plan_with_finding", "find_groups", "free_answer", "discover"),
+    "local": ("compared_locally", "synthesize"),
     "papers": ("mwem", "mwem-strategy"),
     "periods": ("horizon", "schedule"),
+    "reports": ("report", "glossary"),
+    "server": ("serve", "mcp", "analyst", "requests"),
     "synthetic": ("synthetic_rows",),
 }
 """What extensions that dpsql comes with add, for the message where one is missing."""
@@ -143,13 +146,19 @@ def needed(port: str) -> Any:
 
 def missing(name: str, what: str) -> str:
     """The message for something that an extension adds which is not installed."""
-    owners = [owner for owner, names in SHIPPED.items() if name in names]
-    if not owners:
+    owner = missing_owner(name)
+    if not owner:
         return f"no extension {what}; dpsql.installed() lists those that are installed"
     return (
-        f"the extension {owners[0]!r} {what}, and it is not installed: it is a part of dpsql, in the folder "
-        f"dpsql/extensions/{owners[0]}"
+        f"the extension {owner!r} {what}, and it is not installed: it is a part of dpsql, in the folder "
+        f"dpsql/extensions/{owner}"
     )
+
+
+def missing_owner(name: str) -> str:
+    """The extension of dpsql that adds ``name`` and is not installed; "" where there is none."""
+    owners = [owner for owner, names in SHIPPED.items() if name in names and owner not in _EXTENSIONS]
+    return owners[0] if owners else ""
 
 
 def methods() -> dict[str, str]:
@@ -162,8 +171,7 @@ def method_named(name: str) -> Any:
     known = methods()
     if name in known:
         return resolve(known[name])
-    owned = any(name in names for names in SHIPPED.values())
-    if owned:
+    if missing_owner(name):
         raise NotSupportedError(missing(name, f"plans by method={name!r}"))
     listed = ["'auto'", *(f"{one!r} (extension {added.name})" for added in extensions() for one in added.methods)]
     *others, last = listed

@@ -13,7 +13,8 @@ import dpsql
 PACKAGE = Path(dpsql.__file__).parent
 TESTS = Path(__file__).parent
 KERNEL = """
-import duckdb, dpsql
+import sys, duckdb, dpsql
+LEDGER = sys.argv[1]
 from dpsql import bounds, strategy, workload
 from dpsql.errors import Error
 from dpsql.surfaces.cli import main
@@ -23,7 +24,7 @@ base = duckdb.connect()
 base.execute("CREATE TABLE t AS SELECT range % 5 AS a FROM range(100)")
 lines = ['dataset = "p"', "[budget]", "epsilon = 2", "[tables.t]", 'unit = "row"', "[tables.t.columns]"]
 policy = dpsql.Policy.parse("\\n".join([*lines, "a = { lower = 0, upper = 4, nulls = false }"]))
-with dpsql.connect(base, policy=policy, ledger="ledger") as con:
+with dpsql.connect(base, policy=policy, ledger=LEDGER) as con:
     plan = con.plan("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a", epsilon=0.5)
     con.run(plan)
     assert len(con.sql("SELECT * FROM v").fetchall()) == 5
@@ -41,7 +42,12 @@ with dpsql.connect(base, policy=policy, ledger="ledger") as con:
         except Error as error:
             print(error)
     assert not hasattr(con, "discover")
-assert strategy.CATALOGUE == ("optimal", "identity", "workload", "p-identity", "low-rank", "union-of-parts", "norm-blocks")
+known = ("optimal", "identity", "workload", "p-identity", "low-rank", "union-of-parts", "norm-blocks")
+assert strategy.CATALOGUE == known
+try:
+    main(["discover", "t.a"])
+except SystemExit as wrong:
+    assert wrong.code == 2
 assert main(["budget", "--policy", "nothing.toml"]) == 1
 """
 
@@ -62,17 +68,17 @@ def alone(tmp_path_factory):
 
 def run(alone, *command):
     settings = {**os.environ, "PYTHONPATH": str(alone)}
-    return subprocess.run(
-        [sys.executable, *command], cwd=alone, env=settings, capture_output=True, text=True, timeout=900
-    )
+    place = {"cwd": TESTS.parent, "env": settings}  # -P: what lies there is not imported
+    return subprocess.run([sys.executable, "-P", *command], capture_output=True, text=True, timeout=900, **place)
 
 
 def test_it_plans_runs_and_says_what_is_missing(alone):
-    done = run(alone, "-c", KERNEL)
+    done = run(alone, "-c", KERNEL, str(alone / "ledger"))
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     owners = ("discovery", "papers", "advice", "synthetic", "papers", "papers")
     assert len(said) == len(owners)
+    assert "the extension 'discovery' has the command discover, and it is not installed" in done.stderr
     for line, owner in zip(said, owners, strict=True):
         assert line.startswith(f"the extension {owner!r} ")
         assert line.endswith(f"it is not installed: it is a part of dpsql, in the folder dpsql/extensions/{owner}")

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import dpsql
-from dpsql.registry import extensions, look_elsewhere, resolve
+from dpsql.registry import extensions, look_elsewhere, missing, missing_owner, resolve
 from dpsql.surfaces.command_text import Commands
 from dpsql.surfaces.kernel_commands import COMMANDS
 
@@ -88,6 +88,8 @@ def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=20),
     )
+    if first and missing_owner(first) and not any(name.split()[0] == first for name, _, _ in grammar()):
+        top.error(missing(first, f"has the command {first}"))
     top.add_argument("--version", action="version", version=f"dpsql {dpsql.__version__}")
     places = {"": top.add_subparsers(title="commands", metavar="COMMAND", required=True)}
     details = {option: more for some in commands() for option, more in some.details.items()}

@@ -20,11 +20,11 @@ import dpsql
 from dpsql.driver.connection import Connection
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, ProgrammingError, SQLError
+from dpsql.extensions.periods import past_periods
 from dpsql.extensions.periods.schedules import Due
 from dpsql.privacy.ledger import Ledger
 from dpsql.release.store import ReleaseStore
 from dpsql.running import run
-from dpsql.extensions.periods import past_periods
 from dpsql.running.past_releases import PastReleases
 
 TOML = """
