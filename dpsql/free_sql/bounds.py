@@ -23,7 +23,7 @@ from .extents import Extent, Rule, either, times
 from .functions import AGGREGATES, GATHERING, SCALARS
 from .joins import where
 from .parse import Node, descend, name_of, parsed, query_in, word
-from .scopes import Frame, Scope
+from .scopes import Frame, Scope, outer_columns, rows_around
 from .sources import Sources
 from .tables import Bounds, Keys, Measure, Tables, renamed
 
@@ -38,13 +38,12 @@ def check(
     parameters: Sequence[object] | Mapping[str, object] | None = None,
     *,
     runs: int = 1,
-    most_joined: int | None = None,
 ) -> Bounds | None:
     """The bounds of what a query gives; None for a text that DuckDB does not parse as a SELECT, which is not run.
 
     ``connection``: any of DuckDB's, which parses and runs nothing. ``more``: rules of macros. ``runs``: how often it is
-    run, which divides the steps that it may take. ``most_joined``: rows that a join may make, by default the limit.
-    Raises SQLError for a function, a table or a type that is not on the lists, and for what can grow beyond the limits.
+    run, which divides the steps that it may take. Raises SQLError for a function, a table or a type that is not on the
+    lists, and for what can grow beyond the limits.
     """
     nodes = parsed(sql, connection)
     if len(nodes) != 1:
@@ -52,8 +51,7 @@ def check(
     failure = ""
     try:
         return _Query(
-            *(sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters, limits.MOST_STEPS // runs),
-            most_joined or limits.MOST_ROWS,
+            sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters, limits.MOST_STEPS // runs
         ).query(nodes[0], (), {})
     except RecursionError:
         failure = "the query nests too deeply; flatten it"
@@ -69,6 +67,7 @@ class _Query(Sources):
         for one in (node.get("cte_map") or {}).get("map", ()):
             found = self.query(query_in(one["value"]), outer, known)
             known[str(one["key"]).lower()] = renamed(found, one["value"].get("aliases") or ())
+            outer = _with(one["value"], outer)
         kind = node["type"]
         if kind == "SELECT_NODE":
             return self._select(node, outer, known)
@@ -77,13 +76,14 @@ class _Query(Sources):
             found = self._united([self.query(side, outer, known) for side in sides])
             if found.listed and not node.get("setop_all"):
                 found = replace(found, keys=tuple((name, inf) for name in found.columns))
-            frame = Frame([("", found)], rows=found.rows, complete=True)
+            around = rows_around(outer_columns(node, outer, Frame([("", found)])), outer) if outer else 1
+            frame = Frame([("", found)], each=found.rows, rows=found.rows * around, complete=True)
             rows = self._modified(node, frame, (*outer, frame), known, found.rows)
             return replace(found, rows=rows)
         if kind == "CTE_NODE":  # of DuckDB 1, which keeps WITH in the tree
             found = self.query(query_in(node["query"]), outer, known)
             known[str(node["cte_name"]).lower()] = renamed(found, node.get("aliases") or ())
-            return self.query(query_in(node["child"]), outer, known)
+            return self.query(query_in(node["child"]), _with(node["query"], outer), known)
         if kind == "RECURSIVE_CTE_NODE":
             raise self._refused(
                 "WITH RECURSIVE is not answered; write the steps as queries of their own", node, "recursive"
@@ -110,7 +110,7 @@ class _Query(Sources):
         cases = self._from(node.get("from_table") or {"type": "EMPTY"}, frame, outer, known)
         if node.get("where_clause"):
             cases = where(cases, self._equalities(node["where_clause"], frame, range(len(frame.tables)), outer))
-        rows = self.joined(frame, outer, cases, node)
+        self.joined(frame, outer, cases, node)
         columns: dict[str, Extent] = {}
         listed = True
         for item in node["select_list"]:
@@ -132,19 +132,17 @@ class _Query(Sources):
         parts = [node.get(part) for part in ("where_clause", "qualify", "having", "group_expressions")]
         self._expressions(parts, scope, known)
         grouped, sets = node.get("group_expressions") or (), len(node.get("group_sets") or ())
-        rows = rows if grouped or node.get("aggregate_handling") == "FORCE_AGGREGATES" or not frame.aggregated else 1
-        if sets > 1:
-            rows = times(rows, sets)
-            if rows > limits.MOST_ROWS:
-                raise self._refused(
-                    f"{sets:,} grouping sets can make {shown_number(rows)} rows, at most {limits.MOST_ROWS:,} "
-                    "are made; name fewer",
-                    node,
-                    "too-large",
-                )
+        all_rows = grouped or node.get("aggregate_handling") == "FORCE_AGGREGATES" or not frame.aggregated
+        rows = times(frame.each if all_rows else 1, max(sets, 1) * frame.unnested)
+        if sets > 1 and times(frame.rows, sets) > limits.MOST_ROWS:
+            raise self._refused(
+                f"{sets:,} grouping sets can make {shown_number(times(frame.rows, sets))} rows, at most "
+                f"{limits.MOST_ROWS:,} are made; name fewer",
+                node,
+                "too-large",
+            )
         if frame.unnested > 1:
-            rows = times(rows, frame.unnested)
-            self._check_rows(rows, node, "unnest")
+            self._check_rows(times(frame.rows, max(sets, 1) * frame.unnested), node, "unnest")
         rows = self._modified(node, frame, scope, known, rows)
         self._check_work(frame, node)
         return Bounds(columns, rows, listed, *self._keys(node, frame, columns))
@@ -183,6 +181,12 @@ class _Query(Sources):
                 rows = min(rows, max(0, self.extent(limit, scope, known).most))
         self._check_work(frame, node)
         return rows
+
+
+def _with(query: Node, outer: Scope) -> Scope:
+    """The scope of what reads a query of WITH, which is computed anew where that names columns of queries around."""
+    named = outer_columns(query, outer, Frame())
+    return (*outer, Frame(around=rows_around(named, outer))) if named else outer
 
 
 def _item_of(group: Node, items: Mapping[str, Node]) -> str:

@@ -11,9 +11,9 @@ from dpsql.errors import SQLError, nearest, printable
 
 from . import limits
 from .constants import MOMENTS, constant, interval, moment, number_in, parameter
-from .extents import ELEMENTS, NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
+from .extents import NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
 from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, STEPS, TYPES, WORDS
-from .parse import Node, array_elements, children, descend, query_in, type_names, word
+from .parse import Node, array_elements, children, column_references, descend, query_in, type_names, word
 from .scopes import Frame, Scope, column_extent, widest, widest_in
 from .tables import Bounds, Tables
 
@@ -32,13 +32,10 @@ class Expressions(ABC):
         scalars: Mapping[str, Rule],
         parameters: Sequence[object] | Mapping[str, object] | None,
         most_steps: int,
-        most_joined: int,
     ) -> None:
         self.sql = sql
         self.tables = tables
         self.most_steps = most_steps
-        self.most_joined = most_joined
-        self.most_bytes = limits.MOST_BYTES * (1 if most_joined == limits.MOST_ROWS else 10**7)
         self.scalars = scalars
         held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
         self.parameters = {str(name): value for name, value in held.items()}
@@ -73,7 +70,7 @@ class Expressions(ABC):
         if kind == "SUBQUERY":
             found = self.query(query_in(node["subquery"]), scope, known)
             self._expressions({"child": node.get("child")}, scope, known)
-            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else self._array(node, found)
+            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else _array(node, found)
         if kind == "PARAMETER":
             return parameter(self.parameters.get(str(node.get("identifier", ""))))
         if kind == "STAR":
@@ -85,11 +82,6 @@ class Expressions(ABC):
             parts = [self.extent(part, scope, known) for part in children(node)]
             return self._operator(node, parts, scope)
         raise self._refused(f"{word(kind)} is not answered in an expression", node)
-
-    def _array(self, node: Node, found: Bounds) -> Extent:
-        """What EXISTS and IN say, or an array of a query's rows; in the catalogue these are short lists."""
-        rows = found.rows if self.most_joined == limits.MOST_ROWS else min(found.rows, ELEMENTS)
-        return Extent() if node["subquery_type"] != "ARRAY" else series(rows, widest(found).size)
 
     def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
         kind = node["type"]
@@ -106,8 +98,9 @@ class Expressions(ABC):
         frame = scope[-1] if scope else Frame()
         if name in AGGREGATES or name in GATHERING:
             parts = [self.extent(part, scope, known) for part in children(node)]
-            frame.aggregated = True
-            return self._gathered(name, parts, frame)
+            own = _is_own(node, scope)
+            frame.aggregated = frame.aggregated or own
+            return self._gathered(name, parts, frame.each if own else max(one.rows for one in scope))
         rule = self.scalars.get(name)
         if rule is None:
             raise self._unlisted(name, node)
@@ -132,10 +125,10 @@ class Expressions(ABC):
     def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:
         """The extent of what is built, once it is found to fit."""
         longest = max((part.size for part in parts), default=0)
-        if found.size > self.most_bytes and found.size > longest:
+        if found.size > limits.MOST_BYTES and found.size > longest:
             name = str(node.get("function_name") or node["type"]).lower()
             raise self._refused(
-                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {self.most_bytes:,} are "
+                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are "
                 "built; bound it with smaller constants, such as least(n, 100) "
                 f"(a text of a column counts as {TEXT:,} bytes)",
                 node,
@@ -190,17 +183,13 @@ class Expressions(ABC):
             )
         return value
 
-    def _gathered_rows(self, frame: Frame) -> float:
-        """The rows that an aggregate gathers; in the catalogue, whose lists are short, as many as such a list has."""
-        return frame.rows if self.most_joined == limits.MOST_ROWS else min(frame.rows, ELEMENTS)
-
-    def _gathered(self, name: str, parts: Sequence[Extent], frame: Frame) -> Extent:
-        """What an aggregate gives."""
+    def _gathered(self, name: str, parts: Sequence[Extent], rows: float) -> Extent:
+        """What an aggregate of so many rows gives."""
         if name in COUNTS:
-            return Extent(NUMBER, 0, self._gathered_rows(frame))
+            return Extent(NUMBER, 0, rows)
         size = sum(part.size for part in parts)
         if name in GATHERING:
-            return replace(series(max(self._gathered_rows(frame), 1), size + 8), each=max(NUMBER, size))
+            return replace(series(max(rows, 1), size + 8), each=max(NUMBER, size))
         return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
 
     def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -208,7 +197,7 @@ class Expressions(ABC):
         name = str(node.get("function_name") or node["type"].removeprefix("WINDOW_")).lower()
         if name not in AGGREGATES and name not in GATHERING:
             raise self._unlisted(name, node)
-        found = self._gathered(name, parts, scope[-1])
+        found = self._gathered(name, parts, scope[-1].each)
         return self._kept(found, parts, node, scope) if name in GATHERING else found
 
     def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -255,6 +244,14 @@ class Expressions(ABC):
         return SQLError(shown, before.count("\n") + 1, at_column(before), code=code)
 
 
+def _is_own(call: Node, scope: Scope) -> bool:
+    """Whether an aggregate is certainly of the innermost query: one of outer columns alone is of the query around."""
+    if not any(frame.tables for frame in scope[:-1]) or next(column_references(call), None) is None:
+        return True
+    own = {name for _, source in scope[-1].tables if source.listed for name in source.columns}
+    return any(str(one["column_names"][-1]).lower() in own for one in descend(call, "COLUMN_REF"))
+
+
 def at_column(before: str) -> int:
     """The column, from 1, of what follows a text."""
     return len(before) - (before.rfind("\n") + 1) + 1
@@ -262,3 +259,8 @@ def at_column(before: str) -> int:
 
 def shown_number(number: float) -> str:
     return f"{number:,.0f}" if number < 1e15 else "without limit" if number == inf else f"{number:.1e}"
+
+
+def _array(node: Node, found: Bounds) -> Extent:
+    """What EXISTS and IN say, or an array of a query's rows."""
+    return Extent() if node["subquery_type"] != "ARRAY" else series(found.rows, widest(found).size)

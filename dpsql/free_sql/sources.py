@@ -120,8 +120,6 @@ class Sources(Expressions):
             )
 
     def _check_work(self, frame: Frame, node: Node) -> None:
-        if self.most_joined > limits.MOST_ROWS:  # the catalogue, whose lists are short and whose functions do not grow
-            return
         built = times(frame.built, min(frame.rows, _VECTOR))
         if built > limits.MOST_AT_ONCE:
             raise self._refused(
@@ -145,7 +143,8 @@ class Sources(Expressions):
     def _pivoted(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         frame = Frame()
         outer = scope[:-1]
-        rows = self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
+        self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
+        rows = frame.each
         self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), known)
         if node.get("unpivot_names"):
             entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
@@ -215,45 +214,46 @@ class Sources(Expressions):
             if a != b
         )
 
-    def joined(self, frame: Frame, outer: Scope, cases: Sequence[Case], node: Node) -> float:
-        """The most rows of FROM, for each row of what stands before it if it is LATERAL.
+    def joined(self, frame: Frame, outer: Scope, cases: Sequence[Case], node: Node) -> None:
+        """Count the most rows of FROM, for one row of the queries around it and for all of them.
 
-        The frame counts them for all of these. Raises SQLError if there can be too many.
+        Raises SQLError if there can be too many.
         """
-        sources = {at: source for at, (_, source) in enumerate(frame.tables)}
-        sizes = {at: max(1.0, source.rows) for at, source in sources.items()}
+        sources = [source for _, source in frame.tables]
+        sizes = {at: max(1.0, source.rows) for at, source in enumerate(sources)}
         named = outer_columns(node, outer, frame) if outer else {}
-        around = rows_around(named)
-        lateral = any(not one.complete for one in named.values())
-        # DuckDB computes a correlated query once for distinct values of the outer columns, unless one is nested.
+        around = rows_around(named, outer)
+        # DuckDB computes a correlated query once for distinct values of the outer columns, unless one is nested or the
+        # query is LATERAL.
+        once = bool(named) and all(one.complete for one in named.values()) and all(one.around == 1 for one in outer)
         distinct = all(is_flat(column_extent(name.split("."), outer)) for name in named)
-        if named:
-            sizes[AROUND] = 1 if lateral else around
 
-        def counted(measured: bool) -> float:
+        def joined_to(rows_around: float, measured: bool) -> float:
             def multiplicity(at: int, columns: frozenset[str]) -> float:
                 if at == AROUND:
-                    return 1 if distinct and columns >= named.keys() else sizes[AROUND]
+                    return 1 if distinct and columns >= named.keys() else rows_around
                 return sources[at].multiplicity(columns, measured=measured)
 
-            return most_rows(cases, sizes, multiplicity)
+            return most_rows(cases, sizes | ({AROUND: rows_around} if named else {}), multiplicity)
 
-        rows = sources[0].rows if len(sources) == 1 and not named else counted(False)
-        times_run = around if lateral else 1
-        together = sum(sizes.values()) + around
-        if rows * times_run > max(self.most_joined, together):
-            rows = counted(True)
-        if rows * times_run > max(self.most_joined, together):
+        def count(measured: bool) -> tuple[float, float]:
+            each = sources[0].rows if len(sources) == 1 and not named else joined_to(1, measured)
+            together = each * around
+            return each, min(together, joined_to(around, measured)) if once else together
+
+        frame.each, frame.rows = count(False)
+        most = max(limits.MOST_ROWS, sum(sizes.values()) + around)
+        if frame.rows > most:
+            frame.each, frame.rows = count(True)
+        if frame.rows > most:
             raise self._refused(
-                f"its tables can be joined to {shown_number(rows * times_run)} rows, at most {self.most_joined:,} are "
+                f"its tables can be joined to {shown_number(frame.rows)} rows, at most {limits.MOST_ROWS:,} are "
                 "made; join them by the equality of columns that hold few rows each, or aggregate them first",
                 node,
                 "too-large",
             )
-        frame.rows = rows * times_run
-        frame.fewer = lambda: counted(True) * times_run if sizes.keys() - {0} else frame.rows
+        frame.fewer = lambda: count(True)[1]
         frame.complete = True
-        return rows
 
 
 def _conjuncts(node: Node) -> list[Node]:
