@@ -11,15 +11,17 @@ from dpsql.errors import SQLError, nearest, printable
 
 from . import limits
 from .constants import MOMENTS, constant, interval, moment, number_in, parameter
-from .extents import NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
-from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, STEPS, TYPES, WORDS
-from .parse import Node, array_elements, children, column_references, descend, query_in, type_names, word
-from .scopes import Frame, Scope, column_extent, widest, widest_in
+from .copies import DOUBLED, FEW_CONSTANTS
+from .extents import NUMBER, TEXT, Extent, either, series, text, times, whole
+from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, SCALARS, STEPS, TYPES, WORDS
+from .parse import Macro, Macros, Node, array_elements, children, column_references, descend, query_in, type_names, word
+from .scopes import Frame, Scope, column_extent, outer_columns, rows_around, widest, widest_in
 from .tables import Bounds, Tables
 
 _FREE = 4_096
 """Bytes of a value that count as no step."""
 _NO_PLACE = 2**32
+_IN = ("COMPARE_IN", "COMPARE_NOT_IN")
 
 
 class Expressions(ABC):
@@ -29,14 +31,17 @@ class Expressions(ABC):
         self,
         sql: str,
         tables: Tables,
-        scalars: Mapping[str, Rule],
+        macros: Macros,
         parameters: Sequence[object] | Mapping[str, object] | None,
         most_steps: int,
     ) -> None:
         self.sql = sql
         self.tables = tables
         self.most_steps = most_steps
-        self.scalars = scalars
+        self.macros = macros
+        self.written = 0.0
+        """Expressions that DuckDB makes of the query so far, copies among them."""
+        self.copied = 0.0
         held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
         self.parameters = {str(name): value for name, value in held.items()}
 
@@ -52,10 +57,13 @@ class Expressions(ABC):
     def extent(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
         """How large the value of an expression can be."""
         kind = node["class"]
+        self.written += 1
         if kind == "CONSTANT":
             return constant(node)
         if kind == "COLUMN_REF":
-            return column_extent([str(name).lower() for name in node["column_names"]], scope)
+            names = [str(name).lower() for name in node["column_names"]]
+            self.copy(next((one.copied[names[0]] for one in reversed(scope) if names[0] in one.copied), 0), node)
+            return column_extent(names, scope)
         if kind == "FUNCTION":
             return self._call(node, scope, known)
         if kind == "WINDOW":
@@ -75,22 +83,41 @@ class Expressions(ABC):
             return parameter(self.parameters.get(str(node.get("identifier", ""))))
         if kind == "STAR":
             self._expressions(node, scope, known)
+            self.copy(sum(source.width for _, source in (scope[-1].tables if scope else ())), node)
             return widest_in(scope)
         if kind == "POSITIONAL_REFERENCE":
-            return widest_in(scope)
+            return replace(either(widest(source) for _, source in (scope[-1].tables if scope else ())), type="")
         if kind in ("OPERATOR", "COMPARISON", "CONJUNCTION", "BETWEEN", "COLLATE"):
-            parts = [self.extent(part, scope, known) for part in children(node)]
+            operands, parts, sizes = children(node), [], []
+            for operand in operands:
+                before = self.written
+                parts.append(self.extent(operand, scope, known))
+                sizes.append(self.written - before)
+            if node["type"] in _IN and (len(sizes) <= FEW_CONSTANTS + 1 or not _are_constants(operands[1:])):
+                self.copy((sizes[0] - 1) * max(0, len(sizes) - 2), node)  # it is compared with each value
             return self._operator(node, parts, scope)
         raise self._refused(f"{word(kind)} is not answered in an expression", node)
+
+    def copy(self, expressions: float, node: Node) -> None:
+        """Count expressions that DuckDB writes again. Raises SQLError past the limit."""
+        self.written += expressions
+        self.copied += expressions
+        if self.copied > limits.MOST_COPIES:
+            raise self._refused(
+                f"DuckDB would write more than {limits.MOST_COPIES:,} expressions again for what the query reads by "
+                "aliases, stars, IN, WITH and functions such as nullif; nest fewer of them",
+                node,
+                "too-large",
+            )
 
     def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
         kind = node["type"]
         if kind in ("OPERATOR_COALESCE", "OPERATOR_TRY", "OPERATOR_NULLIF", "COLLATE"):
             return replace(either(parts), type="")
         if kind in ("ARRAY_EXTRACT", "STRUCT_EXTRACT", "ARRAY_SLICE"):
-            return replace(self.scalars["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), type="")
+            return replace(SCALARS["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), type="")
         if kind == "ARRAY_CONSTRUCTOR":
-            return self._kept(self.scalars["list_value"](parts), parts, node, scope)
+            return self._kept(SCALARS["list_value"](parts), parts, node, scope)
         return Extent()
 
     def _call(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -101,11 +128,17 @@ class Expressions(ABC):
             own = _is_own(node, scope)
             frame.aggregated = frame.aggregated or own
             return self._gathered(name, parts, frame.each if own else max(one.rows for one in scope))
-        rule = self.scalars.get(name)
+        arguments = children(node)
+        macro = self.macros.get(name, {}).get(len(arguments))
+        if macro is not None:
+            return self._written_out(macro, node, scope, known)
+        rule = SCALARS.get(name)
         if rule is None:
             raise self._unlisted(name, node)
-        arguments = children(node)
+        before = self.written
         parts = [Extent() if part["class"] == "LAMBDA" else self.extent(part, scope, known) for part in arguments]
+        if name in DOUBLED:
+            self.copy(self.written - before, node)
         if name in REDUCTIONS:
             return self._reduced(node, arguments, parts, scope, known)
         if name in LAMBDAS:
@@ -121,6 +154,25 @@ class Expressions(ABC):
         if name in ("unnest", "generate_subscripts", "regexp_split_to_table"):
             frame.unnested *= max((one.elements for one in parts), default=1)
         return self._kept(replace(found, type=""), parts, node, scope)
+
+    def _written_out(self, macro: Macro, call: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
+        """The extent of what stands for the call of a macro, in which each parameter is its argument."""
+        values: dict[str, Extent] = {}
+        copied: dict[str, float] = {}
+        for name, argument in zip(macro.parameters, children(call), strict=True):
+            before = self.written
+            values[name] = self.extent(argument, scope, known)
+            copied[name] = self.written - before
+        around = rows_around(outer_columns(call, scope, Frame()), scope)
+        inner = Frame([("", Bounds(values))], copied=copied, rows=around, complete=True)
+        before = self.written
+        found = self.extent(macro.body, (*scope, inner), known)
+        self.copy(self.written - before, call)
+        if scope:
+            scope[-1].built += inner.built
+            scope[-1].steps += inner.steps
+            scope[-1].unnested *= inner.unnested
+        return replace(found, type="")
 
     def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:
         """The extent of what is built, once it is found to fit."""
@@ -230,7 +282,7 @@ class Expressions(ABC):
         return whole(child)
 
     def _unlisted(self, name: str, node: Node) -> SQLError:
-        offered = [one for one in (*self.scalars, *AGGREGATES, *GATHERING) if one.isidentifier()]
+        offered = [one for one in (*SCALARS, *self.macros, *AGGREGATES, *GATHERING) if one.isidentifier()]
         return self._refused(
             f"the function {name[:60]} is not among those that run over releases; {nearest(name[:60], offered)}", node
         )
@@ -250,6 +302,10 @@ def _is_own(call: Node, scope: Scope) -> bool:
         return True
     own = {name for _, source in scope[-1].tables if source.listed for name in source.columns}
     return any(str(one["column_names"][-1]).lower() in own for one in descend(call, "COLUMN_REF"))
+
+
+def _are_constants(nodes: Sequence[Node]) -> bool:
+    return all(node["class"] == "CONSTANT" for node in nodes)
 
 
 def at_column(before: str) -> int:

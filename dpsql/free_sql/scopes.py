@@ -19,11 +19,13 @@ class Frame:
 
     ``each``: the most rows of FROM for one row of the queries around. ``rows``: for all rows around together, which is
     what it computes. ``complete``: whether all of FROM is read, so that both count. ``fewer``: counts a lower bound of
-    rows. ``around``: rows around for which a query of WITH is computed anew.
+    rows. ``around``: rows around for which a query of WITH is computed anew. ``copied``: by name, the expressions that
+    DuckDB writes for an item or a parameter of a macro.
     """
 
     tables: list[tuple[str, Bounds]] = field(default_factory=list)
     items: dict[str, Extent] = field(default_factory=dict)
+    copied: dict[str, float] = field(default_factory=dict)
     each: float = 1
     rows: float = 1
     around: float = 1

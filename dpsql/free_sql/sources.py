@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, prod
 
 from . import limits
 from .expressions import Expressions, shown_number
@@ -73,6 +73,7 @@ class Sources(Expressions):
         parts = [node.get(part) or "" for part in ("catalog_name", "schema_name", "table_name")]
         path = tuple(str(part).lower() for part in parts if part)
         if len(path) == 1 and path[0] in known:
+            self.copy(known[path[0]].copied, node)
             return known[path[0]]
         if path[-1] in LISTED and len(path) == 1:
             return _LIST
@@ -145,12 +146,15 @@ class Sources(Expressions):
         outer = scope[:-1]
         self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
         rows = frame.each
+        values = prod(max(1, len(one.get("entries") or ())) for one in node.get("pivots") or ())
+        wide = sum(source.width for _, source in frame.tables) + values * len(node.get("aggregates") or ())
+        self.copy(wide, node)
         self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), known)
         if node.get("unpivot_names"):
             entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
             rows *= max(entries, sum(len(source.columns) for _, source in frame.tables), 1)
         self._check_work(frame, node)
-        return Bounds({}, rows, listed=False)
+        return Bounds({}, rows, listed=False, wide=wide)
 
     def _described_table(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         if node.get("query"):

@@ -36,7 +36,8 @@ class Bounds:
 
     ``listed``: whether these are all its columns. ``keys``: columns that determine a row together, with the most values
     of each; a name that no column has stands for a key that is not shown. ``measure``: counts the most rows that agree
-    in columns.
+    in columns. ``wide``: how many columns there are where several have one name. ``copied``: expressions that DuckDB
+    writes again wherever it is read.
     """
 
     columns: Mapping[str, Extent] = field(default_factory=dict)
@@ -44,6 +45,13 @@ class Bounds:
     listed: bool = True
     keys: Keys = (("", inf),)
     measure: Measure | None = field(default=None, compare=False, repr=False)
+    wide: float = 0
+    copied: float = 0
+
+    @property
+    def width(self) -> float:
+        """The most columns that a star gives."""
+        return max(self.wide, len(self.columns))
 
     def multiplicity(self, columns: frozenset[str], *, measured: bool = False) -> float:
         """The most rows that agree in these columns and are not NULL there."""

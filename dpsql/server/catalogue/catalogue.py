@@ -16,7 +16,7 @@ from dpsql.free_sql.tables import Bounds, table_in
 from dpsql.quoting import identifier
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.server.catalogue.dialect import in_duckdb
-from dpsql.server.catalogue.functions import MACROS, statements, views
+from dpsql.server.catalogue.functions import LONGEST_NAME, macros, statements, views
 from dpsql.server.catalogue.pg_tables import Row, columns, rows
 from dpsql.server.catalogue.relations import Relation, numbered
 
@@ -103,16 +103,17 @@ def _asked(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str
     failure, code = "", "not-answered"
     cursor = instance.cursor()
     try:
-        cursor.execute("SET VARIABLE dp_user = ?", [asker[0]])
-        cursor.execute("SET VARIABLE dp_database = ?", [asker[1]])
+        cursor.execute("SET VARIABLE dp_user = ?", [asker[0][:LONGEST_NAME]])
+        cursor.execute("SET VARIABLE dp_database = ?", [asker[1][:LONGEST_NAME]])
         question.on(cursor)
         check_length(text)
         written = in_duckdb(text)
+        check_length(written)
         found = cursor.extract_statements(written)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
             raise SQLError("the catalogue answers one SELECT at a time; nothing of it can be changed")
         readable = partial(_readable, cursor)
-        if check(written, cursor, readable, MACROS) is None:
+        if check(written, cursor, readable, macros()) is None:
             raise SQLError("the catalogue answers one SELECT at a time; nothing of it can be changed")
         cursor.execute(found[0])
         described = cursor.description or []
