@@ -161,7 +161,7 @@ class _Query(Sources):
             self._check_rows(times(frame.rows, max(sets, 1) * frame.unnested), node, "unnest")
         rows = self._modified(node, frame, scope, known, rows)
         self._check_work(frame, node)
-        return Bounds(columns, rows, listed, *self._keys(node, frame, columns), wide=wide)
+        return Bounds(columns, rows, listed, *self._keys(node, frame, columns), wide=wide, joined=frame.joined)
 
     def _keys(self, node: Node, frame: Frame, columns: Mapping[str, Extent]) -> tuple[Keys, Measure | None]:
         """The columns that determine a row of a SELECT, and what counts the rows that agree in columns."""

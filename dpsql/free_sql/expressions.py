@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
 
 from dpsql.errors import SQLError, nearest, printable
@@ -36,12 +37,14 @@ class Expressions(ABC):
         most_steps: int,
     ) -> None:
         self.sql = sql
-        self.tables = tables
+        self.tables = cache(tables)  # which may count rows
         self.most_steps = most_steps
         self.macros = macros
         self.written = 0.0
         """Expressions that DuckDB makes of the query so far, copies among them."""
         self.copied = 0.0
+        self.read: set[int] = set()
+        """Queries of WITH that are read already; DuckDB keeps the rows of one that is read again."""
         held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
         self.parameters = {str(name): value for name, value in held.items()}
 
@@ -77,6 +80,8 @@ class Expressions(ABC):
             return replace(either([self.extent(one, scope, known) for one in results if one]), type="")
         if kind == "SUBQUERY":
             found = self.query(query_in(node["subquery"]), scope, known)
+            if scope:
+                self.join(scope[-1], found.joined, node)
             self._expressions({"child": node.get("child")}, scope, known)
             return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else _array(node, found)
         if kind == "PARAMETER":
@@ -108,6 +113,15 @@ class Expressions(ABC):
                 "aliases, stars, IN, WITH and functions such as nullif; nest fewer of them",
                 node,
                 "too-large",
+            )
+
+    def join(self, frame: Frame, tables: int, node: Node) -> None:
+        """Count tables that a SELECT joins. Raises SQLError past the limit."""
+        frame.joined += tables
+        if frame.joined > limits.MOST_TABLES:
+            raise self._refused(
+                f"it joins more than {limits.MOST_TABLES} tables, with those of its subqueries; join fewer in a SELECT",
+                *(node, "too-large"),
             )
 
     def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
@@ -172,6 +186,7 @@ class Expressions(ABC):
             scope[-1].built += inner.built
             scope[-1].steps += inner.steps
             scope[-1].unnested *= inner.unnested
+            self.join(scope[-1], inner.joined, call)
         return replace(found, type="")
 
     def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:

@@ -14,3 +14,5 @@ MOST_COPIES = 5_000
 """Expressions that DuckDB may write again, in place of macros, aliases and stars and for each WHEN of a CASE."""
 MOST_SETS = 128
 """Grouping sets of one SELECT, each of which is a grouping of its own."""
+MOST_TABLES = 64
+"""Tables, with those of its subqueries, that DuckDB puts in the best order of joins for one SELECT."""

@@ -20,7 +20,7 @@ class Frame:
     ``each``: the most rows of FROM for one row of the queries around. ``rows``: for all rows around together, which is
     what it computes. ``complete``: whether all of FROM is read, so that both count. ``fewer``: counts a lower bound of
     rows. ``around``: rows around for which a query of WITH is computed anew. ``copied``: by name, the expressions that
-    DuckDB writes for an item or a parameter of a macro.
+    DuckDB writes for an item or a parameter of a macro. ``joined``: how many tables are joined, subqueries among them.
     """
 
     tables: list[tuple[str, Bounds]] = field(default_factory=list)
@@ -32,6 +32,7 @@ class Frame:
     built: float = 0
     steps: float = 0
     unnested: float = 1
+    joined: int = 0
     aggregated: bool = False
     complete: bool = False
     fewer: Callable[[], float] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf, prod
 
 from . import limits
@@ -44,6 +45,7 @@ class Sources(Expressions):
             right = self._from(node["right"], frame, outer, known)
             return self._join(node, frame, (first, middle), outer, known, (left, right))
         found = self._source(node, (*outer, frame), known)
+        self.join(frame, found.joined, node)
         alias = node.get("alias") or node.get("table_name") or ""
         if kind == "TABLE_FUNCTION":
             alias = alias or node["function"]["function_name"]
@@ -73,16 +75,19 @@ class Sources(Expressions):
         parts = [node.get(part) or "" for part in ("catalog_name", "schema_name", "table_name")]
         path = tuple(str(part).lower() for part in parts if part)
         if len(path) == 1 and path[0] in known:
-            self.copy(known[path[0]].copied, node)
-            return known[path[0]]
+            found = known[path[0]]
+            self.copy(found.copied, node)
+            again = id(found) in self.read and not found.copied
+            self.read.add(id(found))
+            return replace(found, joined=1) if again else found
         if path[-1] in LISTED and len(path) == 1:
             return _LIST
-        found = self.tables(path)
-        if found is None:
+        listed = self.tables(path)
+        if listed is None:
             raise self._refused(
                 f"{'.'.join(path)[:80]} is not among what may be read; SHOW TABLES lists that", node, "unknown-table"
             )
-        return found
+        return listed
 
     def _table_function(self, call: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         name = str(call["function_name"]).lower()
@@ -154,7 +159,7 @@ class Sources(Expressions):
             entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
             rows *= max(entries, sum(len(source.columns) for _, source in frame.tables), 1)
         self._check_work(frame, node)
-        return Bounds({}, rows, listed=False, wide=wide)
+        return Bounds({}, rows, listed=False, wide=wide, joined=frame.joined)
 
     def _described_table(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         if node.get("query"):

@@ -37,7 +37,7 @@ class Bounds:
     ``listed``: whether these are all its columns. ``keys``: columns that determine a row together, with the most values
     of each; a name that no column has stands for a key that is not shown. ``measure``: counts the most rows that agree
     in columns. ``wide``: how many columns there are where several have one name. ``copied``: expressions that DuckDB
-    writes again wherever it is read.
+    writes again wherever it is read. ``joined``: tables that are joined where it is read for the first time.
     """
 
     columns: Mapping[str, Extent] = field(default_factory=dict)
@@ -47,6 +47,7 @@ class Bounds:
     measure: Measure | None = field(default=None, compare=False, repr=False)
     wide: float = 0
     copied: float = 0
+    joined: int = 1
 
     @property
     def width(self) -> float:

@@ -259,9 +259,8 @@ def _lines(written: str) -> list[str]:
 
 def _format_type() -> str:
     """What a type is called in full: numeric(9,2), text[], timestamp without time zone."""
-    cases = " ".join(f"WHEN {oid} THEN {string(FORMATTED.get(name, name))}" for name, oid, *_ in types())
-    arrays = " ".join(
-        f"WHEN {array} THEN {string(FORMATTED.get(name, name) + '[]')}" for name, *_, array in types() if array
-    )
+    named = {oid: FORMATTED.get(name, name) for name, oid, *_ in types()}
+    named |= {array: f"{named[oid]}[]" for _, oid, *_, array in types() if array}
     numeric = "WHEN t = 1700 AND m > 0 THEN 'numeric(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
-    return f"CASE {numeric} ELSE CASE t {cases} {arrays} ELSE '???' END END"
+    held = f"[{', '.join(map(string, named.values()))}]", f"[{', '.join(map(str, named))}]"
+    return f"CASE {numeric} ELSE coalesce(list_extract({held[0]}, list_position({held[1]}, t)), '???') END"
