@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from types import MappingProxyType
 
@@ -26,7 +27,7 @@ from .joins import where
 from .parse import Macros, Node, descend, name_of, parsed, query_in, without_places, word
 from .scopes import Frame, Scope, outer_columns, rows_around
 from .sources import Sources
-from .tables import Bounds, Keys, Measure, Tables, renamed
+from .tables import Bounds, Keys, Measure, Tables, renamed, table_in
 
 
 def check(
@@ -40,16 +41,17 @@ def check(
 ) -> Bounds | None:
     """The bounds of what a query gives; None for a text that DuckDB does not parse as a SELECT, which is not run.
 
-    ``connection``: any of DuckDB's, which parses and runs nothing. ``macros``: those that it may call. ``runs``: how
-    often it is run, which divides the steps that it may take. Raises SQLError for a function, a table or a type that is
-    not on the lists, and for what can grow beyond the limits.
+    ``connection``: what will run the query, or one like it; it parses the text and counts the rows of DuckDB's lists.
+    ``macros``: those that it may call. ``runs``: how often it is run, which divides the steps that it may take. Raises
+    SQLError for a function, a table or a type that is not on the lists, and for what can grow beyond the limits.
     """
     nodes = parsed(sql, connection)
     if len(nodes) != 1:
         return None
     failure = ""
     try:
-        return _Query(sql, tables, macros, parameters, limits.MOST_STEPS // runs).query(nodes[0], (), {})
+        lists = partial(_list_in, connection)
+        return _Query(sql, tables, lists, macros, parameters, limits.MOST_STEPS // runs).query(nodes[0], (), {})
     except RecursionError:
         failure = "the query nests too deeply; flatten it"
     raise SQLError(failure, code="too-large")
@@ -197,6 +199,14 @@ class _Query(Sources):
                 rows = min(rows, max(0, self.extent(limit, scope, known).most))
         self._check_work(frame, node)
         return rows
+
+
+def _list_in(connection: duckdb.DuckDBPyConnection, name: str) -> Bounds:
+    """A list of DuckDB's, such as that of all columns."""
+    found = table_in(connection, f"{name}()")
+    if found is None:
+        raise SQLError(f"{name} is not listed here; SHOW TABLES lists what may be read")
+    return found
 
 
 def _with(query: Node, outer: Scope) -> Scope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf
@@ -32,6 +32,7 @@ class Expressions(ABC):
         self,
         sql: str,
         tables: Tables,
+        lists: Callable[[str], Bounds],
         macros: Macros,
         parameters: Sequence[object] | Mapping[str, object] | None,
         most_steps: int,
@@ -39,6 +40,7 @@ class Expressions(ABC):
         self.sql = sql
         self.tables = cache(tables)  # which may count rows
         self.most_steps = most_steps
+        self.lists = lists
         self.macros = macros
         self.written = 0.0
         """Expressions that DuckDB makes of the query so far, copies among them."""

@@ -24,9 +24,6 @@ from .scopes import (
 )
 from .tables import Bounds, renamed
 
-_LIST = Bounds({}, 10_000, listed=False, keys=(("", 100.0),))
-"""What a list of DuckDB's is taken to have: rows, and rows that agree in a column that it is joined by."""
-
 _VECTOR = 2_048  # rows that DuckDB computes at once
 
 
@@ -81,7 +78,7 @@ class Sources(Expressions):
             self.read.add(id(found))
             return replace(found, joined=1) if again else found
         if path[-1] in LISTED and len(path) == 1:
-            return _LIST
+            return self.lists(path[-1])
         listed = self.tables(path)
         if listed is None:
             raise self._refused(
@@ -94,7 +91,7 @@ class Sources(Expressions):
         if name in LISTS:
             for part in children(call):
                 self.extent(part, scope, known)
-            return _LIST
+            return self.lists(name) if name in LISTED else Bounds({}, self.lists("duckdb_columns").rows, listed=False)
         if name not in SERIES:
             raise self._refused(
                 f"the table function {name[:60]} is not offered; those offered are {', '.join(sorted(SERIES | LISTS))}",
@@ -157,20 +154,22 @@ class Sources(Expressions):
         self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), known)
         if node.get("unpivot_names"):
             entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
-            rows *= max(entries, sum(len(source.columns) for _, source in frame.tables), 1)
+            rows *= max(entries, wide, 1)
         self._check_work(frame, node)
         return Bounds({}, rows, listed=False, wide=wide, joined=frame.joined)
 
     def _described_table(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         if node.get("query"):
-            self.query(node["query"], scope, known)
+            described = self.query(node["query"], scope, known)
         else:
             name = str(node.get("table_name") or "").strip('"').lower()
             if name not in ("", "tables", "__show_tables_expanded") and node.get("show_type") == "SHOW_SPECIAL":
                 raise self._refused(f"SHOW {name[:60]} is not answered; SHOW TABLES says what there is", node)
             if name not in ("", "tables", "__show_tables_expanded"):
-                self._named({**node, "type": "BASE_TABLE", "table_name": name}, known)
-        return _LIST
+                described = self._named({**node, "type": "BASE_TABLE", "table_name": name}, known)
+            else:
+                return Bounds({}, self.lists("duckdb_tables").rows + self.lists("duckdb_views").rows, listed=False)
+        return Bounds({}, max(1, described.width), listed=False)
 
     def _join(
         self,
