@@ -253,7 +253,7 @@ REFUSED: list[Any] = [  # SQL, what is said, line and column
     ("SELECT count(*) FROM p WHERE age > 1" + "+1" * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE (age > 1)" + " IS NULL" * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE age IN (" + ",".join(map(str, range(100_000))) + ")", "shorten its IN list", None),
-    ("SELECT count(*) FROM p;" * 20_001, "20,001 statements, at most 20,000", None),
+    ("SELECT count(*) FROM p;" * 20_001, "more than 20,000 statements", None),
     ("SELECT count(*) FROM p" + " " * 8_000_000, "at most 8,000,000 are read", None),
     ("/*" * 1_000_000, "", None),
     pytest.param(

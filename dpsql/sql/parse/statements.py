@@ -20,15 +20,12 @@ from dpsql.errors import SQLError
 from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
-from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
+from dpsql.sql.parse.tokens import QUOTING_SQL, check_size, first_line, place_at, place_of, refuse_token, tokens_of
 from dpsql.sql.parse.trees import loosened, nodes, uncollected, written
 
-MAX_BATCH = 8_000_000
-MAX_STATEMENT = 100_000
-MAX_STATEMENTS = 20_000
 MAX_DEPTH = 24
 
-_SKIPPED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_SKIPPED = re.compile(QUOTING_SQL, re.DOTALL)
 # What neither the ledger nor DuckDB can store as text.
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _LANDMARK = re.compile(r"[;()]")
@@ -182,10 +179,7 @@ def _one_line(message: str) -> str:
 def _check_limits(text: str) -> None:
     if not isinstance(text, str):
         raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}", code="syntax")
-    if len(text) > MAX_BATCH:
-        raise SQLError(
-            f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it", code="too-large"
-        )
+    check_size(text)
     odd = _NO_TEXT.search(text)
     if odd:
         raise SQLError("a NUL or a lone surrogate is no text; remove it", *place_at(text, odd.start()), code="syntax")
@@ -195,7 +189,7 @@ def _check_limits(text: str) -> None:
         # The parser reads it as MySQL's operator; in DuckDB it is a distance of arrays.
         line, column = place_at(text, spaceship)
         raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column, (line, column + 2))
-    depth = statements = start = 0
+    depth = 0
     for landmark in _LANDMARK.finditer(bare):
         character = landmark.group()
         if character == "(":
@@ -209,26 +203,11 @@ def _check_limits(text: str) -> None:
         elif character == ")":
             depth = max(0, depth - 1)
         else:
-            _check_statement(landmark.start() - start)
-            start, depth, statements = landmark.end(), 0, statements + 1
-    _check_statement(len(text) - start)
-    if statements > MAX_STATEMENTS:
-        raise SQLError(
-            f"the batch has {statements:,} statements, at most {MAX_STATEMENTS:,}: split it", code="too-large"
-        )
+            depth = 0
     run = _PREFIX_RUN.search(bare)
     if run:
         line, _ = place_at(text, run.start())
         raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1, code="too-large")
-
-
-def _check_statement(length: int) -> None:
-    if length > MAX_STATEMENT:
-        raise SQLError(
-            f"a statement has {length:,} characters, at most {MAX_STATEMENT:,} are read: "
-            "split it, or shorten its IN list",
-            code="too-large",
-        )
 
 
 def _syntax(error: ParseError) -> SQLError:
