@@ -330,7 +330,7 @@ REFUSED = [
     (
         """SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid AND w.day = v.day
             AND w.cost = v.cost)""",
-        "rows of a unit may differ in w.day",
+        "w.day is no column that holds the unit",
     ),
     ("SELECT COUNT(*) FROM visits WHERE (cost, pid) IN (SELECT cost, floor FROM rates)", "by their key; compare w too"),
     ("SELECT COUNT(*) FROM visits WHERE (ward, cost) IN (SELECT w, nosuch FROM rates)", "nosuch"),
@@ -376,7 +376,7 @@ REFUSED = [
     ),
     (
         "SELECT COUNT(*) FROM visits JOIN (SELECT person, COUNT(*) AS n FROM people GROUP BY 1) p ON cost = p.person",
-        "pid = people by person.person",
+        "pid = p.person",
     ),
     # A moment with a zone: one message, with the cure.
     *(
@@ -391,7 +391,7 @@ REFUSED = [
     # What the batch computes has no place in the policy.
     (
         "SELECT f, COUNT(*) FROM (SELECT pid, MAX(sqrt(mass)) AS f FROM visits GROUP BY pid) GROUP BY f",
-        "GROUP BY MAX(SQRT(mass)) needs its groups declared: write a CASE with constant results around it",
+        "GROUP BY f needs its groups declared: write a CASE with constant results around it",
     ),
     (
         "SELECT SUM(f) FROM (SELECT pid, MAX(epoch(day)) AS f FROM visits GROUP BY pid)",
@@ -400,11 +400,11 @@ REFUSED = [
     # Names are those of the text.
     (
         "SELECT COUNT(*) FROM people p WHERE (SELECT MIN(ward) FROM visits v WHERE v.pid = p.person) > 3",
-        "MIN(ward): the column holds VARCHAR",
+        "(SELECT MIN(ward) FROM visits v WHERE v.pid = p.person): the column holds VARCHAR",
     ),
     (
         "SELECT COUNT(*) FROM (SELECT pid, SUM(cost) AS f FROM visits GROUP BY pid) WHERE f + 1 > 'x'",
-        "SUM(cost) + 1: the expression is a number",
+        "f + 1: the expression is a number",
     ),
 ]
 
@@ -497,7 +497,7 @@ def test_rows_with_windows_come_first_in_from() -> None:
         max_rows_per_unit = 4\nreferences = { visit = "visits.id" }\n[tables.bills.columns]\nvisit = {}"""
     )
     nth = "(SELECT id, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM visits) v"
-    with pytest.raises(SQLError, match="visits has windows and is joined to bills"):
+    with pytest.raises(SQLError, match="v has windows and is joined to bills"):
         Pipeline.of(policy, con).plan(f"SELECT COUNT(*) FROM bills JOIN {nth} ON bills.visit = v.id WHERE k = 1")
 
 
