@@ -40,6 +40,7 @@ key = ["person"]
 [tables.people.columns]
 person = {}
 sex = { values = ["f", "m"] }
+age = { lower = 0, upper = 100 }
 [tables.stays]
 unit = "row"
 [tables.stays.columns]
@@ -62,7 +63,10 @@ def visits() -> Pipeline:
         (['a', 'b', 'c'])[1 + i % 3] AS ward, i * 7 % 101 AS cost, (i * 13 % 50 / 4)::DECIMAL(9,2) AS price,
         DATE '2020-01-01' + (i % 31)::INT AS day, i / 3.0::DOUBLE AS mass FROM range(200) r(i)"""
     )
-    con.execute("CREATE TABLE people AS SELECT i AS person, (['f', 'm'])[1 + i % 2] AS sex FROM range(30) r(i)")
+    con.execute(
+        "CREATE TABLE people AS SELECT i AS person, (['f', 'm'])[1 + i % 2] AS sex, 7 * i % 101 AS age"
+        " FROM range(30) r(i)"
+    )
     con.execute("CREATE TABLE wards (w VARCHAR, kind VARCHAR)")
     con.execute("INSERT INTO wards VALUES ('a', 'x'), ('a', 'y'), ('c', 'x'), (NULL, 'x')")
     con.execute(
@@ -136,6 +140,17 @@ ANSWERED = [
         FROM people p GROUP BY sex""",
     """SELECT COUNT(*) AS c FROM people p WHERE NOT EXISTS (SELECT * FROM visits v WHERE p.person = v.pid
         AND v.cost > 90) AND sex = 'f'""",
+    # A column beside the unit, of a table where it follows from the unit.
+    "SELECT COUNT(*) AS c FROM visits v WHERE pid IN (SELECT person FROM people p WHERE p.age = v.cost)",
+    """SELECT COUNT(*) AS c FROM main.visits WHERE (main.visits.pid, cost) IN (SELECT person, main.people.age
+        FROM main.people)""",
+    """SELECT COUNT(*) AS c FROM visits v WHERE pid IS NOT NULL AND NOT EXISTS (SELECT 1 FROM people p
+        WHERE p.person = v.pid AND p.age = v.cost)""",
+    # Whole numbers of two types.
+    """SELECT COUNT(*) AS c FROM visits v JOIN (SELECT pid, MIN(day(day)) AS d FROM visits GROUP BY 1) u
+        ON v.pid = u.pid WHERE v.cost::SMALLINT > u.d""",
+    """SELECT COUNT(*) AS c FROM visits v JOIN (SELECT pid, MAX(cost % 9 * 4) AS d FROM visits GROUP BY 1) u
+        ON v.pid = u.pid WHERE v.cost >= u.d""",
     """SELECT sex, COUNT(*) AS c FROM people WHERE person IN (SELECT pid FROM visits GROUP BY pid
         HAVING COUNT(*) > 5) GROUP BY sex""",
     """SELECT AVG(n) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE pid IN (SELECT person FROM people
@@ -454,7 +469,7 @@ def test_one_unit_moves_its_own_row_alone(worlds: int) -> None:
     con.execute(
         "CREATE TABLE visits (pid INTEGER, ward VARCHAR, cost INTEGER, price DECIMAL(9,2), day DATE, mass DOUBLE)"
     )
-    con.execute("CREATE TABLE people (person INTEGER, sex VARCHAR)")
+    con.execute("CREATE TABLE people (person INTEGER, sex VARCHAR, age INTEGER)")
     con.execute("CREATE TABLE stays (ward VARCHAR)")
     con.execute("CREATE TABLE wards (w VARCHAR, kind VARCHAR)")
     con.execute("CREATE TABLE rates (w VARCHAR)")

@@ -59,11 +59,14 @@ def standing_for(new: exp.Expression, old: exp.Expr, *, inside: bool = False) ->
 
     ``inside``: only where it is a part of another expression, for by itself ``new`` is what the user wrote, elsewhere.
     """
+    mark, bare = _Original(old, inside), new.unnest()
     part: exp.Expr = new
-    part.meta[_STANDS_FOR] = _Original(old, inside)
-    while isinstance(part, exp.Paren):
+    while part is not bare:
+        part.meta[_STANDS_FOR] = mark
         part = part.this
-        part.meta[_STANDS_FOR] = _Original(old, inside)
+    for part in [bare] if inside else nodes(bare):
+        if part is bare or part.meta_get("start") is None:  # made, and not written by the user
+            part.meta[_STANDS_FOR] = mark
     return new
 
 

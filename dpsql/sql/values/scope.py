@@ -103,9 +103,12 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
 def refuse_unit(asked: str, column: Column, table: Table, node: exp.Expr, code: str = "no-bounds") -> None:
     """Refuse what asks for bounds or values of the very column that says whose row it is."""
     unit = table.source.unit if table.source is not None else None
-    if unit is None or unit.source or fold(unit.name) != fold(column.name):
+    if unit is None or unit.source or table.source is None:
         return
-    name = column.name
+    joined = [pair for join in table.source.joins for pair in join.pairs]
+    if fold(unit.name) != fold(column.name) and (unit, column.value) not in joined:
+        return
+    name = unit.name
     raise refuse(
         f"{asked} looks at single units, and {name} says whose row it is: COUNT(DISTINCT {name}) counts them; a "
         f"subquery in FROM that groups by {name} has a row for each, with COUNT(*), SUM and the like of its rows",
