@@ -16,12 +16,13 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.policy.values import DIGITS
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope, refuse_unit
-from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, shown, type_of, whole, width
+from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, type_of, whole, width
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.lines import Line, line_of
 from dpsql.workload.expr.measures import DEFAULT_STEPS, MAX_STEPS
@@ -54,7 +55,7 @@ def sum_of(node: exp.Expr, scope: Scope, aggregate: str = "SUM") -> Column:
 
 def _bounded(column: Column, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
     if not column.line.numeric:
-        raise refuse(f"{aggregate} needs a number; {column.name} holds {column.type}", node)
+        raise refuse(f"{aggregate} needs a number; {shown(node)} holds {column.type}", node)
     if column.policy.lower is None or column.policy.upper is None:
         refuse_unit(f"{aggregate}({shown(node)})", column, scope.computed.base, node)
         raise _unbounded(column, node, aggregate)
@@ -79,7 +80,7 @@ def _number(node: exp.Expr, scope: Scope, aggregate: str) -> Typed:
     if t.kind == "boolean":
         t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
     if not t.numeric:
-        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.kind}", node)
+        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.said}", node)
     if t.gap:
         raise _unbounded(scope.column(t.gap[0]), node, aggregate)
     return t

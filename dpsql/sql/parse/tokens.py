@@ -62,9 +62,35 @@ def tokens_of(text: str) -> list[Token]:
     if _SPACE.search(text):
         text = _QUOTED_OR_SPACE.sub(lambda part: _SPACE.sub(" ", part[0]) if len(part[0]) == 1 else part[0], text)
     try:
-        return tokens_with_dollars(text) if "$" in text else DUCKDB.tokenize(text)
+        tokens = tokens_with_dollars(text) if "$" in text else DUCKDB.tokenize(text)
     except TokenError as error:
         raise SQLError(f"the batch cannot be read: {first_line(str(error))}; check its quotes", code="syntax") from None
+    for token in tokens:
+        if token.token_type is TokenType.BYTE_STRING:
+            token.token_type, token.text = TokenType.STRING, _unescaped(text[token.start + 2 : token.end], token)
+    return tokens
+
+
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))|''", re.DOTALL)
+_SIGNS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+def _unescaped(body: str, token: Token) -> str:
+    """What E'body' holds, as DuckDB reads it: its escapes are bytes."""
+
+    def sign(found: re.Match[bytes]) -> bytes:
+        octal, hexadecimal, other = found.groups()
+        if octal or hexadecimal:
+            return bytes([int(octal, 8) % 256 if octal else int(hexadecimal, 16)])
+        return b"'" if other is None else _SIGNS.get(other, other)
+
+    try:
+        text = _ESCAPE.sub(sign, body.encode()).decode()
+    except UnicodeError:
+        text = "\0"
+    if "\0" in text:
+        raise refuse_token("the escapes of E'...' give no text: a NUL, or bytes that are no UTF-8", token, "syntax")
+    return text
 
 
 def first_line(text: str) -> str:

@@ -19,7 +19,9 @@ from dpsql.policy import ColumnPolicy
 from dpsql.policy.settings import fix
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import standing_for
 from dpsql.sql.resolve.flatten import Base, Rows
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import whole
@@ -27,7 +29,6 @@ from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.expressions import lowered, row_value
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
-from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.lines import Line, line_of
@@ -79,7 +80,8 @@ def within_units(select: exp.Select, rows: RowScope, computed: Computed) -> tupl
         return None
     alias = str(out.args["from_"].this.alias_or_name)
     for window in windows:
-        window.replace(exp.column(exp.to_identifier(draft.named(window), quoted=True), exp.to_identifier(alias)))
+        column = exp.column(exp.to_identifier(draft.named(window), quoted=True), exp.to_identifier(alias))
+        window.replace(standing_for(column, window.copy()))
     qualify = out.args.pop("qualify", None)
     if qualify is not None:
         where = out.args.get("where")

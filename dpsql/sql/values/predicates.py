@@ -10,6 +10,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.errors import SQLError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.comparisons import (
@@ -25,7 +26,6 @@ from dpsql.sql.values.comparisons import (
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
 from dpsql.sql.values.scope import OF_IN, Scope, Truth
-from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, conjunction, disjunction, gather, negate
 
@@ -95,7 +95,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     if isinstance(node, exp.Null):
         return Truth(FALSE, FALSE)
     if isinstance(node, exp.Column):
-        return _boolean(plain_operand(scope.resolve(node)), node)
+        return _boolean(plain_operand(scope.resolve(node), node), node)
     if isinstance(node, exp.Is):
         return _is(node, scope)
     if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
@@ -120,7 +120,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     typed = expressions.value_of(node, scope)
     if typed.kind == "boolean":
         return _boolean(typed_operand(typed, node, scope), node)
-    raise refuse(f"{shown(node)} is {typed.kind} and no condition; compare it with a constant", node)
+    raise refuse(f"{shown(node)} is {typed.said} and no condition; compare it with a constant", node)
 
 
 _REFUSED = (exp.Subquery, exp.Exists, exp.Select, exp.AggFunc, exp.Window, exp.Glob)

@@ -15,12 +15,13 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from dpsql.errors import InternalError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.casts import to_text
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
-from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps, shown
+from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps
 from dpsql.workload.expr.total import LONGEST_READ, MOST_STEPS, longest_searched
 from dpsql.workload.expr.value_sql import expression_of
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
@@ -183,7 +184,7 @@ def _argument(part: exp.Expr, role: Role, node: exp.Expr, inner: Inner) -> Typed
 def _capped(t: Typed, most: int, node: exp.Expr) -> Typed:
     """A text, NULL where it has more than ``most`` bytes."""
     if t.kind != "text":
-        raise refuse(f"{shown(node)} takes text, not {t.kind}; write CAST(... AS VARCHAR)", node, code="mixed-types")
+        raise refuse(f"{shown(node)} takes text, not {t.said}; write CAST(... AS VARCHAR)", node, code="mixed-types")
     if isinstance(t.value, Constant) and longest(t.value) > most:
         raise refuse(
             f"{shown(node)} takes a constant of at most {most:,} bytes; write a shorter one", node, code="too-large"
