@@ -52,6 +52,12 @@ def located(source: TableSource) -> TableSource:
     if source.path is None:
         return source
     found = _matches(source.path) if source.pattern else _below(source.path)
+    lake = _lake(source.path)
+    if lake:
+        raise OperationalError(
+            f"{source.path} is a table of {lake}, whose folder holds files with rows that it has no more; copy it into "
+            "a DuckDB database with CREATE TABLE ... AS"
+        )
     if not found:
         raise OperationalError(_nothing(source))
     if not all(map(_is_plain, found)):
@@ -60,6 +66,13 @@ def located(source: TableSource) -> TableSource:
             f"{named} holds *, ? or [, which DuckDB reads as a pattern, or is no UTF-8; rename the file or its folder"
         )
     return replace(source, files=found)
+
+
+def _lake(path: Path) -> str:
+    """Whose table a folder is if not all of its Parquet files are rows of it; empty for any other."""
+    if (path / "_delta_log").is_dir():
+        return "Delta"
+    return "Iceberg" if any(path.glob("metadata/*.metadata.json")) else ""
 
 
 def _nothing(source: TableSource) -> str:

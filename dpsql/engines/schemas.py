@@ -33,7 +33,9 @@ def close_in(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> No
 def attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
     """Attach a file read-only under ``ALIAS``. Raises OperationalError."""
     if not database.is_file():
-        raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
+        other = any(":" in part for part in database.parts)
+        copied = "; tables elsewhere, such as of Delta, are copied into one with CREATE TABLE ... AS" if other else ""
+        raise OperationalError(f"{database} is not a file; give the path of the DuckDB database{copied}")
     said = ""
     try:
         connection.execute(f"ATTACH {string(str(database))} AS {ALIAS} (READ_ONLY)")

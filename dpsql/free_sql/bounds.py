@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
+from types import MappingProxyType
 
 import duckdb
 
@@ -19,45 +21,43 @@ from dpsql.errors import SQLError
 from . import limits
 from .constants import constant
 from .expressions import shown_number
-from .extents import Extent, Rule, either, times
-from .functions import AGGREGATES, GATHERING, SCALARS
+from .extents import Extent, either, times
+from .functions import AGGREGATES, GATHERING
 from .joins import where
-from .parse import Node, descend, name_of, parsed, query_in, word
-from .scopes import Frame, Scope
+from .parse import Macros, Node, descend, name_of, parsed, query_in, without_places, word
+from .scopes import Frame, Scope, outer_columns, rows_around
 from .sources import Sources
-from .tables import Bounds, Keys, Measure, Tables, renamed
-
-"""Rows that DuckDB computes at once."""
+from .tables import Bounds, Keys, Measure, Tables, renamed, table_in
 
 
 def check(
     sql: str,
     connection: duckdb.DuckDBPyConnection,
     tables: Tables,
-    more: Mapping[str, Rule] | None = None,
+    macros: Macros = MappingProxyType({}),
     parameters: Sequence[object] | Mapping[str, object] | None = None,
     *,
     runs: int = 1,
-    most_joined: int | None = None,
 ) -> Bounds | None:
     """The bounds of what a query gives; None for a text that DuckDB does not parse as a SELECT, which is not run.
 
-    ``connection``: any of DuckDB's, which parses and runs nothing. ``more``: rules of macros. ``runs``: how often it is
-    run, which divides the steps that it may take. ``most_joined``: rows that a join may make, by default the limit.
-    Raises SQLError for a function, a table or a type that is not on the lists, and for what can grow beyond the limits.
+    ``connection``: what will run the query, or one like it; it parses the text and counts the rows of DuckDB's lists.
+    ``macros``: those that it may call. ``runs``: how often it is run, which divides the steps that it may take. Raises
+    SQLError for a function, a table or a type that is not on the lists, and for what can grow beyond the limits.
     """
     nodes = parsed(sql, connection)
     if len(nodes) != 1:
         return None
     failure = ""
     try:
-        return _Query(
-            *(sql, tables, SCALARS if not more else {**SCALARS, **more}, parameters, limits.MOST_STEPS // runs),
-            most_joined or limits.MOST_ROWS,
-        ).query(nodes[0], (), {})
+        lists = partial(_list_in, connection)
+        return _Query(sql, tables, lists, macros, parameters, limits.MOST_STEPS // runs).query(nodes[0], (), {})
     except RecursionError:
         failure = "the query nests too deeply; flatten it"
     raise SQLError(failure, code="too-large")
+
+
+_NEVER = "CTE_MATERIALIZE_NEVER"
 
 
 class _Query(Sources):
@@ -67,8 +67,12 @@ class _Query(Sources):
         """The columns and rows of a query; ``known``: what WITH gives."""
         known = {**known}
         for one in (node.get("cte_map") or {}).get("map", ()):
+            before = self.written
             found = self.query(query_in(one["value"]), outer, known)
-            known[str(one["key"]).lower()] = renamed(found, one["value"].get("aliases") or ())
+            again = self.written - before if one["value"].get("materialized") == _NEVER else 0
+            named = renamed(found, one["value"].get("aliases") or ())
+            known[str(one["key"]).lower()] = replace(named, copied=again)
+            outer = _with(one["value"], outer)
         kind = node["type"]
         if kind == "SELECT_NODE":
             return self._select(node, outer, known)
@@ -77,13 +81,14 @@ class _Query(Sources):
             found = self._united([self.query(side, outer, known) for side in sides])
             if found.listed and not node.get("setop_all"):
                 found = replace(found, keys=tuple((name, inf) for name in found.columns))
-            frame = Frame([("", found)], rows=found.rows, complete=True)
+            around = rows_around(outer_columns(node, outer, Frame([("", found)])), outer) if outer else 1
+            frame = Frame([("", found)], each=found.rows, rows=found.rows * around, complete=True)
             rows = self._modified(node, frame, (*outer, frame), known, found.rows)
             return replace(found, rows=rows)
         if kind == "CTE_NODE":  # of DuckDB 1, which keeps WITH in the tree
             found = self.query(query_in(node["query"]), outer, known)
             known[str(node["cte_name"]).lower()] = renamed(found, node.get("aliases") or ())
-            return self.query(query_in(node["child"]), outer, known)
+            return self.query(query_in(node["child"]), _with(node["query"], outer), known)
         if kind == "RECURSIVE_CTE_NODE":
             raise self._refused(
                 "WITH RECURSIVE is not answered; write the steps as queries of their own", node, "recursive"
@@ -102,6 +107,7 @@ class _Query(Sources):
             columns if wide else {},
             sum(side.rows for side in sides),
             all(side.listed for side in sides),
+            wide=max(side.width for side in sides),
         )
 
     def _select(self, node: Node, outer: Scope, known: Mapping[str, Bounds]) -> Bounds:
@@ -110,16 +116,19 @@ class _Query(Sources):
         cases = self._from(node.get("from_table") or {"type": "EMPTY"}, frame, outer, known)
         if node.get("where_clause"):
             cases = where(cases, self._equalities(node["where_clause"], frame, range(len(frame.tables)), outer))
-        rows = self.joined(frame, outer, cases, node)
+        self.joined(frame, outer, cases, node)
         columns: dict[str, Extent] = {}
         listed = True
+        wide = 0.0
         for item in node["select_list"]:
+            before = self.written
             if item["class"] == "STAR":
-                self._expressions(item, scope, known)
+                self.extent(item, scope, known)
                 whole = item.get("relation_name", "").lower()
                 for alias, source in frame.tables:
                     if whole in ("", alias):
                         listed = listed and source.listed
+                        wide += source.width
                         columns.update((name, extent) for name, extent in source.columns.items())
                 for one in item.get("replace_list") or ():
                     columns[str(one["key"]).lower()] = self.extent(one["value"], scope, known)
@@ -129,25 +138,32 @@ class _Query(Sources):
             name = (item.get("alias") or name_of(item)).lower()
             columns[name if name and name not in columns else f"\0{len(columns)}"] = extent
             frame.items[name] = either([frame.items[name], extent]) if name in frame.items else extent
+            stars = sum(source.width for _, source in frame.tables) if next(descend(item, "STAR"), None) else 1
+            self.copy((self.written - before) * max(0, stars - 1), item)
+            frame.copied[name] = max(frame.copied.get(name, 0), self.written - before - 1)
+            wide += max(1, stars)
         parts = [node.get(part) for part in ("where_clause", "qualify", "having", "group_expressions")]
         self._expressions(parts, scope, known)
         grouped, sets = node.get("group_expressions") or (), len(node.get("group_sets") or ())
-        rows = rows if grouped or node.get("aggregate_handling") == "FORCE_AGGREGATES" or not frame.aggregated else 1
-        if sets > 1:
-            rows = times(rows, sets)
-            if rows > limits.MOST_ROWS:
-                raise self._refused(
-                    f"{sets:,} grouping sets can make {shown_number(rows)} rows, at most {limits.MOST_ROWS:,} "
-                    "are made; name fewer",
-                    node,
-                    "too-large",
-                )
+        all_rows = grouped or node.get("aggregate_handling") == "FORCE_AGGREGATES" or not frame.aggregated
+        rows = times(frame.each if all_rows else 1, max(sets, 1) * frame.unnested)
+        if sets > limits.MOST_SETS:
+            raise self._refused(
+                f"{sets:,} grouping sets are computed one by one, at most {limits.MOST_SETS:,}; name fewer",
+                *(node, "too-large"),
+            )
+        if sets > 1 and times(frame.rows, sets) > limits.MOST_ROWS:
+            raise self._refused(
+                f"{sets:,} grouping sets can make {shown_number(times(frame.rows, sets))} rows, at most "
+                f"{limits.MOST_ROWS:,} are made; name fewer",
+                node,
+                "too-large",
+            )
         if frame.unnested > 1:
-            rows = times(rows, frame.unnested)
-            self._check_rows(rows, node, "unnest")
+            self._check_rows(times(frame.rows, max(sets, 1) * frame.unnested), node, "unnest")
         rows = self._modified(node, frame, scope, known, rows)
         self._check_work(frame, node)
-        return Bounds(columns, rows, listed, *self._keys(node, frame, columns))
+        return Bounds(columns, rows, listed, *self._keys(node, frame, columns), wide=wide, joined=frame.joined)
 
     def _keys(self, node: Node, frame: Frame, columns: Mapping[str, Extent]) -> tuple[Keys, Measure | None]:
         """The columns that determine a row of a SELECT, and what counts the rows that agree in columns."""
@@ -185,6 +201,20 @@ class _Query(Sources):
         return rows
 
 
+def _list_in(connection: duckdb.DuckDBPyConnection, name: str) -> Bounds:
+    """A list of DuckDB's, such as that of all columns."""
+    found = table_in(connection, f"{name}()")
+    if found is None:
+        raise SQLError(f"{name} is not listed here; SHOW TABLES lists what may be read")
+    return found
+
+
+def _with(query: Node, outer: Scope) -> Scope:
+    """The scope of what reads a query of WITH, which is computed anew where that names columns of queries around."""
+    named = outer_columns(query, outer, Frame())
+    return (*outer, Frame(around=rows_around(named, outer))) if named else outer
+
+
 def _item_of(group: Node, items: Mapping[str, Node]) -> str:
     """The column that shows a group key; a name that no column has if none does."""
     if group["class"] == "CONSTANT":
@@ -200,7 +230,7 @@ def _item_of(group: Node, items: Mapping[str, Node]) -> str:
 
 def _unplaced(node: Node) -> object:
     """An expression without its alias and its places in the text."""
-    return {key: value for key, value in node.items() if key != "alias" and not key.startswith("query_location")}
+    return {key: value for key, value in without_places(node).items() if key != "alias"}
 
 
 def _has_aggregate(item: Node) -> bool:

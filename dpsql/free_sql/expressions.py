@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
 
 from dpsql.errors import SQLError, nearest, printable
 
 from . import limits
 from .constants import MOMENTS, constant, interval, moment, number_in, parameter
-from .extents import ELEMENTS, NUMBER, TEXT, Extent, Rule, either, series, text, times, whole
-from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, STEPS, TYPES, WORDS
-from .parse import Node, array_elements, children, descend, query_in, type_names, word
-from .scopes import Frame, Scope, column_extent, widest, widest_in
+from .copies import DOUBLED, FEW_CONSTANTS
+from .extents import NUMBER, TEXT, Extent, either, series, text, times, whole
+from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, SCALARS, STEPS, TYPES, WORDS
+from .parse import Macro, Macros, Node, array_elements, children, column_references, descend, query_in, type_names, word
+from .scopes import Frame, Scope, column_extent, outer_columns, rows_around, widest, widest_in
 from .tables import Bounds, Tables
 
 _FREE = 4_096
 """Bytes of a value that count as no step."""
 _NO_PLACE = 2**32
+_IN = ("COMPARE_IN", "COMPARE_NOT_IN")
 
 
 class Expressions(ABC):
@@ -29,17 +32,21 @@ class Expressions(ABC):
         self,
         sql: str,
         tables: Tables,
-        scalars: Mapping[str, Rule],
+        lists: Callable[[str], Bounds],
+        macros: Macros,
         parameters: Sequence[object] | Mapping[str, object] | None,
         most_steps: int,
-        most_joined: int,
     ) -> None:
         self.sql = sql
-        self.tables = tables
+        self.tables = cache(tables)  # which may count rows
         self.most_steps = most_steps
-        self.most_joined = most_joined
-        self.most_bytes = limits.MOST_BYTES * (1 if most_joined == limits.MOST_ROWS else 10**7)
-        self.scalars = scalars
+        self.lists = lists
+        self.macros = macros
+        self.written = 0.0
+        """Expressions that DuckDB makes of the query so far, copies among them."""
+        self.copied = 0.0
+        self.read: set[int] = set()
+        """Queries of WITH that are read already; DuckDB keeps the rows of one that is read again."""
         held = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters or (), 1))
         self.parameters = {str(name): value for name, value in held.items()}
 
@@ -55,10 +62,13 @@ class Expressions(ABC):
     def extent(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
         """How large the value of an expression can be."""
         kind = node["class"]
+        self.written += 1
         if kind == "CONSTANT":
             return constant(node)
         if kind == "COLUMN_REF":
-            return column_extent([str(name).lower() for name in node["column_names"]], scope)
+            names = [str(name).lower() for name in node["column_names"]]
+            self.copy(next((one.copied[names[0]] for one in reversed(scope) if names[0] in one.copied), 0), node)
+            return column_extent(names, scope)
         if kind == "FUNCTION":
             return self._call(node, scope, known)
         if kind == "WINDOW":
@@ -72,33 +82,58 @@ class Expressions(ABC):
             return replace(either([self.extent(one, scope, known) for one in results if one]), type="")
         if kind == "SUBQUERY":
             found = self.query(query_in(node["subquery"]), scope, known)
+            if scope:
+                self.join(scope[-1], found.joined, node)
             self._expressions({"child": node.get("child")}, scope, known)
-            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else self._array(node, found)
+            return replace(widest(found), type="") if node["subquery_type"] == "SCALAR" else _array(node, found)
         if kind == "PARAMETER":
             return parameter(self.parameters.get(str(node.get("identifier", ""))))
         if kind == "STAR":
             self._expressions(node, scope, known)
+            self.copy(sum(source.width for _, source in (scope[-1].tables if scope else ())), node)
             return widest_in(scope)
         if kind == "POSITIONAL_REFERENCE":
-            return widest_in(scope)
+            return replace(either(widest(source) for _, source in (scope[-1].tables if scope else ())), type="")
         if kind in ("OPERATOR", "COMPARISON", "CONJUNCTION", "BETWEEN", "COLLATE"):
-            parts = [self.extent(part, scope, known) for part in children(node)]
+            operands, parts, sizes = children(node), [], []
+            for operand in operands:
+                before = self.written
+                parts.append(self.extent(operand, scope, known))
+                sizes.append(self.written - before)
+            if node["type"] in _IN and (len(sizes) <= FEW_CONSTANTS + 1 or not _are_constants(operands[1:])):
+                self.copy((sizes[0] - 1) * max(0, len(sizes) - 2), node)  # it is compared with each value
             return self._operator(node, parts, scope)
         raise self._refused(f"{word(kind)} is not answered in an expression", node)
 
-    def _array(self, node: Node, found: Bounds) -> Extent:
-        """What EXISTS and IN say, or an array of a query's rows; in the catalogue these are short lists."""
-        rows = found.rows if self.most_joined == limits.MOST_ROWS else min(found.rows, ELEMENTS)
-        return Extent() if node["subquery_type"] != "ARRAY" else series(rows, widest(found).size)
+    def copy(self, expressions: float, node: Node) -> None:
+        """Count expressions that DuckDB writes again. Raises SQLError past the limit."""
+        self.written += expressions
+        self.copied += expressions
+        if self.copied > limits.MOST_COPIES:
+            raise self._refused(
+                f"DuckDB would write more than {limits.MOST_COPIES:,} expressions again for what the query reads by "
+                "aliases, stars, IN, WITH and functions such as nullif; nest fewer of them",
+                node,
+                "too-large",
+            )
+
+    def join(self, frame: Frame, tables: int, node: Node) -> None:
+        """Count tables that a SELECT joins. Raises SQLError past the limit."""
+        frame.joined += tables
+        if frame.joined > limits.MOST_TABLES:
+            raise self._refused(
+                f"it joins more than {limits.MOST_TABLES} tables, with those of its subqueries; join fewer in a SELECT",
+                *(node, "too-large"),
+            )
 
     def _operator(self, node: Node, parts: Sequence[Extent], scope: Scope) -> Extent:
         kind = node["type"]
         if kind in ("OPERATOR_COALESCE", "OPERATOR_TRY", "OPERATOR_NULLIF", "COLLATE"):
             return replace(either(parts), type="")
         if kind in ("ARRAY_EXTRACT", "STRUCT_EXTRACT", "ARRAY_SLICE"):
-            return replace(self.scalars["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), type="")
+            return replace(SCALARS["list_slice" if kind == "ARRAY_SLICE" else "list_extract"](parts), type="")
         if kind == "ARRAY_CONSTRUCTOR":
-            return self._kept(self.scalars["list_value"](parts), parts, node, scope)
+            return self._kept(SCALARS["list_value"](parts), parts, node, scope)
         return Extent()
 
     def _call(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -106,13 +141,20 @@ class Expressions(ABC):
         frame = scope[-1] if scope else Frame()
         if name in AGGREGATES or name in GATHERING:
             parts = [self.extent(part, scope, known) for part in children(node)]
-            frame.aggregated = True
-            return self._gathered(name, parts, frame)
-        rule = self.scalars.get(name)
+            own = _is_own(node, scope)
+            frame.aggregated = frame.aggregated or own
+            return self._gathered(name, parts, frame.each if own else max(one.rows for one in scope))
+        arguments = children(node)
+        macro = self.macros.get(name, {}).get(len(arguments))
+        if macro is not None:
+            return self._written_out(macro, node, scope, known)
+        rule = SCALARS.get(name)
         if rule is None:
             raise self._unlisted(name, node)
-        arguments = children(node)
+        before = self.written
         parts = [Extent() if part["class"] == "LAMBDA" else self.extent(part, scope, known) for part in arguments]
+        if name in DOUBLED:
+            self.copy(self.written - before, node)
         if name in REDUCTIONS:
             return self._reduced(node, arguments, parts, scope, known)
         if name in LAMBDAS:
@@ -129,13 +171,33 @@ class Expressions(ABC):
             frame.unnested *= max((one.elements for one in parts), default=1)
         return self._kept(replace(found, type=""), parts, node, scope)
 
+    def _written_out(self, macro: Macro, call: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
+        """The extent of what stands for the call of a macro, in which each parameter is its argument."""
+        values: dict[str, Extent] = {}
+        copied: dict[str, float] = {}
+        for name, argument in zip(macro.parameters, children(call), strict=True):
+            before = self.written
+            values[name] = self.extent(argument, scope, known)
+            copied[name] = self.written - before
+        around = rows_around(outer_columns(call, scope, Frame()), scope)
+        inner = Frame([("", Bounds(values))], copied=copied, rows=around, complete=True)
+        before = self.written
+        found = self.extent(macro.body, (*scope, inner), known)
+        self.copy(self.written - before, call)
+        if scope:
+            scope[-1].built += inner.built
+            scope[-1].steps += inner.steps
+            scope[-1].unnested *= inner.unnested
+            self.join(scope[-1], inner.joined, call)
+        return replace(found, type="")
+
     def _kept(self, found: Extent, parts: Sequence[Extent], node: Node, scope: Scope) -> Extent:
         """The extent of what is built, once it is found to fit."""
         longest = max((part.size for part in parts), default=0)
-        if found.size > self.most_bytes and found.size > longest:
+        if found.size > limits.MOST_BYTES and found.size > longest:
             name = str(node.get("function_name") or node["type"]).lower()
             raise self._refused(
-                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {self.most_bytes:,} are "
+                f"{name[:60]} can build {shown_number(found.size)} bytes here, at most {limits.MOST_BYTES:,} are "
                 "built; bound it with smaller constants, such as least(n, 100) "
                 f"(a text of a column counts as {TEXT:,} bytes)",
                 node,
@@ -190,17 +252,13 @@ class Expressions(ABC):
             )
         return value
 
-    def _gathered_rows(self, frame: Frame) -> float:
-        """The rows that an aggregate gathers; in the catalogue, whose lists are short, as many as such a list has."""
-        return frame.rows if self.most_joined == limits.MOST_ROWS else min(frame.rows, ELEMENTS)
-
-    def _gathered(self, name: str, parts: Sequence[Extent], frame: Frame) -> Extent:
-        """What an aggregate gives."""
+    def _gathered(self, name: str, parts: Sequence[Extent], rows: float) -> Extent:
+        """What an aggregate of so many rows gives."""
         if name in COUNTS:
-            return Extent(NUMBER, 0, self._gathered_rows(frame))
+            return Extent(NUMBER, 0, rows)
         size = sum(part.size for part in parts)
         if name in GATHERING:
-            return replace(series(max(self._gathered_rows(frame), 1), size + 8), each=max(NUMBER, size))
+            return replace(series(max(rows, 1), size + 8), each=max(NUMBER, size))
         return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
 
     def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -208,7 +266,7 @@ class Expressions(ABC):
         name = str(node.get("function_name") or node["type"].removeprefix("WINDOW_")).lower()
         if name not in AGGREGATES and name not in GATHERING:
             raise self._unlisted(name, node)
-        found = self._gathered(name, parts, scope[-1])
+        found = self._gathered(name, parts, scope[-1].each)
         return self._kept(found, parts, node, scope) if name in GATHERING else found
 
     def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
@@ -241,7 +299,7 @@ class Expressions(ABC):
         return whole(child)
 
     def _unlisted(self, name: str, node: Node) -> SQLError:
-        offered = [one for one in (*self.scalars, *AGGREGATES, *GATHERING) if one.isidentifier()]
+        offered = [one for one in (*SCALARS, *self.macros, *AGGREGATES, *GATHERING) if one.isidentifier()]
         return self._refused(
             f"the function {name[:60]} is not among those that run over releases; {nearest(name[:60], offered)}", node
         )
@@ -255,6 +313,18 @@ class Expressions(ABC):
         return SQLError(shown, before.count("\n") + 1, at_column(before), code=code)
 
 
+def _is_own(call: Node, scope: Scope) -> bool:
+    """Whether an aggregate is certainly of the innermost query: one of outer columns alone is of the query around."""
+    if not any(frame.tables for frame in scope[:-1]) or next(column_references(call), None) is None:
+        return True
+    own = {name for _, source in scope[-1].tables if source.listed for name in source.columns}
+    return any(str(one["column_names"][-1]).lower() in own for one in descend(call, "COLUMN_REF"))
+
+
+def _are_constants(nodes: Sequence[Node]) -> bool:
+    return all(node["class"] == "CONSTANT" for node in nodes)
+
+
 def at_column(before: str) -> int:
     """The column, from 1, of what follows a text."""
     return len(before) - (before.rfind("\n") + 1) + 1
@@ -262,3 +332,8 @@ def at_column(before: str) -> int:
 
 def shown_number(number: float) -> str:
     return f"{number:,.0f}" if number < 1e15 else "without limit" if number == inf else f"{number:.1e}"
+
+
+def _array(node: Node, found: Bounds) -> Extent:
+    """What EXISTS and IN say, or an array of a query's rows."""
+    return Extent() if node["subquery_type"] != "ARRAY" else series(found.rows, widest(found).size)

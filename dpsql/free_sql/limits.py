@@ -10,3 +10,9 @@ MOST_STEPS = 500_000_000
 """Steps of functions whose work grows faster than their arguments, over all rows."""
 MOST_ROWS = 10_000_000
 """Rows that a series, a join or several grouping sets can make, unless the tables have more rows together."""
+MOST_COPIES = 5_000
+"""Expressions that DuckDB may write again, in place of macros, aliases and stars and for each WHEN of a CASE."""
+MOST_SETS = 128
+"""Grouping sets of one SELECT, each of which is a grouping of its own."""
+MOST_TABLES = 64
+"""Tables, with those of its subqueries, that DuckDB puts in the best order of joins for one SELECT."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -12,14 +13,34 @@ import duckdb
 from dpsql.errors import SQLError
 
 from . import limits
+from .copies import copied_by_parser
 
 Node: TypeAlias = "dict[str, Any]"
 
 
+@dataclass(frozen=True)
+class Macro:
+    """A macro of DuckDB: its parameters in lower case, and the expression that is written for a call of it."""
+
+    parameters: tuple[str, ...]
+    body: Node
+
+
+Macros: TypeAlias = "Mapping[str, Mapping[int, Macro]]"
+"""Macros by name and by how many parameters they have."""
+
+
 def check_length(sql: str) -> None:
-    """Raise SQLError for a text that is too long, before anything reads it."""
+    """Raise SQLError for a text that is too long, or that DuckDB's parser makes too long, before anything reads it."""
     if len(sql) > limits.LONGEST:
         raise SQLError(f"the query has {len(sql):,} characters, at most {limits.LONGEST:,} are read", code="too-large")
+    copied = copied_by_parser(sql)
+    if copied > limits.MOST_COPIES:
+        raise SQLError(
+            f"DuckDB would copy {copied:,} words of the query, the operand of CASE to each WHEN and a named window to "
+            f"each OVER, at most {limits.MOST_COPIES:,} are copied; nest and name fewer",
+            code="too-large",
+        )
 
 
 def parsed(sql: str, connection: duckdb.DuckDBPyConnection) -> list[Node]:
@@ -57,6 +78,15 @@ def descend(node: Node, kind: str) -> Iterator[Node]:
         yield node
     for part in children(node):
         yield from descend(part, kind)
+
+
+def without_places(node: Any) -> Any:
+    """A node that says nothing of where it stands in a text."""
+    if isinstance(node, list):
+        return [without_places(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: without_places(one) for key, one in node.items() if not key.startswith("query_location")}
 
 
 def column_references(node: Node) -> Iterator[list[str]]:

@@ -17,15 +17,22 @@ from .tables import Bounds
 class Frame:
     """What names mean within one SELECT: its tables by alias, and its own items; and the work that it takes.
 
-    ``complete``: whether all of FROM is read, so that ``rows`` counts. ``fewer``: counts a lower bound of rows.
+    ``each``: the most rows of FROM for one row of the queries around. ``rows``: for all rows around together, which is
+    what it computes. ``complete``: whether all of FROM is read, so that both count. ``fewer``: counts a lower bound of
+    rows. ``around``: rows around for which a query of WITH is computed anew. ``copied``: by name, the expressions that
+    DuckDB writes for an item or a parameter of a macro. ``joined``: how many tables are joined, subqueries among them.
     """
 
     tables: list[tuple[str, Bounds]] = field(default_factory=list)
     items: dict[str, Extent] = field(default_factory=dict)
+    copied: dict[str, float] = field(default_factory=dict)
+    each: float = 1
     rows: float = 1
+    around: float = 1
     built: float = 0
     steps: float = 0
     unnested: float = 1
+    joined: int = 0
     aggregated: bool = False
     complete: bool = False
     fewer: Callable[[], float] | None = None
@@ -132,9 +139,11 @@ def outer_columns(node: Node, outer: Scope, frame: Frame) -> dict[str, Frame]:
     return found
 
 
-def rows_around(columns: Mapping[str, Frame]) -> float:
-    """The most combinations of rows that a correlated query is computed for."""
-    complete = max((frame.rows for frame in columns.values() if frame.complete), default=1)
+def rows_around(columns: Mapping[str, Frame], outer: Scope) -> float:
+    """The most combinations of rows that a query is computed for; ``columns``: those that it names of ``outer``."""
+    complete = max(
+        [frame.around for frame in outer] + [frame.rows for frame in columns.values() if frame.complete], default=1
+    )
     tables = {
         (id(frame), at): source.rows
         for name, frame in columns.items()

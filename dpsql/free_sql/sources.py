@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from dataclasses import replace
+from math import inf, prod
 
 from . import limits
 from .expressions import Expressions, shown_number
@@ -23,9 +24,6 @@ from .scopes import (
 )
 from .tables import Bounds, renamed
 
-_LIST = Bounds({}, 10_000, listed=False, keys=(("", 100.0),))
-"""What a list of DuckDB's is taken to have: rows, and rows that agree in a column that it is joined by."""
-
 _VECTOR = 2_048  # rows that DuckDB computes at once
 
 
@@ -44,6 +42,7 @@ class Sources(Expressions):
             right = self._from(node["right"], frame, outer, known)
             return self._join(node, frame, (first, middle), outer, known, (left, right))
         found = self._source(node, (*outer, frame), known)
+        self.join(frame, found.joined, node)
         alias = node.get("alias") or node.get("table_name") or ""
         if kind == "TABLE_FUNCTION":
             alias = alias or node["function"]["function_name"]
@@ -73,22 +72,26 @@ class Sources(Expressions):
         parts = [node.get(part) or "" for part in ("catalog_name", "schema_name", "table_name")]
         path = tuple(str(part).lower() for part in parts if part)
         if len(path) == 1 and path[0] in known:
-            return known[path[0]]
+            found = known[path[0]]
+            self.copy(found.copied, node)
+            again = id(found) in self.read and not found.copied
+            self.read.add(id(found))
+            return replace(found, joined=1) if again else found
         if path[-1] in LISTED and len(path) == 1:
-            return _LIST
-        found = self.tables(path)
-        if found is None:
+            return self.lists(path[-1])
+        listed = self.tables(path)
+        if listed is None:
             raise self._refused(
                 f"{'.'.join(path)[:80]} is not among what may be read; SHOW TABLES lists that", node, "unknown-table"
             )
-        return found
+        return listed
 
     def _table_function(self, call: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         name = str(call["function_name"]).lower()
         if name in LISTS:
             for part in children(call):
                 self.extent(part, scope, known)
-            return _LIST
+            return self.lists(name) if name in LISTED else Bounds({}, self.lists("duckdb_columns").rows, listed=False)
         if name not in SERIES:
             raise self._refused(
                 f"the table function {name[:60]} is not offered; those offered are {', '.join(sorted(SERIES | LISTS))}",
@@ -120,8 +123,6 @@ class Sources(Expressions):
             )
 
     def _check_work(self, frame: Frame, node: Node) -> None:
-        if self.most_joined > limits.MOST_ROWS:  # the catalogue, whose lists are short and whose functions do not grow
-            return
         built = times(frame.built, min(frame.rows, _VECTOR))
         if built > limits.MOST_AT_ONCE:
             raise self._refused(
@@ -145,24 +146,30 @@ class Sources(Expressions):
     def _pivoted(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         frame = Frame()
         outer = scope[:-1]
-        rows = self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
+        self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
+        rows = frame.each
+        values = prod(max(1, len(one.get("entries") or ())) for one in node.get("pivots") or ())
+        wide = sum(source.width for _, source in frame.tables) + values * len(node.get("aggregates") or ())
+        self.copy(wide, node)
         self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), known)
         if node.get("unpivot_names"):
             entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
-            rows *= max(entries, sum(len(source.columns) for _, source in frame.tables), 1)
+            rows *= max(entries, wide, 1)
         self._check_work(frame, node)
-        return Bounds({}, rows, listed=False)
+        return Bounds({}, rows, listed=False, wide=wide, joined=frame.joined)
 
     def _described_table(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
         if node.get("query"):
-            self.query(node["query"], scope, known)
+            described = self.query(node["query"], scope, known)
         else:
             name = str(node.get("table_name") or "").strip('"').lower()
             if name not in ("", "tables", "__show_tables_expanded") and node.get("show_type") == "SHOW_SPECIAL":
                 raise self._refused(f"SHOW {name[:60]} is not answered; SHOW TABLES says what there is", node)
             if name not in ("", "tables", "__show_tables_expanded"):
-                self._named({**node, "type": "BASE_TABLE", "table_name": name}, known)
-        return _LIST
+                described = self._named({**node, "type": "BASE_TABLE", "table_name": name}, known)
+            else:
+                return Bounds({}, self.lists("duckdb_tables").rows + self.lists("duckdb_views").rows, listed=False)
+        return Bounds({}, max(1, described.width), listed=False)
 
     def _join(
         self,
@@ -215,45 +222,46 @@ class Sources(Expressions):
             if a != b
         )
 
-    def joined(self, frame: Frame, outer: Scope, cases: Sequence[Case], node: Node) -> float:
-        """The most rows of FROM, for each row of what stands before it if it is LATERAL.
+    def joined(self, frame: Frame, outer: Scope, cases: Sequence[Case], node: Node) -> None:
+        """Count the most rows of FROM, for one row of the queries around it and for all of them.
 
-        The frame counts them for all of these. Raises SQLError if there can be too many.
+        Raises SQLError if there can be too many.
         """
-        sources = {at: source for at, (_, source) in enumerate(frame.tables)}
-        sizes = {at: max(1.0, source.rows) for at, source in sources.items()}
+        sources = [source for _, source in frame.tables]
+        sizes = {at: max(1.0, source.rows) for at, source in enumerate(sources)}
         named = outer_columns(node, outer, frame) if outer else {}
-        around = rows_around(named)
-        lateral = any(not one.complete for one in named.values())
-        # DuckDB computes a correlated query once for distinct values of the outer columns, unless one is nested.
+        around = rows_around(named, outer)
+        # DuckDB computes a correlated query once for distinct values of the outer columns, unless one is nested or the
+        # query is LATERAL.
+        once = bool(named) and all(one.complete for one in named.values()) and all(one.around == 1 for one in outer)
         distinct = all(is_flat(column_extent(name.split("."), outer)) for name in named)
-        if named:
-            sizes[AROUND] = 1 if lateral else around
 
-        def counted(measured: bool) -> float:
+        def joined_to(rows_around: float, measured: bool) -> float:
             def multiplicity(at: int, columns: frozenset[str]) -> float:
                 if at == AROUND:
-                    return 1 if distinct and columns >= named.keys() else sizes[AROUND]
+                    return 1 if distinct and columns >= named.keys() else rows_around
                 return sources[at].multiplicity(columns, measured=measured)
 
-            return most_rows(cases, sizes, multiplicity)
+            return most_rows(cases, sizes | ({AROUND: rows_around} if named else {}), multiplicity)
 
-        rows = sources[0].rows if len(sources) == 1 and not named else counted(False)
-        times_run = around if lateral else 1
-        together = sum(sizes.values()) + around
-        if rows * times_run > max(self.most_joined, together):
-            rows = counted(True)
-        if rows * times_run > max(self.most_joined, together):
+        def count(measured: bool) -> tuple[float, float]:
+            each = sources[0].rows if len(sources) == 1 and not named else joined_to(1, measured)
+            together = each * around
+            return each, min(together, joined_to(around, measured)) if once else together
+
+        frame.each, frame.rows = count(False)
+        most = max(limits.MOST_ROWS, sum(sizes.values()) + around)
+        if frame.rows > most:
+            frame.each, frame.rows = count(True)
+        if frame.rows > most:
             raise self._refused(
-                f"its tables can be joined to {shown_number(rows * times_run)} rows, at most {self.most_joined:,} are "
+                f"its tables can be joined to {shown_number(frame.rows)} rows, at most {limits.MOST_ROWS:,} are "
                 "made; join them by the equality of columns that hold few rows each, or aggregate them first",
                 node,
                 "too-large",
             )
-        frame.rows = rows * times_run
-        frame.fewer = lambda: counted(True) * times_run if sizes.keys() - {0} else frame.rows
+        frame.fewer = lambda: count(True)[1]
         frame.complete = True
-        return rows
 
 
 def _conjuncts(node: Node) -> list[Node]:

@@ -15,8 +15,10 @@ from . import limits
 from .extents import ELEMENTS, TEXT, Extent, series, text
 from .functions import TYPES, WORDS
 
-_MOST_COUNTED = 4
-"""Sets of columns whose multiplicity is counted for one table of a query."""
+_MOST_COUNTED = 4 * limits.MOST_ROWS
+"""Rows that are counted for one table of a query, over all sets of columns whose multiplicity is counted."""
+_SHORT = 100_000
+"""Rows of a table whose multiplicity is counted at once, not only where a join could else make too many rows."""
 _VERY_MANY = 1e18
 """Rows of a table that has more than are counted."""
 _SIZES = {"AR": "strlen", "[]": "len"}  # by how the names of VARCHAR and of lists end
@@ -34,7 +36,8 @@ class Bounds:
 
     ``listed``: whether these are all its columns. ``keys``: columns that determine a row together, with the most values
     of each; a name that no column has stands for a key that is not shown. ``measure``: counts the most rows that agree
-    in columns.
+    in columns. ``wide``: how many columns there are where several have one name. ``copied``: expressions that DuckDB
+    writes again wherever it is read. ``joined``: tables that are joined where it is read for the first time.
     """
 
     columns: Mapping[str, Extent] = field(default_factory=dict)
@@ -42,11 +45,19 @@ class Bounds:
     listed: bool = True
     keys: Keys = (("", inf),)
     measure: Measure | None = field(default=None, compare=False, repr=False)
+    wide: float = 0
+    copied: float = 0
+    joined: int = 1
+
+    @property
+    def width(self) -> float:
+        """The most columns that a star gives."""
+        return max(self.wide, len(self.columns))
 
     def multiplicity(self, columns: frozenset[str], *, measured: bool = False) -> float:
         """The most rows that agree in these columns and are not NULL there."""
         most = min(self.rows, prod(values for name, values in self.keys if name not in columns))
-        if measured and most > 1 and self.measure is not None:
+        if (measured or self.rows <= _SHORT) and most > 1 and self.measure is not None:
             most = min(most, self.measure(columns))
         return max(1.0, most)
 
@@ -112,7 +123,7 @@ def _measure(connection: duckdb.DuckDBPyConnection, name: str, rows: float) -> M
     counted: dict[frozenset[str], float] = {}
 
     def measure(columns: frozenset[str]) -> float:
-        if columns not in counted and 0 < rows <= limits.MOST_ROWS and columns and len(counted) < _MOST_COUNTED:
+        if columns not in counted and columns and 0 < rows * (len(counted) + 1) <= _MOST_COUNTED:
             names = [identifier(column) for column in sorted(columns)]
             present = " AND ".join(f"{column} IS NOT NULL" for column in names)
             groups = f"SELECT count(*) AS n FROM {name} WHERE {present} GROUP BY {', '.join(names)}"  # noqa: S608

@@ -154,7 +154,7 @@ def plan_text(plan: PlannedBatch) -> str:
             f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves "
             f"out what clamping to declared bounds changes{', and rows of a unit beyond those that count' * cut}."
         )
-    lines += [text for text in [guess_text(rows)] if text]
+    lines += [text for text in [guess_text(plan, rows)] if text]
     if any(row["stderr"] is None for row in rows):
         lines.append("'depends': an average, ratio or quantile of such numbers; its error depends on the answer.")
     lines.append(
@@ -179,16 +179,28 @@ def plan_cells(row: Json, depends: str = "depends") -> tuple[str, str, str, str,
     return row["result"], column, f"{row['numbers']:,}", *errors
 
 
-def guess_text(rows: Sequence[Json]) -> str:
-    """What estimated errors of averages, ratios and quantiles rest on; empty where there are none."""
+def guess_text(plan: PlannedBatch, rows: Sequence[Json]) -> str:
+    """What estimated errors of averages, ratios and quantiles rest on, and what they leave out: which share of the
+    rows the limits of a unit keep is not public. Empty where there are none.
+    """
     sizes = sorted({row["group_rows"] for row in rows if row["group_rows"] is not None})
     if not sizes:
         return ""
     span = figure(sizes[0]) if len(sizes) == 1 else f"{figure(sizes[0])} to {figure(sizes[-1])}"
+    limits = [
+        f"{_count(source.most, 'row')} a {source.unit.name} in {source.table}"
+        for source in dict.fromkeys(layout.source for layout in plan.compiled.layouts)
+        if source.unit is not None and source.of is None and not source.single and not source.counts_units
+    ]
+    many = len(limits) > 1
+    left_out = (
+        f" Where the limit{'s' * many} of {listed(limits, 3)} let{'s' * (not many)} only a share k of these rows "
+        "count, such errors are about 1/k times as large: twice for a half."
+    )
     return (
         f"'~': estimated, as the error of an average, ratio or quantile depends on the answer: for groups of {span} "
         "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect "
-        "within its limits."
+        f"within its limits.{left_out if limits else ''}"
     )
 
 

@@ -22,7 +22,6 @@ Intervals of what is built on a wide part add up or multiply as sets, with no he
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +44,9 @@ from dpsql.workloads.expr.formulas import (
     Variance,
     affine,
     check_bounds,
+    products,
+    quotients,
+    range_of,
 )
 
 from .fieller import Ratios, fieller, largest_variance, variances
@@ -93,6 +95,7 @@ def evaluate(
     bounds: Bounds | None = None,
     divisor: int = 1,
     certain: NDArray[np.bool_] | None = None,
+    limits: tuple[Floats, Floats] | None = None,
 ) -> Derived:
     """The formula in every group.
 
@@ -102,6 +105,8 @@ def evaluate(
     independent integers of law ``noise``. ``bounds``: what the true number is known to lie within; the value is
     clipped to them and an interval without end becomes them. Quotients may have bounds of their own. ``certain``
     (g x k): the outputs that do not depend on the data; those whose rows are zeros, where it is not given.
+    ``limits``: the least and the largest value that each output can have (g x k), infinite where it is not known;
+    intervals end at what the formula makes of them (``range_of``), values and errors stay.
 
     Coverage at level 1 - alpha: exact for linear forms, quotients of linear forms (for noise well above its
     lattice) and roots of either; elsewhere approximate, for the reasons that the module states. Clipping never
@@ -123,6 +128,9 @@ def evaluate(
     if errors.outputs != values.shape[1]:
         raise InterfaceError(f"{values.shape[1]} outputs are estimated, and the rows hold {errors.outputs}")
     part = _bounded(_part(formula, values, errors), bounds)
+    if limits is not None:
+        least, most = range_of(formula, *limits)
+        part = replace(part, low=np.clip(part.low, least, most), high=np.clip(part.high, least, most))
     with np.errstate(invalid="ignore", over="ignore"):
         half = (part.high - part.low) / 2
         stderr = np.where(part.wide, half, errors.deviations(errors.combine(part.gradient)))
@@ -201,7 +209,7 @@ def _linear(weights: Floats, constant: float, values: Floats, errors: LinearErro
 
 def _times(part: _Part, factor: float) -> _Part:
     exact = np.full_like(part.value, factor)
-    low, high = _corners(part, (exact, exact))
+    low, high = products((part.low, part.high), (exact, exact))
     return _Part(part.value * factor, part.gradient * factor, low, high, part.wide)
 
 
@@ -247,25 +255,14 @@ def _pair(a: _Part, b: _Part, errors: LinearErrors) -> _Part:
     half = errors.half_widths(errors.combine(gradient))
     with np.errstate(invalid="ignore"):
         half += np.maximum(a.value - a.low, a.high - a.value) * np.maximum(b.value - b.low, b.high - b.value)
-    low, high = _corners(a, (b.low, b.high))
+    low, high = products((a.low, a.high), (b.low, b.high))
     return _Part(value, gradient, np.where(wide, low, value - half), np.where(wide, high, value + half), wide)
-
-
-def _corners(a: _Part, b: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """The set of products of two intervals; 0 times an infinite end is 0, the limit from within."""
-    with np.errstate(invalid="ignore"):
-        corners = np.stack([x * y for x, y in product((a.low, a.high), b)])
-    corners[np.isnan(corners)] = 0.0
-    return corners.min(axis=0), corners.max(axis=0)
 
 
 def _quotient(top: _Part, bottom: _Part, errors: LinearErrors) -> _Part:
     ratio = fieller(top.value, bottom.value, top.gradient, bottom.gradient, errors)
     wide = top.wide | bottom.wide
-    away = (bottom.low > 0) | (bottom.high < 0)
-    with np.errstate(divide="ignore"):
-        low, high = _corners(top, (1 / np.where(away, bottom.high, 1.0), 1 / np.where(away, bottom.low, 1.0)))
-    low, high = np.where(away, low, -np.inf), np.where(away, high, np.inf)
+    low, high = quotients((top.low, top.high), (bottom.low, bottom.high))
     return _Part(
         ratio.value,
         ratio.gradient,

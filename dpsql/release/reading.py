@@ -174,7 +174,7 @@ def _readable(connection: duckdb.DuckDBPyConnection, path: tuple[str, ...]) -> B
     """What a name reads: what is released, and lists of it. A name that nothing has is left for DuckDB to refuse."""
     schema = path[-2] if len(path) > 1 else ""
     if path in _LISTS:
-        return Bounds({}, 0, listed=False)
+        return table_in(connection, ".".join(path))
     if path[:-1] not in ((), (CATALOG,)) and not _SCHEMAS.fullmatch(schema):
         return None
     within = (("temp", "main"), (CATALOG, "dp")) if len(path) == 1 else ((CATALOG, schema.replace(CATALOG, "main")),)

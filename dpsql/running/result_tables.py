@@ -253,8 +253,10 @@ class Estimates:
             part = slices[column.output]
             value = self.values[part] + float(core.outputs[column.output].constant)
             width = plan.widths[part]
-            cut = _within(plan, part, value - width, value + width)
-            return value, plan.errors[part], *cut, "DOUBLE"
+            cut: list[Floats] = [value - width, value + width]
+            if (limits := _limits(plan, [part])) is not None:
+                cut = [np.clip(end, limits[0][:, 0], limits[1][:, 0]) for end in cut]
+            return value, plan.errors[part], cut[0], cut[1], "DOUBLE"
         common = plan.compiled.common_steps
         if isinstance(column, Derived):
             formula, used = narrowed(column.formula)
@@ -293,7 +295,11 @@ class Estimates:
             rows, common = plan.answers.rows(parts, plan.noise), plan.compiled.common_steps
             certain = np.stack([plan.errors[part] == 0 for part in parts], axis=1)
             return evaluate(
-                formula, estimates, rows, plan.noise, plan.alpha, bounds=bounds, divisor=common, certain=certain
+                *(formula, estimates, rows, plan.noise, plan.alpha),
+                bounds=bounds,
+                divisor=common,
+                certain=certain,
+                limits=_limits(plan, parts),
             )
 
         if not isinstance(plan.compiled, Compiled) or not plan.compiled.once.repeats:
@@ -305,14 +311,12 @@ class Estimates:
         return self._known[key]
 
 
-def _within(plan: Planned, part: slice, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """[low, high] of the numbers ``part``, cut to what counts of values can be; estimates stay without bias."""
-    ceilings = plan.compiled.ceilings if isinstance(plan.compiled, Compiled) else None
-    if ceilings is None:
-        return low, high
-    most = ceilings[part]
-    counted = np.isfinite(most)
-    return np.where(counted, np.clip(low, 0.0, most), low), np.where(counted, np.clip(high, 0.0, most), high)
+def _limits(plan: Planned, parts: Sequence[slice]) -> tuple[Floats, Floats] | None:
+    """What the numbers of ``parts`` can be, each (g x parts), where values are counted; intervals end there."""
+    if not isinstance(plan.compiled, Compiled) or plan.compiled.ceilings is None:
+        return None
+    low, high = zip(*(plan.compiled.limits(part) for part in parts), strict=True)
+    return np.stack(low, axis=1), np.stack(high, axis=1)
 
 
 def _without(values: _Values, small: Mask) -> _Values:

@@ -29,7 +29,8 @@ from dpsql.sql.outer.core_tables import bounds_of, core_columns, core_types, key
 from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
-from dpsql.sql.parse.statements import Statement, refuse
+from dpsql.sql.parse.quoted import reading, texts_of
+from dpsql.sql.parse.statements import Statement, refuse, without_place
 from dpsql.sql.parse.trees import loosened, nodes, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
@@ -153,7 +154,8 @@ class _Batch:
         reader, noted = _Statement(self, statement), self.noted
         try:
             known = self.alike.get(statement.source or "")
-            answer, result, types = reader.answer() if known is None else reader.like(*known)
+            with reading(statement.batch):
+                answer, result, types = reader.answer() if known is None else reader.like(*known)
             if statement.source in self.repeated and reader.read is not None and self.noted == noted:
                 self.alike[statement.source or ""] = reader.read, result, types
         except RecursionError:
@@ -252,7 +254,7 @@ class _Statement:
             except SQLError as error:
                 failure = error
             if failure is not None or found is None:
-                said = re.sub(r" \(line [0-9]+, column [0-9]+\)$", "", str(failure or "DuckDB cannot read it"))
+                said = "DuckDB cannot read it" if failure is None else without_place(failure)
                 known = failure is not None and failure.code in ("too-large", "recursive")
                 code = failure.code if failure is not None and known else "after-the-noise"
                 raise refuse(f"{self.statement.name}, after the noise: {said}", self.statement.tree, code=code)
@@ -329,7 +331,7 @@ class _Statement:
         scope: Withs,
         sources: Sequence[tuple[str, Rows]],
         columns: Sequence[str] | None,
-        texts: Sequence[str] | None,
+        texts: Sequence[str | None] | None,
         top: bool,
     ) -> Relation | Core:
         if has_columns(select):
@@ -345,7 +347,9 @@ class _Statement:
         batch = self.batch
         rows = read_rows(flat, batch.policy, batch.tables, batch.bases)
         schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
-        names = result_names(select.expressions, schema, texts if flat is written else None)
+        if texts is None or flat is not written:
+            texts = texts_of(select.expressions)
+        names = result_names(select.expressions, schema, texts)
         names = selects.renamed(names, columns, select, self.statement.name)
         if "" in names:
             raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)

@@ -409,6 +409,7 @@ COUNTS_OF_VALUES = """
 CREATE VIEW kinds AS SELECT COUNT(DISTINCT kind) AS n FROM visits;
 CREATE VIEW by_kind AS SELECT kind, COUNT(DISTINCT kind) AS n FROM visits GROUP BY kind;
 CREATE VIEW open AS SELECT COUNT(DISTINCT cost) AS n FROM visits;
+CREATE VIEW half AS SELECT 1 - COUNT(DISTINCT kind) / 2.0 AS n, COUNT(DISTINCT kind) + COUNT(*) AS k FROM visits;
 """
 
 
@@ -418,9 +419,11 @@ def test_counts_of_declared_values_are_noised_and_shown_within_their_number(data
         assert [note for note in plan.notes if "values" in note or "value " in note] == [
             "kinds.n counts at most 2 values: intervals end at 0 and there, estimates may lie beyond",
             "by_kind.n counts at most 1 value in each group: intervals end at 0 and there, estimates may lie beyond",
+            "half.n lies between 0 and 1, by the number of values that can be counted: intervals end there, estimates "
+            "may lie beyond",
         ]
         con.run(plan)
-        for name, most in (("kinds", 2), ("by_kind", 1)):
+        for name, most in (("kinds", 2), ("by_kind", 1), ("half", 1)):
             for low, high in con.sql(f"SELECT n_low, n_high FROM {name}").fetchall():
                 assert 0 <= low <= high <= most
         n, low, high = con.sql("SELECT n, n_low, n_high FROM open").fetchone()

@@ -280,10 +280,15 @@ def test_a_file_that_comes_with_another_schema_after_the_plan_is_refused_before_
         ("gone/", "gone is not a file"),
         ("gone*.parquet", r"no file matches .*gone\*\.parquet"),
         ("empty/", "empty holds no .parquet file"),
+        ("changed/", "changed is a table of Delta, .* CREATE TABLE ... AS"),
+        ("ice/", "ice is a table of Iceberg"),
     ],
 )
 def test_nothing_to_read_is_said(tmp_path: Path, source: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "changed" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "ice" / "metadata").mkdir(parents=True)
+    (tmp_path / "ice" / "metadata" / "v1.metadata.json").write_text("{}")
     with pytest.raises(OperationalError, match=message):
         _counted(tmp_path, source)
 

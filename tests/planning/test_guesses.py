@@ -70,6 +70,7 @@ def test_without_expected_rows_groups_of_a_thousand_are_assumed(tmp_path: Path) 
     assert "for groups of 1,000 rows" in str(plan)
     assert "how many rows there are in t: errors marked '~' assume 1,000 rows in each group" in str(plan)
     assert "nothing declares" not in str(other)
+    assert "share k" not in str(other)  # a row is a unit: no limit leaves one out
     assert "depends" not in str(other).replace("depends on the answer", "")
 
 
@@ -116,7 +117,24 @@ def test_rows_that_limits_leave_out_are_not_guessed(
     con = dpsql.connect(tmp_path / "t.duckdb", policy=policy, ledger=tmp_path / "l")
     plan = con.plan("SELECT AVG(cost) FROM visits", epsilon=1, rows_per_unit=rows_per_unit)
     assert plan.rows()[0]["group_rows"] == counted
-    assert "within its limits" in str(plan)
+    said = f"Where the limit of {min(rows_per_unit or most, most)} row"
+    assert said in str(plan)
+    assert "a pid in visits lets only a share k of these rows count" in str(plan)
+    assert "share k" not in str(con.plan("SELECT COUNT(*) FROM visits", epsilon=1))
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT AVG(cost) FROM visits", "SELECT STDDEV(cost), SUM(cost) / COUNT(*) FROM visits"]
+)
+def test_errors_are_as_much_larger_as_a_plan_says_where_limits_leave_rows_out(tmp_path: Path, sql: str) -> None:
+    with filled(tmp_path / "t.duckdb") as duck:
+        duck.execute("CREATE TABLE visits (pid INT, cost INT); CREATE TABLE persons (pid INT)")
+    errors = []
+    for rows in (40_000, 10_000):
+        policy = dpsql.Policy.parse(UNITS.format(most=4, persons=50_000, rows=rows))
+        con = dpsql.connect(tmp_path / "t.duckdb", policy=policy, ledger=tmp_path / f"{rows}.ledger")
+        errors.append([row["stderr"] for row in con.plan(sql, epsilon=1).rows()])
+    assert np.divide(errors[1], errors[0]) == pytest.approx(4.0, rel=0.05)
 
 
 def test_more_rows_are_less_error(tmp_path: Path) -> None:

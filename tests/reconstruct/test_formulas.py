@@ -1,14 +1,16 @@
-"""Formulas: which of them are linear, and what cannot be one."""
+"""Formulas: which of them are linear, between what they lie, and what cannot be one."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from dpsql.errors import DataError, InterfaceError
 from dpsql.workloads.expr.formulas import (
+    Default,
     Formula,
     Leaf,
     Negative,
@@ -19,6 +21,7 @@ from dpsql.workloads.expr.formulas import (
     Sum,
     Variance,
     affine,
+    range_of,
 )
 
 A, B, TWO = Leaf(0), Leaf(1), Number(2)
@@ -80,3 +83,26 @@ def test_refusals() -> None:
             Variance(A, A, A, width)
     with pytest.raises(InterfaceError, match="output 2"):
         affine(Leaf(2), 2)
+
+
+@pytest.mark.parametrize(
+    ("formula", "least", "most"),
+    [
+        (A, 0, 4),
+        (Product((TWO, A)), 0, 8),
+        (Negative(Sum((A, Number(1)))), -5, -1),
+        (Product((A, Sum((A, Number(-2))))), -8, 8),
+        (Quotient(A, Sum((A, Number(1)))), 0, 4),
+        (Quotient(B, A, (0, 40)), 0, 40),
+        (Sum((A, Root(Product((A, A))), Quotient(B, B, (-1, 1)))), -1, 9),
+        (Default(Sum((A, Number(1)))), 0, 5),
+        (Quotient(TWO, A), -math.inf, math.inf),
+        (Sum((A, B)), -math.inf, math.inf),
+        (Product((B, Number(0))), 0, 0),
+        (Variance(A, A, A, 1), -math.inf, math.inf),
+    ],
+)
+def test_what_formulas_lie_between(formula: Formula, least: float, most: float) -> None:
+    """A lies between 0 and 4, of B nothing is known."""
+    low, high = range_of(formula, np.array([[0.0, -math.inf]]), np.array([[4.0, math.inf]]))
+    assert (low.tolist(), high.tolist()) == ([least], [most])

@@ -282,18 +282,22 @@ def _without_rows() -> Pipeline:
     return Pipeline.of(policy_of(POLICY.format(name="rows_") + UNITS), connection)
 
 
-def left_by_where(key: Key, statement: str) -> tuple[str, ...]:
-    """The groups of ``key`` that dpsql reads in a statement by it alone, whose tables are ``rows_`` and those of units.
+def groups_of(keys: Sequence[Key], statement: str) -> tuple[str, ...]:
+    """The groups of ``keys``, k0, k1, ... in a statement by them, whose tables are ``rows_`` and those of units.
 
-    Which groups WHERE excludes is held in ``test_excluded_groups``; here, that no row is ever in one of them.
+    That are those that dpsql lists: which WHERE excludes is held in ``test_excluded_groups``, which of several
+    functions of one column meet in ``test_joined_keys``; here, that no row is ever in another.
     """
     names, rows = rows_of(_without_rows().results(statement)[0])
     found = []
     for row in (dict(zip(names, values, strict=True)) for values in rows):
-        other, label = row.get("k_other", False), row["k"]
-        text = "NULL" if label is None else f"'{str(label).replace(chr(39), chr(39) * 2)}'"
-        kind = "other" if other else "null" if label is None else "value"
-        found.append(f"(CAST({text} AS {key.type}), '{kind}')")
+        cells = []
+        for at, key in enumerate(keys):
+            other, label = row.get(f"k{at}_other", False), row[f"k{at}"]
+            text = "NULL" if label is None else f"'{str(label).replace(chr(39), chr(39) * 2)}'"
+            kind = "other" if other else "null" if label is None else "value"
+            cells.append(f"CAST({text} AS {key.type}), '{kind}'")
+        found.append(f"({', '.join(cells)})")
     return tuple(found)
 
 

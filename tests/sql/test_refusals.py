@@ -232,7 +232,7 @@ REFUSED: list[Any] = [  # SQL, what is said, line and column
     ("SELECT kurtosis(age) FROM p", "QUANTILE_*, CORR, COVAR_*, REGR_SLOPE, REGR_INTERCEPT or", (1, 8)),
     (
         "SELECT count(*) FROM p WHERE to_char(ts, 'YYYY') = '2024'",
-        "TO_CHAR(...) is not an admitted expression: did you mean s",
+        "to_char(ts, 'YYYY') is not an admitted expression: did you mean s",
         (1, 30),
     ),
     ("SELECT count(*) AS n, NULL AS z, max(age) FROM p", "column z is always NULL", (1, 31)),
@@ -253,7 +253,7 @@ REFUSED: list[Any] = [  # SQL, what is said, line and column
     ("SELECT count(*) FROM p WHERE age > 1" + "+1" * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE (age > 1)" + " IS NULL" * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE age IN (" + ",".join(map(str, range(100_000))) + ")", "shorten its IN list", None),
-    ("SELECT count(*) FROM p;" * 20_001, "20,001 statements, at most 20,000", None),
+    ("SELECT count(*) FROM p;" * 20_001, "more than 20,000 statements", None),
     ("SELECT count(*) FROM p" + " " * 8_000_000, "at most 8,000,000 are read", None),
     ("/*" * 1_000_000, "", None),
     pytest.param(

@@ -6,12 +6,14 @@ import random
 
 import duckdb
 import pytest
+from helpers import scratch
 from sqlglot import exp, parse_one
 
 from dpsql.errors import SQLError
 from dpsql.sql import parse
 from dpsql.sql.parse.names import result_names
-from dpsql.sql.parse.statements import MAX_STATEMENTS, hints_of, place
+from dpsql.sql.parse.statements import hints_of, place
+from dpsql.sql.parse.tokens import MAX_STATEMENTS
 from dpsql.sql.values.comparisons import _after_prefix, fits
 
 
@@ -184,3 +186,37 @@ def test_a_name_that_duckdb_has_not_is_short() -> None:
     (name,) = result_names(statement.tree.expressions, {"a": "INTEGER"}, statement.items)
     assert len(name) == 200
     assert name.startswith("NO_SUCH_FUNCTION(1 + 1")
+
+
+def test_strings_with_escapes_are_duckdbs() -> None:
+    generator = random.Random(16)
+    pieces = (
+        "\\n",
+        "\\\\",
+        "\\'",
+        "''",
+        "\\101",
+        "\\x41",
+        "\\xc3\\xa9",
+        "\\u0041",
+        "\\q",
+        "é",
+        "a",
+        "\\xff",
+        "\\0",
+        "$",
+    )
+    read = 0
+    for _ in range(300):
+        text = f"E'{''.join(generator.choices(pieces, weights=[4] * 11 + [1] * 3, k=4))}'"
+        try:
+            wanted = scratch().execute(f"SELECT {text}").fetchall()[0][0]
+        except duckdb.ParserException:
+            with pytest.raises(SQLError):
+                parse(f"SELECT count(*) FROM t WHERE s = {text}")
+            continue
+        read += 1
+        (statement,) = parse(f"SELECT count(*) FROM t WHERE s = {text}")
+        (constant,) = statement.tree.find_all(exp.Literal)
+        assert constant.this == wanted, text
+    assert read > 100

@@ -158,7 +158,7 @@ UNDERLINED = [
     (f"{COUNT} WHERE regexp_matches(name, 'a)(')", "regexp_matches(name, 'a)(')"),
     ("SELECT SKEWNESS(cost) AS m FROM visits", "SKEWNESS(cost)"),
     (f"{COUNT} WHERE age <=> 3", "<=>"),
-    (f"{COUNT} WHERE day < current_date", "day"),  # the parser keeps no place of current_date itself
+    (f"{COUNT} WHERE day < current_date", "day < current_date"),  # the parser keeps no place of current_date itself
     (f"{COUNT} GROUP BY dp_ranges(age + 1)", "dp_ranges(age + 1)"),
     ("SELECT COUNT(*)\nFROM visits\nWHERE agee > 3 AND cost > 5", "agee"),
     ("SELECT COUNT(*) FROM visits; SELECT SUM(name) FROM visits", "name"),

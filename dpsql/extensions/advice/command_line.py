@@ -36,10 +36,10 @@ policy POLICY  policy file (TOML)
 --ledger FILE  ledger file; default: beside the policy
 --anchor FILE  the ledger's anchor, if it has one
 
-dpsql policy check  hold a policy against the types of the tables; with a budget count the rows that its domains miss
+dpsql policy check  hold a policy against the types of the tables; with a budget count what domains miss and keys repeat
 policy POLICY  policy file (TOML)
 --database FILE  DuckDB file with the private tables
---epsilon E  count privately how many rows each domain misses, at that budget: pure, or with the policy's delta
+--epsilon E  count privately what each domain misses and key repeats, at that budget: pure, or with the policy's delta
 --delta D  with --epsilon: (epsilon, delta)-differential privacy
 --rho R  instead of both: zero-concentrated differential privacy
 --dry-run  with a budget: show the plan and spend nothing

@@ -16,6 +16,7 @@ from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, 
 from dpsql.extensions.advice.drafting import draft_policy, policy_advice
 from dpsql.extensions.advice.policy_advice import undecided
 from dpsql.extensions.advice.proposals import Proposal
+from dpsql.extensions.discovery.coverage import Asked, opened
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.privacy.amounts import exact
 from dpsql.privacy.amounts import show as show_figure
@@ -50,7 +51,10 @@ def check(options: argparse.Namespace) -> None:
             _cover(con, options)
             return
         if options.dry_run or options.fresh:
-            options.usage("--dry-run and --fresh are for a count of the rows that domains miss; give --epsilon, too")
+            options.usage(
+                "--dry-run and --fresh are for counts of the rows that domains miss and of what repeats keys; give "
+                "--epsilon, too"
+            )
         held = con.policy
         inputs.warn_of_ledger(con)
         advised = policy_advice(held, schemas, options.database)
@@ -81,8 +85,11 @@ def check(options: argparse.Namespace) -> None:
 
 
 def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
-    """Say how many rows each domain misses, counted privately; or what that would cost."""
+    """Say how many rows each domain misses and what repeats each key, counted privately; or what that would cost."""
     budget = [getattr(options, name) for name in _BUDGET]
+    schemas = con.schemas()
+    for refused in Asked.of(opened(con.policy, schemas), schemas).refused:
+        log.warning("key %s", refused)
     if options.dry_run:
         plan = con.plan_coverage(*budget)
         output.print_json(output.plan_json(plan)) if options.json else output.show(output.plan_text(plan))
@@ -90,18 +97,31 @@ def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
     found = con.coverage(*budget, fresh=options.fresh)
     if options.json:
         spent = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
-        output.print_json(
-            {**spent, "missed": [vars(one) for one in found.missed], "budget": output.budget_json(con.budget)}
-        )
+        counted = {name: [vars(one) for one in getattr(found, name)] for name in ("missed", "repeated")}
+        output.print_json({**spent, **counted, "budget": output.budget_json(con.budget)})
         return
-    rows = [
-        [f"{m.table}.{m.column}", *("" if v is None else f"{v:,.0f}" for v in (m.rows, m.stderr, m.low, m.high))]
-        for m in found.missed
+    outside = [[f"{m.table}.{m.column}", *_counted(m.rows, m.stderr, m.low, m.high)] for m in found.missed]
+    again = [
+        [
+            f"{one.table} ({', '.join(one.key)})",
+            "rows" if one.unit == "row" else f"units ({one.unit})",
+            *_counted(one.number, one.stderr, one.low, one.high),
+        ]
+        for one in found.repeated
     ]
-    heads = ("domain", "rows outside", "std error", "low", "high")
-    print(output.grid(heads, ["VARCHAR", *["DOUBLE"] * 4], rows))
+    errors = ("std error", "low", "high")
+    grids = [
+        output.grid((*heads, *errors), [*["VARCHAR"] * (len(heads) - 1), *["DOUBLE"] * 4], rows)
+        for heads, rows in ((("domain", "rows outside"), outside), (("key", "counted", "repeated"), again))
+        if rows
+    ]
+    print("\n\n".join(grids))
     if not options.quiet:
         print(f"\nrelease {found.id}, {found.guarantee}\n{con.budget}")
+
+
+def _counted(*numbers: float | None) -> list[str]:
+    return ["" if number is None else f"{round(number):,}" for number in numbers]
 
 
 def show(options: argparse.Namespace) -> None:

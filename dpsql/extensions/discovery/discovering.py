@@ -166,12 +166,13 @@ class Discovering(Connection):
 
     def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
         """What ``coverage`` would measure, with its errors, at which charge. Free."""
-        from dpsql.extensions.discovery.coverage import coverage_sql, opened
+        from dpsql.extensions.discovery.coverage import Asked, opened
 
         self._check_open()
-        policy = opened(self.policy)
+        schemas = self.schemas()
+        policy = opened(self.policy, schemas)
         request = Request.of(*map(plain, (epsilon, delta, rho)))
-        return make_plan(coverage_sql(policy), policy, self.schemas(), self.budget, request, PlanOptions())
+        return make_plan(Asked.of(policy, schemas).sql, policy, schemas, self.budget, request, PlanOptions())
 
     @taking(fresh=flag(), label=maybe(text()))
     def coverage(
@@ -183,22 +184,25 @@ class Discovering(Connection):
         fresh: bool = False,
         label: str | None = None,
     ) -> Coverage:
-        """Count privately how many rows the domain of each column misses, declared or found (``Coverage``).
+        """Count privately how many rows the domain of each column misses, declared or found, and how many units, or
+        rows, repeat each declared key (``Coverage``).
 
-        A charged release of one result a table, as visits_outside, with a number for each column. Columns of more than
-        2,000 values, and values with NUL, are left out. Raises PolicyError where no column has a domain, else as
-        ``run``.
+        A charged release of one result a table, as visits_outside, with a number for each column, and one for each
+        key, as visits_repeated. Columns of more than 2,000 values, and values with NUL, are left out, and so are keys
+        of public tables, of those that find their unit elsewhere, and of several columns whose text is not fixed.
+        Raises PolicyError where there is nothing to count, else as ``run``.
         """
-        from dpsql.extensions.discovery.coverage import Coverage, opened
+        from dpsql.extensions.discovery.coverage import Asked, Coverage, opened
         from dpsql.running.answer_free import Earlier
         from dpsql.running.run import Batches
 
         said = self._said(label)
         plan = self.plan_coverage(epsilon, delta, rho)
-        policy = opened(self.policy)
+        schemas = self.schemas()
+        policy = opened(self.policy, schemas)
         holdings = Holdings(self._holdings.engine, policy)
         batches = Batches(holdings, self._books, Earlier(self._books, policy, holdings.schemas))
-        return Coverage.of(policy, batches.run(plan, fresh=fresh, label=said))
+        return Coverage.of(Asked.of(policy, schemas), batches.run(plan, fresh=fresh, label=said))
 
     def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
         from dpsql.extensions.discovery.discovered_bounds import BoundsFinder

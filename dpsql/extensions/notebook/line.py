@@ -23,8 +23,7 @@ from sqlglot import Token, TokenType
 
 from dpsql.errors import DataError, InterfaceError, ProgrammingError, SQLError
 from dpsql.sql.parse.parameters import literal
-from dpsql.sql.parse.statements import MAX_BATCH
-from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
+from dpsql.sql.parse.tokens import MAX_BATCH, QUOTED, refuse_token, replaced, tokens_of
 
 # option -> field of Line; those in _FLAGS take no value.
 _FIELDS = ("connection", "output", "epsilon", "delta", "rho", "alpha", "population", "dry_run", "save", "help")

@@ -318,8 +318,8 @@ def plan_html(plan: Plan) -> str:
         f"{_bare(table)}"
         + paragraph(
             f"{more}Errors are known before anything is spent. 'one by one': the standard error if each result column "
-            f"were measured apart, with the same noise and total budget. {guess_text(rows)} plan.explain() says how "
-            "it is measured, `dpsql glossary` what the words mean.",
+            f"were measured apart, with the same noise and total budget. {guess_text(plan, rows)} plan.explain() says "
+            "how it is measured, `dpsql glossary` what the words mean.",
             "dpsql-note",
         )
         + "</div>"

@@ -151,7 +151,8 @@ def _errors(plan: Plan, level: str) -> str:
         if len(shown) < len(rows)
         else ""
     )
-    estimated = h.paragraph(guess_text(held), "note") if guess_text(held) else ""
+    guessed = guess_text(plan, held)
+    estimated = h.paragraph(guessed, "note") if guessed else ""
     head = ("result", "column", "numbers", "standard error", f"within, {level}", "one by one")
     return h.rows_table(head, shown, (False, False, True, True, True, True)) + more + estimated
 

@@ -18,6 +18,7 @@ from sqlglot import exp
 from dpsql.sql.aggregate.quantiles import QUANTILES, prefixes_of, quantile_of
 from dpsql.sql.aggregate.statistics import PAIRED, TABLES, gini, misplaced, name_of, paired, weighted
 from dpsql.sql.aggregate.sums import sum_of
+from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.refusals import not_an_aggregate
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import branches_of, column_of
@@ -214,7 +215,7 @@ class Collector:
                 where = gather(And, where, truth(node.expression.this, self.scope).true)
             node = node.this
         q, argument, discrete = quantile_of(node)
-        found = prefixes_of(argument, self.scope, node.sql("duckdb").partition("(")[0])
+        found = prefixes_of(argument, self.scope, called_as(node))
         terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
         series = f"quantile {len(self.outputs)}"
         prefixes = tuple(self.kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
@@ -247,7 +248,7 @@ class Collector:
         node, where = (node, TRUE) if where is None else (value, where)
         column = column_of(node, self.scope)
         if column.line.kind == "opaque":
-            raise refuse(f"the values of {column.name} ({column.type}) are not told apart", node, code="count-distinct")
+            raise refuse(f"the values of {shown(node)} ({column.type}) are not told apart", node, code="count-distinct")
         not_null = known(node, self.scope)
         if not_null == TRUE and isinstance(column.value, Stored | None):
             # Rows that hold what the policy rules out do not count, and how many values there are is known.
@@ -300,7 +301,7 @@ class Collector:
     def _moment(self, node: exp.Expression) -> Formula:
         if not isinstance(node, _MOMENTS) or not isinstance(node.this, exp.Expression):
             raise not_an_aggregate(node)
-        named = node.sql("duckdb").partition("(")[0]
+        named = called_as(node)
         if isinstance(node.this, exp.Distinct):
             raise refuse(
                 f"{named}(DISTINCT ...) is not linear in the rows; leave DISTINCT out",

@@ -17,13 +17,14 @@ from sqlglot import exp
 from dpsql.policy.values import shown as show
 from dpsql.sql.aggregate.evaluated import of_several, pieced, repeated, taken
 from dpsql.sql.aggregate.groups import MAX_GROUPS, Groups, label_of, rank, released, too_many
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions, predicates
 from dpsql.sql.values.evaluation import result_type
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import operand_of
 from dpsql.sql.values.scope import Scope, declaring, key_domain
-from dpsql.sql.values.typed import Typed, flat, shown
+from dpsql.sql.values.typed import Typed, flat
 from dpsql.workloads.expr.batch import CaseKey, Column, Key, LabelColumn, constant
 from dpsql.workloads.expr.conditions import (
     FALSE,

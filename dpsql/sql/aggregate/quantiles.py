@@ -19,6 +19,7 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.sums import sum_of
+from dpsql.sql.parse.quoted import called_as
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import column_of, value_of
 from dpsql.sql.values.literals import fold, is_constant
@@ -62,9 +63,15 @@ def quantile_of(node: exp.Expression) -> tuple[float, exp.Expression, bool]:
     """Which quantile of what an aggregate is, and whether it is one of the values: MIN 0, MEDIAN 0.5, MAX 1."""
     share, argument = node.args.get("expression") or node.args.get("quantile"), node.this
     discrete, descending = isinstance(node, _DISCRETE), False
+    if not isinstance(node, exp.Min | exp.Max) and isinstance(argument, exp.Distinct):
+        raise refuse(
+            f"{called_as(node)}(DISTINCT ...) depends on which values there are; leave DISTINCT out",
+            node,
+            code="count-distinct",
+        )
     if isinstance(node, exp.Min | exp.Max | exp.Median):
         if node.args.get("expressions"):
-            raise refuse(f"{node.key.upper()} takes one column", node)
+            raise refuse(f"{called_as(node)} takes one column", node)
         return {exp.Min: 0.0, exp.Max: 1.0}.get(type(node), 0.5), _plain(argument), False
     if isinstance(node, exp.WithinGroup):
         ordered = node.expression.expressions if isinstance(node.expression, exp.Order) else []
@@ -94,7 +101,7 @@ def _ascending(share: float, discrete: bool) -> float:
 
 
 def _plain(argument: exp.Expression) -> exp.Expression:
-    """Without DISTINCT, which leaves the extremes of a set as they are, and parentheses."""
+    """Without parentheses and DISTINCT, which leaves the least and the greatest value as they are."""
     while isinstance(argument, exp.Distinct | exp.Paren):
         argument = argument.expressions[0] if isinstance(argument, exp.Distinct) else argument.this
     return argument
@@ -176,14 +183,14 @@ def _note(column: Column, scope: Scope) -> None:
 def _intervals(column: Column, node: exp.Expression) -> tuple[list[Any], list[Any]]:
     """The first and the last values of intervals over all that are declared, ascending: each value one, or 512."""
     if column.line.kind not in {"integer", "decimal", "real", "date", "grid"}:
-        raise refuse(f"quantiles are of numbers and dates; {column.name} holds {column.type}", node)
+        raise refuse(f"MIN, MAX and quantiles are of numbers and dates; {shown(node)} holds {column.type}", node)
     policy = column.policy
     low, high, size = policy.lower, policy.upper, policy.size(column.type)
     if policy.values is None and (low is None or high is None):
         declared = "lower and upper, or values, in the policy"
         remedy = declared if policy.declared else "write LEAST(GREATEST(..., 0), 100) around it"
         raise refuse(
-            f"a quantile of {column.name} needs its values declared: {remedy}",
+            f"a quantile of {shown(node)} needs its values declared: {remedy}",
             node,
             code="no-bounds",
         )
@@ -218,5 +225,5 @@ def _number(value: object, node: exp.Expression) -> float:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return float((value - _EPOCH).days)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
-        raise refuse(f"quantiles are of numbers and dates; {shown(node)} is neither", node)
+        raise refuse(f"MIN, MAX and quantiles are of numbers and dates; {shown(node)} is neither", node)
     return float(value)

@@ -19,6 +19,7 @@ from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
 from dpsql.sql.aggregate.statistics import TABLES, name_of
 from dpsql.sql.outer.core_tables import core_columns, has_other
 from dpsql.sql.outer.relation import HIDDEN, OTHER, Item, Named, Relation, Selected, United, beside_numbers, hole
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.refusals import check_clauses, not_an_aggregate, unanswered_around
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import DUCKDB, written
@@ -336,7 +337,7 @@ def _raw_value(draft: CoreDraft, node: exp.Column) -> SQLError:
     misread = unanswered_around(node)
     if misread is not None:
         return misread
-    said = f"{draft.rows.find(node).name} is a raw value, which is private; aggregate it, or add it to GROUP BY"
+    said = f"{shown(node)} is a raw value, which is private; aggregate it, or add it to GROUP BY"
     return refuse(said, node, code="raw-value")
 
 

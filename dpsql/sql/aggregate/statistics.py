@@ -22,6 +22,7 @@ from dpsql.policy.values import fold
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.quantiles import prefixes_of
 from dpsql.sql.aggregate.sums import sum_of
+from dpsql.sql.parse.quoted import called_as
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
@@ -86,6 +87,10 @@ class Shown:
 def paired(node: exp.Expression, collector: Outputs) -> Formula:
     """CORR, COVAR_*, REGR_*."""
     what, at = PAIRED[type(node)]
+    if node.expression is None:
+        raise refuse(
+            f"{called_as(node)}(DISTINCT ...) is not answered; leave DISTINCT out", node, code="count-distinct"
+        )
     moments = _Moments([node.expression, node.this], collector)
     return Fit(moments.leaves, moments.centres, moments.scales, what, at)
 

@@ -54,7 +54,7 @@ def sum_of(node: exp.Expr, scope: Scope, aggregate: str = "SUM") -> Column:
 
 def _bounded(column: Column, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
     if not column.line.numeric:
-        raise refuse(f"{aggregate} needs a number; {column.name} holds {column.type}", node)
+        raise refuse(f"{aggregate} needs a number; {shown(node)} holds {column.type}", node)
     if column.policy.lower is None or column.policy.upper is None:
         refuse_unit(f"{aggregate}({shown(node)})", column, scope.computed.base, node)
         raise _unbounded(column, node, aggregate)
@@ -79,7 +79,7 @@ def _number(node: exp.Expr, scope: Scope, aggregate: str) -> Typed:
     if t.kind == "boolean":
         t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
     if not t.numeric:
-        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.kind}", node)
+        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.said}", node)
     if t.gap:
         raise _unbounded(scope.column(t.gap[0]), node, aggregate)
     return t

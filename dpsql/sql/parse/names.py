@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 
 import duckdb
@@ -23,15 +24,15 @@ _LONGEST = 200
 
 
 def result_names(
-    items: Sequence[exp.Expression], schema: Mapping[str, str], texts: Sequence[str] | None = None
+    items: Sequence[exp.Expression], schema: Mapping[str, str], texts: Sequence[str | None] = ()
 ) -> list[str]:
     """The column names of SELECT ``items`` over a table with that schema, in order.
 
-    ``texts`` are the items as the user wrote them, one an item, if known. The items must have been
-    admitted. Where DuckDB cannot bind an item, at most 200 characters of its text name it.
+    ``texts`` are the items as the user wrote them, as far as they are known. The items must have been admitted. Where
+    DuckDB cannot bind an item, at most 200 characters of its text name it.
     """
     names = []
-    for number, item in enumerate(items):
+    for item, own in itertools.zip_longest(items, texts):
         if isinstance(item, exp.Alias):
             names.append(str(item.alias))
         elif isinstance(item, exp.Column):
@@ -43,7 +44,7 @@ def result_names(
             qualifier = next((column.table for column in found if column.table), "t")
             kinds = tuple((name, kind) for name, kind in schema.items() if fold(name) in used)
             kinds = kinds or (("no_column", "INTEGER"),)
-            name = _ask(texts[number], kinds, qualifier) if texts is not None else None
+            name = None if own is None else _ask(own, kinds, qualifier)
             if name is None:
                 text = written(item)
                 name = _ask(text, kinds, qualifier)
@@ -121,8 +122,8 @@ class Source:
     """
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
-        self._text = text
-        self._tokens = tokens
+        self.text = text
+        self.tokens = list(tokens)
         self._semicolons = [i for i, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON]
         self._starts = [tokens[i].start for i in self._semicolons]
 
@@ -134,7 +135,7 @@ class Source:
         spans = self.spans(select)
         if spans is None:
             return None
-        return tuple(self._text[self._tokens[i].start : self._tokens[j].end + 1] for i, j in spans)
+        return tuple(self.text[self.tokens[i].start : self.tokens[j].end + 1] for i, j in spans)
 
     def spans(self, select: exp.Select) -> Spans | None:
         """The numbers of the first and the last token of each item."""
@@ -143,8 +144,8 @@ class Source:
             return None
         number = bisect.bisect(self._starts, within)
         first = self._semicolons[number - 1] + 1 if number else 0
-        last = self._semicolons[number] if number < len(self._semicolons) else len(self._tokens)
-        tokens = self._tokens[first:last]
+        last = self._semicolons[number] if number < len(self._semicolons) else len(self.tokens)
+        tokens = self.tokens[first:last]
         heads = [i for i, token in enumerate(tokens) if token.token_type is TokenType.SELECT]
         if len(heads) != 1:
             return None

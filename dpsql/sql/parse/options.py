@@ -22,8 +22,7 @@ from sqlglot import Token, TokenType
 from dpsql.errors import SQLError, nearest
 from dpsql.policy import TablePolicy
 from dpsql.policy.values import fold
-from dpsql.sql.parse.statements import MAX_BATCH
-from dpsql.sql.parse.tokens import QUOTED, items_of, nesting, place_of, refuse_token, replaced, tokens_of
+from dpsql.sql.parse.tokens import MAX_BATCH, QUOTED, items_of, nesting, place_of, refuse_token, replaced, tokens_of
 
 KNOWN = ("epsilon", "delta", "privacy_unit_column", "max_groups_contributed")
 

@@ -21,8 +21,7 @@ from sqlglot import Token, TokenType
 
 from dpsql.common.quoting import string
 from dpsql.errors import DataError, ProgrammingError, SQLError
-from dpsql.sql.parse.statements import MAX_BATCH
-from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
+from dpsql.sql.parse.tokens import MAX_BATCH, QUOTED, refuse_token, replaced, tokens_of
 
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError, nearest
 from dpsql.sql.parse.names import empty_database
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 
 AGGREGATES = (
@@ -42,7 +43,7 @@ _REFUSED: dict[str, str] = {
 _CLAUSE = {
     "windows": "WINDOW",
     "laterals": "LATERAL",
-    "sample": "TABLESAMPLE",
+    "sample": "USING SAMPLE",
 }
 _POST = {
     exp.ArrayAgg: "a list of raw values is private; GROUP BY the column's declared groups",
@@ -117,8 +118,8 @@ def not_an_aggregate(node: exp.Expression) -> SQLError:
         if isinstance(node, kind):
             return refuse(message, node, code="aggregate")
     if isinstance(node, exp.Column):
-        return refuse(f"{node.sql('duckdb')} is a raw value, which is private; aggregate it", node, code="raw-value")
-    return refuse(f"{node.sql('duckdb')[:60]} is not an admitted aggregate; use {AGGREGATES}", node, code="aggregate")
+        return refuse(f"{shown(node)} is a raw value, which is private; aggregate it", node, code="raw-value")
+    return refuse(f"{shown(node)} is not an admitted aggregate; use {AGGREGATES}", node, code="aggregate")
 
 
 def unanswered_around(column: exp.Expr) -> SQLError | None:

@@ -43,9 +43,33 @@ class Parsed:
     source: str | None = None
 
 
+class _Parser(DUCKDB.parser_class):  # type: ignore[name-defined, misc]
+    """DuckDB's, with names for the values of PIVOT t ON c IN ('a' AS first)."""
+
+    _pivots = _listed = False
+
+    def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
+        self._pivots, before = True, self._pivots
+        try:
+            return super()._parse_simplified_pivot(is_unpivot)
+        finally:
+            self._pivots = before
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        self._listed, before = self._pivots, self._listed
+        try:
+            return super()._parse_in(this, alias)
+        finally:
+            self._listed = before
+
+    def _parse_select_or_expression(self, alias: bool = False) -> exp.Expr | None:
+        found = super()._parse_select_or_expression(alias)
+        return self._parse_alias(found) if self._listed and isinstance(found, exp.Condition) else found
+
+
 def parsed(text: str, tokens: Sequence[Token]) -> list[Parsed]:
     """The statements of a batch, in order, as the parser makes them. Raises what the parser raises."""
-    parser = DUCKDB.parser()
+    parser = _Parser(dialect=DUCKDB)
     chunks = _chunks(tokens)
     if chunks is None:
         return [Parsed(tree) for tree in parser.parse(list(tokens), text)]

@@ -152,6 +152,7 @@ def respelled(tree: exp.Expr) -> exp.Expr:
     for node in [node for node in nodes(tree) if type(node) in _REPLACED][::-1]:
         new = _REPLACED[type(node)](node)
         if new is not None and node is not tree:
+            new.meta.update(node.meta)  # its place, where it has one
             node.replace(new)
     return tree
 

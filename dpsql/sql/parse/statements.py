@@ -18,17 +18,15 @@ from sqlglot.errors import ParseError
 
 from dpsql.errors import SQLError
 from dpsql.sql.parse.names import Source
+from dpsql.sql.parse.quoted import written_at
 from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
-from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
-from dpsql.sql.parse.trees import loosened, nodes, uncollected, written
+from dpsql.sql.parse.tokens import QUOTING_SQL, check_size, first_line, place_at, place_of, refuse_token, tokens_of
+from dpsql.sql.parse.trees import loosened, nodes, original, uncollected, written
 
-MAX_BATCH = 8_000_000
-MAX_STATEMENT = 100_000
-MAX_STATEMENTS = 20_000
 MAX_DEPTH = 24
 
-_SKIPPED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_SKIPPED = re.compile(QUOTING_SQL, re.DOTALL)
 # What neither the ledger nor DuckDB can store as text.
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _LANDMARK = re.compile(r"[;()]")
@@ -50,7 +48,8 @@ class Statement:
     says which). ``columns`` are the names listed after the view's name, or None. ``tree`` is a SELECT or
     a set operation. ``items`` are the texts of the SELECT's items as the user wrote them, where one
     of them needs a name and the texts are known. ``known``: ``text``, where that is known already.
-    ``source``: the whole statement as the user wrote it, where equal ones ask the same; else None.
+    ``source``: the whole statement as the user wrote it, where equal ones ask the same; else None. ``batch``: the text
+    that it is a part of, which messages quote.
     """
 
     name: str
@@ -61,6 +60,7 @@ class Statement:
     items: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     known: str | None = field(default=None, repr=False, compare=False)
     source: str | None = field(default=None, repr=False, compare=False)
+    batch: Source | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def text(self) -> str:
@@ -74,6 +74,8 @@ class Statement:
         return text
 
 
+_AT = re.compile(r" \(line [0-9]+, column [0-9]+\)$")
+_LACKS = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>")
 _PATH = re.compile(r"[^\s;'\"]+\.(sql|txt|ddl)", re.IGNORECASE)
 
 
@@ -131,7 +133,7 @@ def parse(text: str) -> tuple[Statement, ...]:
             not isinstance(item, exp.Alias | exp.Column) for item in statement.tree.expressions
         ):
             statement = replace(statement, items=source.items(statement.tree) if known is None else one.items)
-        statements.append(statement)
+        statements.append(replace(statement, batch=source))
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT", code="syntax")
     _check_names(statements)
@@ -170,8 +172,15 @@ def refuse(message: str, node: exp.Expr | None = None, *, code: str = "not-answe
     """
     found: tuple[int, int, tuple[int, int]] | tuple[None, None, None] = (None, None, None)
     while node is not None and found[0] is None:  # what has no token of its own is shown by what holds it
-        found, node = place(node), node.parent
+        ends = written_at(node) if isinstance(node, exp.Condition) else None
+        found = place(original(node)) if ends is None else (*place_of(ends[0]), (ends[1].line, max(1, ends[1].col)))
+        node = node.parent
     return SQLError(_one_line(message), *found, code=code)
+
+
+def without_place(error: SQLError) -> str:
+    """What an error says, without its place."""
+    return _AT.sub("", str(error))
 
 
 def _one_line(message: str) -> str:
@@ -182,10 +191,7 @@ def _one_line(message: str) -> str:
 def _check_limits(text: str) -> None:
     if not isinstance(text, str):
         raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}", code="syntax")
-    if len(text) > MAX_BATCH:
-        raise SQLError(
-            f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it", code="too-large"
-        )
+    check_size(text)
     odd = _NO_TEXT.search(text)
     if odd:
         raise SQLError("a NUL or a lone surrogate is no text; remove it", *place_at(text, odd.start()), code="syntax")
@@ -195,7 +201,7 @@ def _check_limits(text: str) -> None:
         # The parser reads it as MySQL's operator; in DuckDB it is a distance of arrays.
         line, column = place_at(text, spaceship)
         raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column, (line, column + 2))
-    depth = statements = start = 0
+    depth = 0
     for landmark in _LANDMARK.finditer(bare):
         character = landmark.group()
         if character == "(":
@@ -209,31 +215,17 @@ def _check_limits(text: str) -> None:
         elif character == ")":
             depth = max(0, depth - 1)
         else:
-            _check_statement(landmark.start() - start)
-            start, depth, statements = landmark.end(), 0, statements + 1
-    _check_statement(len(text) - start)
-    if statements > MAX_STATEMENTS:
-        raise SQLError(
-            f"the batch has {statements:,} statements, at most {MAX_STATEMENTS:,}: split it", code="too-large"
-        )
+            depth = 0
     run = _PREFIX_RUN.search(bare)
     if run:
         line, _ = place_at(text, run.start())
         raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1, code="too-large")
 
 
-def _check_statement(length: int) -> None:
-    if length > MAX_STATEMENT:
-        raise SQLError(
-            f"a statement has {length:,} characters, at most {MAX_STATEMENT:,} are read: "
-            "split it, or shorten its IN list",
-            code="too-large",
-        )
-
-
 def _syntax(error: ParseError) -> SQLError:
     details = error.errors[0] if error.errors else {}
     description = first_line(str(details.get("description") or error))
+    description = _LACKS.sub(lambda said: f"{said[1].upper()} lacks an argument", description)
     line, column = details.get("line"), details.get("col")
     end = None if line is None or column is None else (line, column)
     if column is not None:

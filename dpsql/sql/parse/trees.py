@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.dialect import Dialect
@@ -21,6 +22,7 @@ _lock = threading.Lock()
 _within = 0
 _was_on = False
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
+_STANDS_FOR = "dpsql_stands_for"
 logging.getLogger("sqlglot").addFilter(lambda record: not _silent.get())
 
 
@@ -39,6 +41,46 @@ def nodes(tree: exp.Expr) -> Iterator[exp.Expr]:
 def written(tree: exp.Expr, *, copy: bool = True) -> str:
     """The tree as DuckDB reads it, without comments; ``copy=False`` where writing it may change it."""
     return str(tree.sql(DUCKDB, comments=False, copy=copy, unsupported_level=ErrorLevel.IGNORE))
+
+
+@dataclass(frozen=True)
+class _Original:
+    """What the user wrote where another expression stands; copies of a tree share it."""
+
+    node: exp.Expr
+    inside: bool
+
+    def __deepcopy__(self, memo: object) -> _Original:
+        return self
+
+
+def standing_for(new: exp.Expression, old: exp.Expr, *, inside: bool = False) -> exp.Expression:
+    """``new`` marked as what is read in place of ``old``, which messages quote instead.
+
+    ``inside``: only where it is a part of another expression, for by itself ``new`` is what the user wrote, elsewhere.
+    """
+    mark, bare = _Original(old, inside), new.unnest()
+    part: exp.Expr = new
+    while part is not bare:
+        part.meta[_STANDS_FOR] = mark
+        part = part.this
+    for part in [bare] if inside else nodes(bare):
+        if part is bare or part.meta_get("start") is None:  # made, and not written by the user
+            part.meta[_STANDS_FOR] = mark
+    return new
+
+
+def original(node: exp.Expr, *, inside: bool = False) -> exp.Expr:
+    """A copy of an expression as the user wrote it, where parts of it stand for others; without parentheses around."""
+    held = node.meta_get(_STANDS_FOR)
+    if isinstance(held, _Original) and (inside or not held.inside):
+        return original(held.node)
+    if isinstance(node, exp.Paren) and not inside:
+        return original(node.this)
+    out = node.copy()
+    for part in [part for part in nodes(out) if part is not out and part.meta_get(_STANDS_FOR) is not None]:
+        part.replace(original(part, inside=True))
+    return out
 
 
 def loosened(tree: exp.Expr) -> None:

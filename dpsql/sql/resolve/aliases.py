@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import nodes
+from dpsql.sql.parse.trees import nodes, standing_for
 
 MAX_WRITTEN = 20_000
 """Parts of expressions that aliases are written out to; each could hold the one before it twice."""
@@ -69,5 +69,5 @@ def _written(part: exp.Expr, meant: Mapping[str, exp.Expr], known: set[str], sel
             size += sum(1 for _ in nodes(one))
             if size > MAX_WRITTEN:
                 break
-            column.replace(exp.Paren(this=one.copy()))
+            column.replace(standing_for(exp.Paren(this=one.copy()), column, inside=True))
     return size

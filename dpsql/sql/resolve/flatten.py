@@ -8,21 +8,29 @@ joins move up. What is left is one SELECT over tables of the policy, the private
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from sqlglot import exp
 
 from dpsql.policy.values import fold
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import nodes
+from dpsql.sql.parse.trees import nodes, standing_for
 from dpsql.sql.values.admitted import is_admitted
 
+_Tree = TypeVar("_Tree", bound=exp.Expr)
+
 MAX_NODES = 100_000
+CALLED = "dpsql_called"
+"""In the meta of a table: the alias of the derived table that is made of it."""
 LOOKED_UP = "dpsql_in_"
 """How the aliases of joins begin that stand for IN and EXISTS: their columns are called by their alias alone."""
 
 # What a row-wise SELECT may have: all that is written into the query that reads it, and an order, which nothing sees.
 _ROW_WISE = frozenset({"expressions", "from_", "joins", "where", "order", "with_"})
+
+_PLACE = ("line", "col", "start", "end")
 
 # A SELECT with one of these is not row-wise: it looks at other rows.
 _NOT_ROW_WISE = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
@@ -58,6 +66,21 @@ class Rows:
         if self.columns is not None:
             return tuple(name for name, _ in self.columns)
         return tuple(name for base in self.bases for name in base.names)
+
+    def placeless(self) -> Rows:
+        """The same rows of a text that is not the batch's: messages find no place in them."""
+        bases = tuple(replace(base, node=_placeless(base.node)) for base in self.bases)
+        columns = None if self.columns is None else tuple((name, _placeless(node)) for name, node in self.columns)
+        where = None if self.where is None else _placeless(self.where)
+        return replace(self, bases=bases, joins=tuple(map(_placeless, self.joins)), where=where, columns=columns)
+
+
+def _placeless(tree: _Tree) -> _Tree:
+    copy = tree.copy()
+    for node in nodes(copy):
+        for key in _PLACE:
+            node.meta.pop(key, None)
+    return copy
 
 
 def is_row_wise(select: exp.Select) -> bool:
@@ -122,7 +145,7 @@ def rows_of(select: exp.Select, sources: Sequence[tuple[str, Rows]], names: Sequ
         strange = next((node for node in part.walk() if not is_admitted(node)), None)
         if strange is not None:
             raise refuse(
-                f"{strange.sql('duckdb')[:60]} in a derived table is not admitted: it may give several rows, or depend "
+                f"{shown(strange)} in a derived table is not admitted: it may give several rows, or depend "
                 "on others; leave it out",
                 strange,
                 code="several-rows",
@@ -148,6 +171,8 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
     for alias, rows in renamed:
         for base in rows.bases if alias.startswith(LOOKED_UP) else ():
             base.node.meta[LOOKED_UP] = True
+        if alias and rows.columns is not None and len(rows.bases) == 1:
+            rows.bases[0].node.meta[CALLED] = alias
     using = [part.name for join in select.args.get("joins") or [] for part in join.args.get("using") or []]
     rewrite = _rewriter(renamed, using)
     first = renamed[0][1]
@@ -243,7 +268,9 @@ def _rewriter(sources: Sequence[tuple[str, Rows]], using: Sequence[str]) -> Rewr
         _, rows = found[0]
         if rows.columns is not None:
             expression = next(node for n, node in rows.columns if fold(n) == name).copy()
-            return expression if isinstance(expression, exp.Column) else exp.Paren(this=expression)
+            inside = any(part.meta_get("start") is not None for part in nodes(expression))  # of the same text
+            found_as = expression if isinstance(expression, exp.Column) else exp.Paren(this=expression)
+            return standing_for(found_as, column, inside=inside)
         base = next(b for b in rows.bases if name in {fold(n) for n in b.names})
         out = column.copy()
         out.set("table", exp.to_identifier(base.alias, quoted=True))
@@ -313,10 +340,9 @@ def from_the_private_side(select: exp.Select, sources: list[tuple[str, Rows, boo
         if isinstance(part, exp.CountIf):
             plain = not any(part.find_all(*_UNSURE, exp.Not))
         if not plain or not any(is_private(column) for column in part.find_all(exp.Column)):
-            shown = part.sql("duckdb", comments=False)[:60]
             raise refuse(
-                f"{shown} counts rows of {sources[0][0]} without any of {alias} too; write COUNT({alias}.column), SUM "
-                f"or AVG of a column of {alias}, or FROM {alias} first",
+                f"{shown(part)} counts rows of {sources[0][0]} without any of {alias} too; write "
+                f"COUNT({alias}.column), SUM or AVG of a column of {alias}, or FROM {alias} first",
                 part,
                 code="outer-count",
             )

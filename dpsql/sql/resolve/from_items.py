@@ -14,10 +14,12 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
+from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.outer.relation import Named, Relation
-from dpsql.sql.parse.statements import Hints, hints_of, parse, refuse
+from dpsql.sql.parse.quoted import reading
+from dpsql.sql.parse.statements import Hints, hints_of, parse, refuse, without_place
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_wise, rows_of
@@ -103,7 +105,17 @@ class FromItems:
 
         def by_unit(query: exp.Select) -> bool:
             found, below = self.read(query, self.within(query, scope))
-            return self._of_units(found, below, None) is not None  # type: ignore[arg-type]
+            try:
+                return self._of_units(found, below, None) is not None  # type: ignore[arg-type]
+            except SQLError as error:
+                if error.code != "public-table":
+                    raise
+            raise refuse(
+                "IN and EXISTS over several public tables are not answered; these hold no secret, so ask DuckDB for "
+                "the values and write them as a list",
+                query,
+                code="subquery",
+            )
 
         joined = with_joins(select, Known(inside, by_unit, self._is_date, self._public_key))
         if joined is select and len(sources) == 2:
@@ -269,16 +281,21 @@ class FromItems:
         return found
 
     def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
-        """A view that the policy names: row-wise over tables of the policy."""
+        """A view that the policy names: row-wise over tables of the policy. Nothing of it has a place in the batch."""
         (statement,) = parse(text)
-        found = self._named(statement.tree, {}, columns)
+        try:
+            with reading(statement.batch):
+                found = self._named(statement.tree, {}, columns)
+        except SQLError as error:
+            said = f"view {node.name} of the policy: {without_place(error)}"
+            raise refuse(said, node, code=error.code) from None
         if not isinstance(found, Rows):
             raise refuse(
                 f"view {node.name} of the policy is not row-wise; it must keep rows apart",
                 node,
                 code="view-not-row-wise",
             )
-        return found
+        return found.placeless()
 
 
 def _grouped_by_all(select: exp.Select) -> exp.Select:

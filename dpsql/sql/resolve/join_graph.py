@@ -57,8 +57,8 @@ class JoinGraph:
                     edge = relations.equality(part)
                     if edge is None or number not in (edge.left.relation, edge.right.relation):
                         raise refuse(
-                            f"ON of a LEFT JOIN takes equalities with {relation.alias} alone; a condition on "
-                            f"{relation.alias} belongs into WHERE or FILTER",
+                            f"ON of a LEFT JOIN takes equalities with {relation.called} alone; a condition on "
+                            f"{relation.called} belongs into WHERE or FILTER",
                             part,
                             code="outer-join",
                         )
@@ -98,8 +98,8 @@ class JoinGraph:
                 code="public-table",
             )
         return refuse(
-            f"a LEFT JOIN to {private.alias} keeps rows of a table without it, whose number would show; write "
-            f"FROM {private.alias} first: every declared group has a row in the result anyway",
+            f"a LEFT JOIN to {private.called} keeps rows of a table without it, whose number would show; write "
+            f"FROM {private.called} first: every declared group has a row in the result anyway",
             private.node,
             code="outer-join",
         )
@@ -139,8 +139,15 @@ class JoinGraph:
         relation = self.relations.every[number]
         if relation.outer and len(pairs) < len(self.edges[number]):
             extra = next(edge for edge in self.edges[number] if not any(edge is pair for pair in pairs))
+            if relation.looked_up:
+                raise refuse(
+                    "IN and EXISTS over private rows are tied by the columns that hold the unit, and by one equality "
+                    "or two inequalities of other columns besides; write NOT EXISTS for NOT IN of several columns",
+                    extra.node,
+                    code="subquery",
+                )
             raise refuse(
-                f"ON of a LEFT JOIN takes the key of {relation.alias} alone, "
+                f"ON of a LEFT JOIN takes the key of {relation.called} alone, "
                 f"({', '.join(relation.table.policy.unique)}); other conditions belong into WHERE or FILTER",
                 extra.node if extra.node is not None else relation.node,
                 code="outer-join",
@@ -176,15 +183,15 @@ class JoinGraph:
         policy = relation.table.policy
         if relation.table.name == base.table.name:
             return refuse(
-                f"{relation.alias} joins {base.table.name} with itself, so that a row counts once for each of its "
+                f"{relation.called} joins {base.table.name} with itself, so that a row counts once for each of its "
                 "mates; a self-join is not answered",
                 relation.node,
                 code="self-join",
             )
         if not edged:
             return refuse(
-                f"nothing joins {relation.alias} to {base.alias} by an equality of columns: every row would meet every "
-                f"row of it; write ON {base.alias}.column = {relation.alias}.{(policy.unique or ('key',))[0]}",
+                f"nothing joins {relation.called} to {base.called} by an equality of columns: every row would meet "
+                f"every row of it; write ON {base.called}.column = {relation.called}.{(policy.unique or ('key',))[0]}",
                 relation.node,
                 code="join-without-key",
             )
@@ -193,21 +200,22 @@ class JoinGraph:
         of_unit = policy.unit is not None and [fold(column) for column in on] == [fold(policy.unit)]
         if of_unit and policy.max_rows_per_unit != 1:  # no key of the unit would be true
             return refuse(
-                f"a row of {base.alias} could meet several rows of {relation.alias}, all of one {on[0]}; join a "
-                f"subquery that groups {relation.alias} by {on[0]}",
+                f"a row of {base.called} could meet several rows of {relation.called}, all of one {on[0]}; join a "
+                f"subquery that groups {relation.called} by {on[0]}",
                 relation.node,
                 code="join-multiplies",
             )
         if not policy.unique:
             return refuse(
-                f"a row of {base.alias} could meet several rows of {relation.alias}, since the policy declares no key "
-                f"of {policy.name}; if no two rows share {', '.join(on)}, the custodian may add {policy.key('key')}",
+                f"a row of {base.called} could meet several rows of {relation.called}, since the policy declares no "
+                f"key of {policy.name}; if no two rows share {', '.join(on)}, the custodian may add "
+                f"{policy.key('key')}",
                 relation.node,
                 code="join-multiplies",
             )
         return refuse(
-            f"a row of {base.alias} could meet several rows of {relation.alias}, whose key is "
-            f"({', '.join(policy.unique)}); join {relation.alias} on its whole key",
+            f"a row of {base.called} could meet several rows of {relation.called}, whose key is "
+            f"({', '.join(policy.unique)}); join {relation.called} on its whole key",
             relation.node,
             code="join-multiplies",
         )
@@ -230,7 +238,7 @@ class JoinGraph:
             right = stored(target, edge.right.column, "")
             if not joinable(left.type, right.type):
                 raise refuse(
-                    f"{left.name} is {column_type(left.type)} and {relation.alias}.{right.name} is "
+                    f"{left.name} is {column_type(left.type)} and {relation.called}.{right.name} is "
                     f"{column_type(right.type)}; keys of two types are not compared",
                     node,
                     code="join-types",
@@ -243,14 +251,14 @@ class JoinGraph:
             return Join(name, target.name if of is None else of.of.table, found, of=of, nearest=nearest)
         if target.source is not None and target.source.windows is not None:
             raise refuse(
-                f"{relation.alias} has windows and is joined to {base.alias}; begin FROM with {relation.alias}, "
+                f"{relation.called} has windows and is joined to {base.called}; begin FROM with {relation.called}, "
                 "or join an aggregate by the unit",
                 relation.node,
                 code="row-window",
             )
         if fold(target.name) == fold(base.table.name):
             raise refuse(
-                f"{relation.alias} joins {target.name} with itself; a self-join of a private table is not answered",
+                f"{relation.called} joins {target.name} with itself; a self-join of a private table is not answered",
                 node,
                 code="self-join",
             )
@@ -263,7 +271,7 @@ class JoinGraph:
         if own.path:
             raise refuse(
                 f"the unit of {target.name} is found through {own.joins[0].table} and not stored with its rows, so it "
-                f"cannot be joined to {base.alias}; join it where it leads to the unit, or store the unit in it",
+                f"cannot be joined to {base.called}; join it where it leads to the unit, or store the unit in it",
                 node,
                 code="join-of-units",
             )
@@ -294,7 +302,7 @@ class JoinGraph:
         if source.unit is None:
             raise refuse(
                 f'{base.table.policy.key("unit")} is "row": a row of {target.name} that goes would change several rows '
-                f"of {base.alias}; join public tables, or declare the unit that both tables share",
+                f"of {base.called}; join public tables, or declare the unit that both tables share",
                 node,
                 code="join-of-units",
             )
@@ -310,8 +318,8 @@ class JoinGraph:
             if [self._held(edge.left, names) for edge in pairs] == [source.unit]:
                 return  # both say whose the row is
             raise refuse(
-                f"rows of each {own.of.unit} are joined to {base.alias} by what says whose its rows are: "
-                f"{source.unit.name} = {relation.alias}.{own.of.unit}",
+                f"rows of each {own.of.unit} are joined to {base.called} by what says whose its rows are: "
+                f"{source.unit.name} = {relation.called}.{own.of.unit}",
                 node,
                 code="join-undeclared",
             )

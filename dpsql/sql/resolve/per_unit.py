@@ -19,7 +19,9 @@ from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.settings import fix
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
+from dpsql.sql.parse.quoted import called_as
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import standing_for
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import relations_of
@@ -198,15 +200,15 @@ class _Draft:
         if isinstance(node, exp.Ordered):
             return self._along(node)
         if isinstance(node, exp.Filter):
-            return self._aggregate(node.this, truth(node.expression.this, self.scope).true, node)
+            return standing_for(self._aggregate(node.this, truth(node.expression.this, self.scope).true, node), node)
         if isinstance(node, exp.AggFunc):
-            return self._aggregate(node, TRUE, node)
+            return standing_for(self._aggregate(node, TRUE, node), node)
         if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
-            return self._aggregate(node.this, TRUE, node)
+            return standing_for(self._aggregate(node.this, TRUE, node), node)
         if isinstance(node, exp.Window | exp.WithinGroup | exp.Query):
             raise self._unanswered(node)
         if isinstance(node, exp.Column):
-            return self._column(node)
+            return standing_for(self._column(node), node)
         for name, value in list(node.args.items()):
             if isinstance(value, list):
                 node.set(name, [self._over(part) if isinstance(part, exp.Expression) else part for part in value])
@@ -313,7 +315,7 @@ class _Draft:
         return self._kept(node, "count", one, where, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
 
     def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
-        level = self._wholenumber(argument)
+        level = self._wholenumber(argument, "SUM")
         most = self.source.limit
         low, high = min(level.low, level.low * most), max(level.high, level.high * most)
         unit = None if level.unit == 1 else level.unit
@@ -322,15 +324,20 @@ class _Draft:
         each = Line("integer", "BIGINT", level.low, level.high)
         return self._kept(node, "sum", whole(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
 
-    def _wholenumber(self, argument: exp.Expression) -> Typed:
-        """The argument of a SUM, each row clamped to the declared bounds, as a multiple of a whole number."""
+    def _wholenumber(self, argument: exp.Expression, called: str) -> Typed:
+        """The argument of a SUM and the like, each row clamped to the declared bounds, as a multiple of a whole number.
+
+        ``called``: the aggregate, for messages.
+        """
         t = value_of(argument, self.scope, clamped=True)
         if t.kind == "boolean":
             t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
         if t.kind != "exact":
             raise refuse(
-                f"SUM({shown(argument)}) of a unit adds up whole numbers and decimals alone, as the sum of DOUBLEs "
-                "depends on their order; declare a step for the column, or write CAST(... AS DECIMAL(18, 2))",
+                f"{called}({shown(argument)}) of a unit adds up whole numbers and decimals alone, as the sum of "
+                "DOUBLEs depends on their order; declare a step for the column, or write CAST(... AS DECIMAL(18, 2))"
+                if t.numeric
+                else f"{called} of a unit needs numbers; {shown(argument)} is {t.said}",
                 argument,
                 code="per-unit",
             )
@@ -338,14 +345,14 @@ class _Draft:
             around = "write LEAST(GREATEST(..., 0), 100) around it"
             remedy = declaring("lower and upper", self.scope.column(t.gap[0]).policy, "")
             raise refuse(
-                f"SUM({shown(argument)}) needs bounds: {remedy + ', or ' if remedy else ''}{around}",
+                f"{called}({shown(argument)}) needs bounds: {remedy + ', or ' if remedy else ''}{around}",
                 argument,
                 code="no-bounds",
             )
         found = flat(t, argument)
         if type_of(found.low, found.high) != "BIGINT":
             raise refuse(
-                f"SUM({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
+                f"{called}({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
                 argument,
                 code="overflow",
             )
@@ -353,7 +360,7 @@ class _Draft:
 
     def _median(self, node: exp.Median, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """MEDIAN of whole numbers, which may lie between two of them."""
-        level = self._wholenumber(node.this)
+        level = self._wholenumber(node.this, called_as(node))
         policy = ColumnPolicy(
             "m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=level.nulls or where != TRUE
         )
@@ -364,23 +371,21 @@ class _Draft:
 
     def _average(self, node: exp.Avg, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """AVG as SUM over COUNT, within the bounds of its argument."""
-        level, count = self._known(node.this, whole_node, where)
+        level, count = self._known(node, whole_node, where)
         total = self._added(node.this, whole_node, where)
         return mean_of(total, count, level.low * level.unit, level.high * level.unit)
 
     def _spread(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """VAR and STDDEV from COUNT, SUM and the sum of squares, within what values between the bounds can have."""
-        level, n = self._known(node.this, whole_node, where)
+        level, n = self._known(node, whole_node, where)
         square = exp.Mul(this=exp.Paren(this=node.this.copy()), expression=exp.Paren(this=node.this.copy()))
         total, squares = (self._added(part, whole_node, where) for part in (node.this, square))
         return spread_of(node, n, total, squares, (level.high - level.low) * level.unit)
 
-    def _known(
-        self, argument: exp.Expression, whole_node: exp.Expression, where: Condition
-    ) -> tuple[Typed, exp.Expression]:
+    def _known(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> tuple[Typed, exp.Expression]:
         """The argument of a mean as whole numbers, and how many rows of the unit have it."""
-        level = self._wholenumber(argument)
-        known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
+        level = self._wholenumber(node.this, called_as(node))
+        known = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
         return level, self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
 
     def _added(self, argument: exp.Expression, whole_node: exp.Expression, where: Condition) -> exp.Expression:

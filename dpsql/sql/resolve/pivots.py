@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from dpsql.policy.values import fold
 from dpsql.sql.parse.names import result_names, text_of
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.literals import is_constant
 from dpsql.workloads.expr.batch import CaseKey, Key
@@ -90,18 +91,19 @@ def _field(part: exp.Expression, values: Values) -> tuple[exp.Expression, list[t
     if isinstance(part, exp.In):
         listed = []
         for one in part.expressions:
-            value = one.this if isinstance(one, exp.PivotAlias) else one
+            named = isinstance(one, exp.PivotAlias | exp.Alias)
+            value = one.this if named else one
             if not is_constant(value):
                 raise refuse("PIVOT ... IN takes constants", one)
-            listed.append((value, str(one.alias) if isinstance(one, exp.PivotAlias) else text_of(value)))
+            listed.append((value, str(one.alias) if named else text_of(value)))
         if not listed:
             raise refuse("PIVOT ... IN takes one constant at least", part)
         return part.this, listed
     found = values(part)
     if not found:
         raise refuse(
-            f"PIVOT ON {part.sql('duckdb')[:60]} needs its values, which are the columns of the result; write ON "
-            f"{part.sql('duckdb')[:60]} IN (...)",
+            f"PIVOT ON {shown(part)} needs its values, which are the columns of the result; write ON "
+            f"{shown(part)} IN (...)",
             part,
             code="unknown-groups",
         )

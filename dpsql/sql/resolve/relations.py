@@ -15,8 +15,9 @@ from sqlglot import exp
 from dpsql.errors import nearest
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.resolve.flatten import LOOKED_UP
+from dpsql.sql.resolve.flatten import CALLED, LOOKED_UP
 from dpsql.sql.values.scope import find_table
 from dpsql.workloads.expr.batch import Table
 
@@ -47,6 +48,11 @@ class Relation:
     outer: bool = False
     on: tuple[exp.Expr, ...] = field(default=(), repr=False)
     nearest: exp.Binary | None = field(default=None, repr=False)
+
+    @property
+    def called(self) -> str:
+        """What the user calls it: by the alias of the derived table that it is all of, if it is of one."""
+        return str(self.node.meta.get(CALLED, self.alias))
 
     @property
     def looked_up(self) -> bool:
@@ -113,12 +119,14 @@ class Relations:
             first = self.merged[fold(node.name)]
             found = [(i, column) for i, column in found if i == first]
         if not found:
+            if isinstance(node.this, exp.Star) or (not node.table and any(r.answers_to(node.name) for r in self.every)):
+                raise refuse(f"{shown(node)} is a whole row; name a column of it, or write COUNT(*)", node)
             names = [c for i in known for c in self.every[i].table.schema]
             where = self.every[known[0]].table.name if len(known) == 1 else "no table of this statement"
             said = f"{where} has no column" if len(known) == 1 else f"{where} has a column"
             raise refuse(f"{said} {node.name}: {nearest(node.name, names)}", node, code="unknown-column")
         if len(found) > 1:
-            which = " or ".join(f"{self.every[i].alias}.{column}" for i, column in found[:2])
+            which = " or ".join(f"{self.every[i].called}.{column}" for i, column in found[:2])
             raise refuse(f"{node.name} could be {which}; write which", node, code="unknown-column")
         return Place(*found[0])
 
@@ -158,7 +166,7 @@ def relations_of(select: exp.Select, policy: Policy, tables: Mapping[str, Table]
     seen: set[str] = set()
     for relation in every:
         if fold(relation.alias) in seen:
-            raise refuse(f"two tables of the statement are named {relation.alias}; give one an alias", relation.node)
+            raise refuse(f"two tables of the statement are named {relation.called}; give one an alias", relation.node)
         seen.add(fold(relation.alias))
     return Relations(tuple(every), tuple(pool), tuple(using), merged)
 
@@ -171,7 +179,8 @@ def _relation(node: exp.Expr, policy: Policy, tables: Mapping[str, Table]) -> Re
     for clause, value in node.args.items():
         if value and clause not in {"this", "db", "catalog", "alias", "joins"}:
             code = "sample" if clause == "sample" else "not-a-table"
-            raise refuse(f"{clause.strip('_').upper()} in FROM is not answered; write a plain table", node, code=code)
+            shown = "TABLESAMPLE" if clause == "sample" else clause.strip("_").upper()
+            raise refuse(f"{shown} in FROM is not answered; write a plain table", node, code=code)
     alias = node.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         raise refuse("a table alias with column names is not answered; use the columns' own names", node)

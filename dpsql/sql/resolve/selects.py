@@ -10,7 +10,9 @@ from dpsql.common.quoting import distinct_names, identifier
 from dpsql.policy.values import fold
 from dpsql.sql.outer.relation import ColumnInfo, Item, Relation, Selected, hole
 from dpsql.sql.parse.names import result_names
+from dpsql.sql.parse.quoted import texts_of
 from dpsql.sql.parse.statements import Hints, hints_of, refuse
+from dpsql.sql.parse.trees import written
 from dpsql.sql.resolve.stars import expanded
 
 _CLAUSES = frozenset({
@@ -60,14 +62,14 @@ def order_by(tree: exp.SetOperation) -> str:
     for clause, value in tree.args.items():
         if value and clause not in {"this", "expression", "distinct", "by_name", "with_", "order", "limit", "offset"}:
             raise refuse(f"{clause.strip('_').upper()} after a set operation is not answered", tree)
-    written = ""
+    text = ""
     for clause in ("order", "limit", "offset"):
         node = tree.args.get(clause)
         if node is not None:
             if any(isinstance(part, exp.Query) for part in node.walk()):
                 raise refuse(f"{clause.upper()} after a set operation takes its columns and constants", node)
-            written += " " + node.sql("duckdb", comments=False).strip()
-    return written
+            text += " " + written(node).strip()
+    return text
 
 
 def over_relations(
@@ -107,7 +109,7 @@ def over_relations(
         companions: tuple[tuple[str, str], ...] = ()
         if keeps and isinstance(node, exp.Column):
             companions = _passed_on(node, known)
-        items.append(Item(_sql(node), name, companions))
+        items.append(Item(written(node), name, companions))
     distinct = ""
     if tree.args.get("distinct"):
         if tree.args["distinct"].args.get("on"):
@@ -127,34 +129,34 @@ _NO_TAIL = frozenset({"expressions", "distinct", "with_", "order", "limit", "off
 
 def _after_select(tree: exp.Select) -> str:
     """The clauses of a tree without items, as text."""
-    text = str(tree.sql("duckdb", comments=False))
+    text = written(tree)
     rest = text.removeprefix("SELECT").strip()
     return f" {rest}" if rest else ""
-
-
-def _sql(node: exp.Expression) -> str:
-    return str(node.sql("duckdb", comments=False))
 
 
 def _names(select: exp.Select, sources: Sequence[tuple[str, Relation]], columns: Sequence[str] | None) -> list[str]:
     items = select.expressions
     schema = {column.name: "DOUBLE" for _, relation in sources for column in relation.columns}
-    plain = all(isinstance(item, exp.Alias | exp.Column) for item in items)
-    names = [str(i.alias_or_name) for i in items] if plain else result_names(_unqualified(items), schema)
-    return renamed(names, columns, select)
+    if all(isinstance(item, exp.Alias | exp.Column) for item in items):
+        return renamed([str(item.alias_or_name) for item in items], columns, select)
+    asked, texts = _unqualified(items)
+    return renamed(result_names(asked, schema, texts), columns, select)
 
 
-def _unqualified(items: Sequence[exp.Expression]) -> list[exp.Expression]:
-    """Copies whose columns have no table, for which DuckDB is asked over one table."""
-    out = []
-    for item in items:
+def _unqualified(items: Sequence[exp.Expression]) -> tuple[list[exp.Expression], list[str | None]]:
+    """Copies whose columns have one table, or none, as DuckDB is asked over one; and the user's texts of those."""
+    out, texts = [], texts_of(items)
+    for at, item in enumerate(items):
         copied = item.copy()
         if any(isinstance(part, exp.Query) for part in copied.walk()):
-            copied = exp.Alias(this=copied, alias=exp.to_identifier(copied.sql("duckdb")[:200], quoted=True))
-        for column in list(copied.find_all(exp.Column)):
-            column.set("table", None)
+            copied = exp.Alias(this=copied, alias=exp.to_identifier((texts[at] or written(copied))[:200], quoted=True))
+        columns = list(copied.find_all(exp.Column))
+        if texts[at] is None or len({column.table for column in columns}) > 1:
+            texts[at] = None
+            for column in columns:
+                column.set("table", None)
         out.append(copied)
-    return out
+    return out, texts
 
 
 def _passed_on(node: exp.Column, known: Mapping[tuple[str, str], ColumnInfo]) -> tuple[tuple[str, str], ...]:

@@ -23,14 +23,15 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError, listed
 from dpsql.policy.values import fold
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import standing_for, written
 from dpsql.sql.resolve import ties
 from dpsql.sql.resolve.flatten import LOOKED_UP, Rows, aggregates, flattened
 from dpsql.sql.resolve.null_of_in import Lookup, Pairs, counts_as_false, lookups, or_null
 from dpsql.sql.resolve.relations import conjuncts, whole
 from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.ties import IsDate, Sources
-from dpsql.sql.values.typed import shown
 
 # What EXISTS does not look at.
 _IGNORED = frozenset({"expressions", "from_", "joins", "where", "with_", "distinct", "order", "limit"})
@@ -65,7 +66,8 @@ def with_joins(select: exp.Select, known: Known) -> exp.Select:
             if made is not None:
                 joins.extend(made.joins)
                 over = node.parent if isinstance(node, exp.In) and counts_as_false(node) else None
-                (over if isinstance(over, exp.Coalesce) else node).replace(made.found)
+                asked = over if isinstance(over, exp.Coalesce) else node
+                asked.replace(standing_for(made.found, asked.copy()))
     if len(joins) == len(select.args.get("joins") or []):
         return select
     out.set("joins", joins)
@@ -199,7 +201,8 @@ def _matched(
         pairs, ordered = _unit_apart(query, pairs, tied, known)
     if not pairs:
         raise refuse(
-            "nothing ties EXISTS (...) to the row; add an equality of the unit's columns to its WHERE",
+            "nothing ties EXISTS (...) to the row; add an equality of its columns with those of the row to its WHERE"
+            + ("" if known.public_key(sources[0][1]) is not None else ", the unit's among them"),
             node,
             code="subquery",
         )
@@ -253,18 +256,14 @@ def _left_join(
 
 def _unit_apart(query: exp.Select, pairs: Pairs, tied: ties.Tied, known: Known) -> tuple[Pairs, Sequence[ties.Ordered]]:
     """The equalities of columns that hold the unit; one of another column as "at least" and "at most"."""
-    try:
-        known.by_unit(_grouped(query, [mine for mine, _ in pairs], tied.own))
-        return pairs, tied.ordered  # all of them follow from the unit, or none holds it
-    except SQLError as error:
-        if error.code != "per-unit":
-            raise
-    of_unit = [pair for pair in pairs if known.by_unit(_grouped(query, [pair[0]], tied.own))]
+    of_unit = [pair for pair in pairs if _finds_units(query, [pair], tied, known)]
     others = [pair for pair in pairs if pair not in of_unit]
+    if not of_unit or not others:
+        return pairs, tied.ordered
     if len(others) > 1 or tied.ordered:
         raise refuse(
-            f"rows of a unit may differ in {shown(others[0][0])}; a subquery over private rows is tied by "
-            "the columns that hold the unit, and by one equality or two inequalities of other columns besides",
+            f"{shown(others[0][0])} is no column that holds the unit; a subquery over private rows is tied by these, "
+            "and by one equality or two inequalities of other columns besides",
             others[0][0],
             code="subquery",
         )
@@ -430,12 +429,12 @@ def grouped_first(select: exp.Select, sources: Sources, key: Sequence[str]) -> e
             whole_node = node.parent if isinstance(node.parent, exp.Filter) else node
             if whose(whole_node) != {fold(right)}:
                 return select
-            text = whole_node.sql("duckdb")
+            text = written(whole_node)
             found.setdefault(text, whole_node.copy())
             column: exp.Expression = exp.column(f"a{list(found).index(text)}", "dpsql_grouped")
             if isinstance(node, exp.Count | exp.CountIf):
                 column = exp.Coalesce(this=column, expressions=[exp.Literal.number(0)])
-            whole_node.replace(column)
+            whole_node.replace(standing_for(column, whole_node.copy()))
     derived = _grouped_by(joins[0].this, rest, pairs, list(found.values()))
     names = [*(f"k{number}" for number in range(len(pairs))), *(f"a{number}" for number in range(len(found)))]
     alias = exp.TableAlias(this=exp.to_identifier("dpsql_grouped"), columns=[exp.to_identifier(name) for name in names])

@@ -12,6 +12,7 @@ from sqlglot import exp
 from dpsql.common.quoting import identifier
 from dpsql.policy.values import fold
 from dpsql.sql.parse.names import name_over, names_of
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes, written
 
@@ -83,7 +84,7 @@ def _columns(item: exp.Expression, sources: Sources, shared: set[str]) -> list[e
         new = renamed.get(fold(name))
         items.append(column if new is None else exp.Alias(this=column, alias=exp.to_identifier(new, quoted=True)))
     if not items:
-        raise refuse(f"{written(item)[:60]} leaves no column", item, code="unknown-column")
+        raise refuse(f"{shown(item)} leaves no column", item, code="unknown-column")
     return items
 
 
@@ -116,8 +117,8 @@ def _each(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.
         one = exp.Paren(this=body.copy())
         for part in list(one.find_all(exp.Columns)):
             part.replace(_column(source, name))
-        shown = alias or name_over(_asked_again(body), name)
-        items.append(exp.Alias(this=one.this, alias=exp.to_identifier(shown, quoted=True)))
+        called = alias or name_over(_asked_again(body), name)
+        items.append(exp.Alias(this=one.this, alias=exp.to_identifier(called, quoted=True)))
     return items
 
 
@@ -153,5 +154,5 @@ def _matching(asked: exp.Expression, names: Sequence[str], item: exp.Expression)
     listed = ", ".join(f"NULL AS {identifier(name)}" for name in known.values())
     found = names_of(f"SELECT {written(asked)} FROM (SELECT {listed}) AS t")  # noqa: S608
     if found is None:
-        raise refuse(f"{written(asked)[:60]} means no column here", item, code="unknown-column")
+        raise refuse(f"{shown(asked)} means no column here", item, code="unknown-column")
     return {fold(name) for name in found}

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.typed import (
     Typed,
@@ -22,7 +23,6 @@ from dpsql.sql.values.typed import (
     gaps,
     integer_call,
     settled,
-    shown,
     stepped,
     type_of,
     whole,
@@ -44,7 +44,7 @@ def numbers(node: exp.Expr, *of: Typed) -> None:
             raise always_null(node)
         if not t.numeric:
             raise refuse(
-                f"{shown(node)} needs numbers, one side is {t.kind}; write TRY_CAST(... AS DOUBLE)",
+                f"{shown(node)} needs numbers, one side is {t.said}; write TRY_CAST(... AS DOUBLE)",
                 node,
                 code="mixed-types",
             )

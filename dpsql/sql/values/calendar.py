@@ -221,7 +221,7 @@ def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
     """make_date(year, month, day); NULL where there is no such day."""
     for t in (year, month, day):
         if t.kind != "exact" or t.family != "integer":
-            raise refuse(f"{shown(node)} takes whole numbers, not {t.kind}", node, code="mixed-types")
+            raise refuse(f"{shown(node)} takes whole numbers, not {t.said}", node, code="mixed-types")
     y, m, d = (flat(t, node, Fraction(1)) for t in (year, month, day))
     held: list[Value] = []
     tests: list[Test] = []
@@ -245,7 +245,7 @@ def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
 def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typed:
     """A date plus or minus whole days; NULL past the year 200,000."""
     if days.kind != "exact" or days.family != "integer":
-        raise refuse(f"{shown(node)} adds {days.kind} to a date; add whole days or an INTERVAL constant", node)
+        raise refuse(f"{shown(node)} adds {days.said} to a date; add whole days or an INTERVAL constant", node)
     if not days.is_constant:
         raise refuse(f"{shown(node)} adds a column to a date; compare date_diff('day', ...) with the column", node)
     number = int(days.offset) * (1 if forward else -1)
@@ -309,7 +309,7 @@ def zoneless(t: Typed, node: exp.Expr) -> Typed:
 def moment(t: Typed, node: exp.Expr) -> Typed:
     if t.kind not in {"date", "timestamp"}:
         raise refuse(
-            f"{shown(node)} needs a DATE or TIMESTAMP, not {t.kind}; write TRY_CAST(... AS DATE)",
+            f"{shown(node)} needs a DATE or TIMESTAMP, not {t.said}; write TRY_CAST(... AS DATE)",
             node,
             code="mixed-types",
         )

@@ -156,16 +156,16 @@ def _pair(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr, scope:
     """A comparison of two values of the row."""
     bare = left.unnest(), right.unnest()
     if isinstance(bare[0], exp.Column) and isinstance(bare[1], exp.Column):
-        columns = scope.resolve(bare[0]), scope.resolve(bare[1])
-        if not _meet_in_another_type(*columns):
-            return _column_pair(columns[0], operator, columns[1], node)
+        one, other = (plain_operand(scope.resolve(side), side) for side in bare)
+        if one.line.unit == other.line.unit and not _meet_in_another_type(one.column, other.column):
+            return _column_pair(one, operator, other, node)
     a, b = _met(left, right, node, scope)
     difference = _difference(a, b, node)
     if difference is not None:
         operand = typed_operand(difference, node, scope)
         return operand.within(operand.compared(operator, 0, node))
-    one, other = _sides(left, right, (a, b), node, scope)
-    return _opaque(Compare(one.name, operator, other.name))
+    sides = _sides(left, right, (a, b), node, scope)
+    return _opaque(Compare(sides[0].name, operator, sides[1].name))
 
 
 def two_sides(left: exp.Expr, right: exp.Expr, node: exp.Expr, scope: Scope) -> tuple[Column, Column]:
@@ -215,17 +215,17 @@ def _meet_in_another_type(left: Column, right: Column) -> bool:
     return len(kinds) > 1 and (kinds <= {"integer", "decimal", "real"} or kinds == {"date", "timestamp"})
 
 
-def _column_pair(left: Column, operator: str, right: Column, node: exp.Expr) -> Truth:
-    for column in (left, right):
-        _check_ordered(plain_operand(column), node)
+def _column_pair(one: Operand, operator: str, other: Operand, node: exp.Expr) -> Truth:
+    for operand in (one, other):
+        _check_ordered(operand, node)
+    left, right = one.column, other.column
     same = left.line.kind == right.line.kind and (left.type == right.type or left.line.kind == "integer")
-    same = same and left.line.unit == right.line.unit
     # DuckDB casts UHUGEINT to HUGEINT or DOUBLE beside a signed column: the one fails on a row, the other rounds.
     wide = [column.line.low for column in (left, right) if column.line.kind == "integer"]
     mixed = "UHUGEINT" in {left.line.type, right.line.type} and any(wide)
     if not same or mixed or left.type.upper().startswith("ENUM"):
         raise refuse(
-            f"{left.name} ({left.type}) and {right.name} ({right.type}) are of different types; "
+            f"{one.name} ({left.type}) and {other.name} ({right.type}) are of different types; "
             "only columns of one type are compared",
             node,
             code="mixed-types",

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import arithmetic, functions
 from dpsql.sql.values.casts import cast
@@ -32,7 +33,6 @@ from dpsql.sql.values.typed import (
     exact,
     flat,
     settled,
-    shown,
     type_of,
     whole,
 )
@@ -193,7 +193,7 @@ class _Reader:
         elif line.kind == "real":
             if line.single and not self.clamped:
                 raise refuse(
-                    f"{column.name} is FLOAT, which DuckDB computes in 32 bits; write CAST({column.name} AS DOUBLE)",
+                    f"{shown(node)} is FLOAT, which DuckDB computes in 32 bits; write CAST({shown(node)} AS DOUBLE)",
                     node,
                 )
             found = Typed("real", value, "double", nulls=nulls, gap=gap, column=column)
@@ -207,7 +207,7 @@ class _Reader:
             wide = (column.name,) if line.kind == "text" else ()
             found = Typed(line.kind, value, nulls=nulls, gap=wide, column=column)
         else:
-            raise refuse(f"{column.name} holds {column.type}; only IS [NOT] NULL is admitted for it", node)
+            raise refuse(f"{shown(node)} holds {column.type}; only IS [NOT] NULL is admitted for it", node)
         if self.clamped and not gap:
             return clamp(found, column, node)
         return found

@@ -13,13 +13,11 @@ from math import inf, isfinite
 from typing import TypeAlias
 
 from sqlglot import exp
-from sqlglot.errors import ParseError
 
 from dpsql.errors import SQLError, nearest
 from dpsql.sql.outer.sandbox import changing_function
 from dpsql.sql.parse.refusals import called, duckdb_functions, no_function
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import DUCKDB, written
 from dpsql.sql.values import arithmetic, buckets, calendar, labels, text_functions, zones
 from dpsql.sql.values.arithmetic import numbers
 from dpsql.sql.values.civil import MICROS
@@ -283,7 +281,7 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
     if missing is not None:
         raise missing
     raise refuse(
-        f"{_quoted(node)} is not an admitted expression{_instead(node)}; docs/sql.md lists what is, under Conditions "
+        f"{shown(node)} is not an admitted expression{_instead(node)}; docs/sql.md lists what is, under Conditions "
         "and functions",
         node,
         code="function",
@@ -296,15 +294,6 @@ def _of_rows(node: exp.Expr) -> SQLError:
         node,
         code="aggregate-of-rows",
     )
-
-
-def _quoted(node: exp.Expr) -> str:
-    """A call that the parser would write as something else by its name, else the expression."""
-    try:
-        again = type(DUCKDB.parse(written(node))[0])
-    except ParseError:
-        again = None
-    return f"{called(node)}(...)" if isinstance(node, exp.Func) and again is not type(node) else shown(node)
 
 
 def _instead(node: exp.Expr) -> str:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import DataError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes
 from dpsql.sql.values.calendar import interval_of, moved_by
@@ -78,7 +79,7 @@ def fold(node: exp.Expr) -> Scalar:
             return None if math.isnan(found) else found
         check_exact(Fraction(found), node)
         return found
-    raise refuse(f"{node.sql('duckdb')} is not a constant that dpsql folds; write its value", node)
+    raise refuse(f"{shown(node)} is not a constant that dpsql folds; write its value", node)
 
 
 def check_exact(number: Fraction, node: exp.Expr) -> None:

@@ -34,15 +34,21 @@ Intervals = tuple[Interval, ...]
 class Operand:
     """A column, or an expression over one: ``preimage`` turns intervals of ``line`` into those of the column.
 
-    Numbers are placed at ``(number - offset) / unit``. ``plain`` says that it is the column itself.
+    Numbers are placed at ``(number - offset) / unit``. ``plain`` says that it is the column itself. ``node`` is what a
+    message quotes of it, None where it is the column's name.
     """
 
-    name: str
+    node: exp.Expr | None
     line: Line
     column: Column
     preimage: Callable[[Intervals], Intervals] | None = None
     unit: Fraction = Fraction(1)
     offset: Fraction = Fraction(0)
+
+    @property
+    def name(self) -> str:
+        """What it is called in a message."""
+        return self.column.name if self.node is None else shown(self.node)
 
     @property
     def plain(self) -> bool:
@@ -116,13 +122,13 @@ def operand_of(node: exp.Expr, scope: Scope, *, reduced: bool = True) -> Operand
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.Column):
-        return plain_operand(scope.resolve(node))
+        return plain_operand(scope.resolve(node), node)
     return typed_operand(expressions.value_of(node, scope), node, scope, reduced=reduced)
 
 
-def plain_operand(column: Column) -> Operand:
-    """A column that is compared as it stands."""
-    return Operand(column.name, column.line, column)
+def plain_operand(column: Column, node: exp.Expr | None = None) -> Operand:
+    """A column that is compared as it stands; ``node`` as in ``Operand``."""
+    return Operand(node, column.line, column)
 
 
 def typed_operand(t: Typed, node: exp.Expr, scope: Scope, *, reduced: bool = True) -> Operand:
@@ -131,12 +137,12 @@ def typed_operand(t: Typed, node: exp.Expr, scope: Scope, *, reduced: bool = Tru
         raise always_null(node)
     if reduced and t.path is not None:
         path = t.path
-        return Operand(shown(node), t.line, path.column, lambda found: _preimage(path, found), t.unit, t.offset)
+        return Operand(node, t.line, path.column, lambda found: _preimage(path, found), t.unit, t.offset)
     if reduced:
         closed = _closed(t, node, scope)
         if closed is not None:
             return closed
-    return plain_operand(expressions.registered(t, node, scope))
+    return plain_operand(expressions.registered(t, node, scope), node)
 
 
 def _closed(t: Typed, node: exp.Expr, scope: Scope) -> Operand | None:
@@ -157,7 +163,7 @@ def _closed(t: Typed, node: exp.Expr, scope: Scope) -> Operand | None:
         hits = [point for (point, _), result in zip(held, results, strict=True) if _inside(result, intervals)]
         return union(hits)
 
-    return Operand(shown(node), t.line, column, preimage, t.unit, t.offset)
+    return Operand(node, t.line, column, preimage, t.unit, t.offset)
 
 
 def _inside(result: object, intervals: Intervals) -> bool:

@@ -95,7 +95,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     if isinstance(node, exp.Null):
         return Truth(FALSE, FALSE)
     if isinstance(node, exp.Column):
-        return _boolean(plain_operand(scope.resolve(node)), node)
+        return _boolean(plain_operand(scope.resolve(node), node), node)
     if isinstance(node, exp.Is):
         return _is(node, scope)
     if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
@@ -120,7 +120,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     typed = expressions.value_of(node, scope)
     if typed.kind == "boolean":
         return _boolean(typed_operand(typed, node, scope), node)
-    raise refuse(f"{shown(node)} is {typed.kind} and no condition; compare it with a constant", node)
+    raise refuse(f"{shown(node)} is {typed.said} and no condition; compare it with a constant", node)
 
 
 _REFUSED = (exp.Subquery, exp.Exists, exp.Select, exp.AggFunc, exp.Window, exp.Glob)

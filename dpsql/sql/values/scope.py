@@ -10,6 +10,8 @@ from sqlglot import exp
 from dpsql.errors import DataError, PolicyError, nearest
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.values import fold
+from dpsql.policy.values import shown as show
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.evaluation import evaluate
@@ -101,9 +103,12 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
 def refuse_unit(asked: str, column: Column, table: Table, node: exp.Expr, code: str = "no-bounds") -> None:
     """Refuse what asks for bounds or values of the very column that says whose row it is."""
     unit = table.source.unit if table.source is not None else None
-    if unit is None or unit.source or fold(unit.name) != fold(column.name):
+    if unit is None or unit.source or table.source is None:
         return
-    name = column.name
+    joined = [pair for join in table.source.joins for pair in join.pairs]
+    if fold(unit.name) != fold(column.name) and (unit, column.value) not in joined:
+        return
+    name = unit.name
     raise refuse(
         f"{asked} looks at single units, and {name} says whose row it is: COUNT(DISTINCT {name}) counts them; a "
         f"subquery in FROM that groups by {name} has a row for each, with COUNT(*), SUM and the like of its rows",
@@ -117,13 +122,29 @@ def declaring(what: str, policy: ColumnPolicy, instead: str) -> str:
     return f"add {what} to {policy.where} in the policy" if policy.declared else instead
 
 
+def _groups_of(column: Column, text: str) -> str:
+    """What makes groups of a column that the policy declares none for."""
+    policy, kind = column.policy, column.line.kind
+    around = "write a CASE with constant results around it"
+    if kind in {"timestamp", "timestamptz"}:
+        moment = text if kind == "timestamp" else f"CAST({text} AS TIMESTAMP)"
+        bounds = declaring("lower and upper", policy, "") if policy.lower is None else ""
+        return f"{bounds + ', and ' if bounds else ''}group by a part of it, such as date_trunc('month', {moment})"
+    if kind in {"integer", "date"}:
+        return declaring("values, or lower and upper,", policy, around)
+    if column.line.numeric:
+        ends = f"{show(policy.lower)}, {show(policy.upper)}" if policy.lower is not None else "0, 100"
+        return f"{declaring('values', policy, around)}, or group by WIDTH_BUCKET({text}, {ends}, 10)"
+    return declaring("values", policy, around)
+
+
 def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     """The groups of a GROUP BY column, from the policy alone."""
     policy = column.policy
     size = policy.size(column.type) or 0
     if size > MAX_KEYS:
         raise refuse(
-            f"{column.name} has {size:,} groups; at most {MAX_KEYS:,} numbers are released by a statement: group by a "
+            f"{shown(node)} has {size:,} groups; at most {MAX_KEYS:,} numbers are released by a statement: group by a "
             "coarser expression",
             node,
             code="too-many-groups",
@@ -132,14 +153,9 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     if values is None and column.line.kind == "boolean":
         values = (False, True)
     if values is None:
-        refuse_unit(f"GROUP BY {column.name}", column, table, node, "unknown-groups")
-        what = "values, or lower and upper of a whole-number column,"
-        remedy = declaring(what, policy, "write a CASE with constant results around it")
-        raise refuse(
-            f"GROUP BY {column.name} needs its groups declared: {remedy}",
-            node,
-            code="unknown-groups",
-        )
+        refuse_unit(f"GROUP BY {shown(node)}", column, table, node, "unknown-groups")
+        remedy = _groups_of(column, shown(node))
+        raise refuse(f"GROUP BY {shown(node)} needs its groups declared: {remedy}", node, code="unknown-groups")
     constants = tuple(constant(value) for value in values)
     points = tuple(column.line.point(value) for value in constants)
     kind = "VARCHAR" if column.type.upper().startswith("ENUM") else column.type

@@ -183,7 +183,7 @@ def _argument(part: exp.Expr, role: Role, node: exp.Expr, inner: Inner) -> Typed
 def _capped(t: Typed, most: int, node: exp.Expr) -> Typed:
     """A text, NULL where it has more than ``most`` bytes."""
     if t.kind != "text":
-        raise refuse(f"{shown(node)} takes text, not {t.kind}; write CAST(... AS VARCHAR)", node, code="mixed-types")
+        raise refuse(f"{shown(node)} takes text, not {t.said}; write CAST(... AS VARCHAR)", node, code="mixed-types")
     if isinstance(t.value, Constant) and longest(t.value) > most:
         raise refuse(
             f"{shown(node)} takes a constant of at most {most:,} bytes; write a shorter one", node, code="too-large"

@@ -17,8 +17,8 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from dpsql.errors import DataError, SQLError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import nodes
 from dpsql.workloads.expr.batch import Column
 from dpsql.workloads.expr.lines import Line, Scalar, line_of, to_float
 from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Number, Test, Unscaled, Value
@@ -92,6 +92,14 @@ class Typed:
         return self.kind in {"exact", "real"}
 
     @property
+    def said(self) -> str:
+        """What it is, in words."""
+        return {
+            **{"exact": "a number", "real": "a DOUBLE", "boolean": "a BOOLEAN", "null": "NULL", "text": "text"},
+            **{"date": "a DATE", "timestamp": "a TIMESTAMP", "timestamptz": "a TIMESTAMPTZ"},
+        }.get(self.kind, f"an {self.kind.upper()}")
+
+    @property
     def line(self) -> Line:
         if self.kind == "exact":
             return Line("integer", type_of(self.low, self.high) or "HUGEINT", self.low, self.high)
@@ -148,18 +156,6 @@ def width(node: exp.Expr, *numbers: int) -> str:
             code="overflow",
         )
     return found
-
-
-def shown(node: exp.Expr) -> str:
-    """An expression for a message: what a subquery by the unit gives is called as it is written there."""
-    if any(isinstance(part, exp.Column) and " by " in part.table for part in nodes(node)):
-        if node.find(exp.Case, exp.If) is not None:
-            return "the expression"  # that AVG and the like are written as
-        node = exp.Paren(this=node.copy())
-        for column in list(node.find_all(exp.Column)):
-            column.replace(exp.Var(this=column.name))
-        node = node.this
-    return node.sql("duckdb")[:60]
 
 
 def always_null(node: exp.Expr) -> SQLError:

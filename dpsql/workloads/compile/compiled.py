@@ -119,6 +119,11 @@ class Compiled:
         found[alone] = self.scale[alone] * self.rows.data[at] * most[self.rows.indices[at]]
         return found
 
+    def limits(self, part: slice) -> tuple[Floats, Floats]:
+        """The least and the largest value that each number of ``part`` can have by ``ceilings``, infinite elsewhere."""
+        most = np.full(part.stop - part.start, np.inf) if self.ceilings is None else self.ceilings[part]
+        return np.where(np.isfinite(most), 0.0, -np.inf), most
+
     @property
     def most_rank(self) -> int:
         """At least the rank of W."""

@@ -269,5 +269,56 @@ def affine(formula: Formula, outputs: int) -> tuple[Floats, float] | None:
     return None
 
 
+def range_of(formula: Formula, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """The least and the largest value of the formula in each group (g,), by interval arithmetic.
+
+    ``low`` and ``high`` (g x k): the ends of the outputs, infinite where they are not known, as are those of a part
+    that is no sum, product, quotient or root.
+    """
+    match formula:
+        case Leaf(index):
+            return low[:, index], high[:, index]
+        case Number(value):
+            constant = np.full(len(low), float(value))
+            return constant, constant
+        case Negative(of):
+            least, most = range_of(of, low, high)
+            return 0.0 - most, 0.0 - least
+        case Sum(parts):
+            ends = [range_of(part, low, high) for part in parts]
+            return np.sum([least for least, _ in ends], axis=0), np.sum([most for _, most in ends], axis=0)
+        case Product(parts):
+            found = range_of(parts[0], low, high)
+            for part in parts[1:]:
+                found = products(found, range_of(part, low, high))
+            return found
+        case Quotient(numerator, denominator, bounds):
+            found = quotients(range_of(numerator, low, high), range_of(denominator, low, high))
+            least, most = bounds or (-np.inf, np.inf)
+            return np.maximum(found[0], least), np.minimum(found[1], most)
+        case Default(of):
+            least, most = range_of(of, low, high)
+            return np.minimum(least, 0.0), np.maximum(most, 0.0)
+        case Root(of):
+            least, most = (np.sqrt(np.maximum(ends, 0.0)) for ends in range_of(of, low, high))
+            return least, most
+    return np.full(len(low), -np.inf), np.full(len(low), np.inf)
+
+
+def products(a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """The set of products of two intervals; 0 times an infinite end is 0, the limit from within."""
+    with np.errstate(invalid="ignore"):
+        corners = np.stack([x * y for x in a for y in b])
+    corners[np.isnan(corners)] = 0.0
+    return corners.min(axis=0), corners.max(axis=0)
+
+
+def quotients(a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """The set of quotients of two intervals, without ends where the second one holds 0."""
+    away = (b[0] > 0) | (b[1] < 0)
+    low, high = products(a, (1 / np.where(away, b[1], 1.0), 1 / np.where(away, b[0], 1.0)))
+    return np.where(away, low, -np.inf), np.where(away, high, np.inf)
+
+
 def _scaled(found: tuple[Floats, float] | None, factor: float) -> tuple[Floats, float] | None:
     return None if found is None else (found[0] * factor, found[1] * factor)

@@ -20,7 +20,13 @@ from dpsql.errors import IntegrityError, OperationalError
 from dpsql.extensions.adaptive.marginals import AdaptiveMarginals
 from dpsql.extensions.adaptive.steps import Step
 from dpsql.extensions.audit.batch_audit import audit
-from dpsql.extensions.audit.privacy import answer_quotient, log_quotient, logs, selection_quotients, steps_of
+from dpsql.extensions.audit.privacy import (
+    answer_quotient,
+    log_quotient,
+    logs,
+    selection_quotients,
+    steps_of,
+)
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from functools import cache
+
+import duckdb
 
 from dpsql.common.quoting import string
 from dpsql.extensions.server.catalogue.pg_tables import FORMATTED, OWNER, types
 from dpsql.extensions.server.protocol.settings import SERVER_VERSION
-from dpsql.free_sql.extents import ELEMENTS, NUMBER, TEXT, Extent, series, text
+from dpsql.free_sql.parse import Macro, Macros, parsed, without_places
 
 # name(parameters) of each arity: what it is. Variables hold who asks, and how they call the database.
 _MACROS = f"""
@@ -104,7 +106,7 @@ row_security_active(x) := false
 quote_ident(x) := '"' || replace(x, '"', '""') || '"'
 quote_literal(x) := '''' || replace(x, '''', '''''') || ''''
 array_lower(a, d) := CASE WHEN len(a) > 0 THEN 1 END
-array_upper(a, d) := CASE WHEN len(a) > 0 THEN len(a) END
+array_upper(a, d) := nullif(len(a), 0)
 aclexplode(x) := NULL::VARCHAR
 acldefault(a, b) := NULL::VARCHAR[]
 txid_current() := 1::BIGINT
@@ -202,18 +204,20 @@ info.character_sets := SELECT 'UTF8' AS character_set_name, 'UTF8' AS default_co
 """  # noqa: S608 - constants of this module
 
 
+LONGEST_NAME = 250
+"""Characters of the name of who asks, and of the database as it is called, as far as the catalogue shows them."""
+
+
 def statements() -> list[str]:
     """What makes the macros and views, once the tables are there."""
-    macros: dict[str, list[str]] = {}
-    for line in _lines(_MACROS):
-        head, _, body = line.partition(" := ")
-        name, _, parameters = head.partition("(")
-        macros.setdefault(name, []).append(f"({parameters} AS ({body})")
-    made = [f"CREATE MACRO {name}{', '.join(bodies)}" for name, bodies in macros.items()]
+    made = []
+    for name, forms in _forms().items():
+        written = ", ".join(f"({', '.join(parameters)}) AS ({body})" for parameters, body in forms)
+        made.append(f"CREATE MACRO {name}{written}")
     views = [f"CREATE VIEW {name} AS {body}" for name, _, body in (line.partition(" := ") for line in _lines(_VIEWS))]
     late = [statement for statement in made if "constraint_texts" in statement]
     early = [statement for statement in made if statement not in late]
-    return ["CREATE SCHEMA info", _format_type(), *early, *views, *late]
+    return ["CREATE SCHEMA info", *early, *views, *late]
 
 
 @cache
@@ -222,9 +226,31 @@ def views() -> frozenset[str]:
     return frozenset(line.partition(" := ")[0] for line in _lines(_VIEWS)) | {"pg_database"}
 
 
-def _as_long(args: Sequence[Extent]) -> Extent:
-    """What looks something up, or quotes what it is given."""
-    return text(TEXT + 2 * sum(one.size for one in args))
+@cache
+def macros() -> Macros:
+    """The macros as they are judged: a variable has as many bytes as it may have at most."""
+    forms = [
+        (name.rpartition(".")[2], parameters, re.sub(r"getvariable\('\w+'\)", f"repeat(' ', {4 * LONGEST_NAME})", body))
+        for name, forms in _forms().items()
+        for parameters, body in forms
+    ]
+    with duckdb.connect(":memory:", config={"threads": "1"}) as parser:
+        (query,) = parsed("SELECT " + ", ".join(body for _, _, body in forms), parser)
+    found: dict[str, dict[int, Macro]] = {}
+    for (name, parameters, _), body in zip(forms, query["select_list"], strict=True):
+        found.setdefault(name, {})[len(parameters)] = Macro(parameters, without_places(body))
+    return found
+
+
+@cache
+def _forms() -> dict[str, list[tuple[tuple[str, ...], str]]]:
+    """The parameters and the body of each arity of the macros, by name."""
+    found = {"format_type": [(("t", "m"), _format_type())]}
+    for line in _lines(_MACROS):
+        head, _, body = line.partition(" := ")
+        name, _, parameters = head.removesuffix(")").partition("(")
+        found.setdefault(name, []).append((tuple(parameters.split(", ")) if parameters else (), body))
+    return found
 
 
 def _lines(written: str) -> list[str]:
@@ -233,19 +259,8 @@ def _lines(written: str) -> list[str]:
 
 def _format_type() -> str:
     """What a type is called in full: numeric(9,2), text[], timestamp without time zone."""
-    cases = " ".join(f"WHEN {oid} THEN {string(FORMATTED.get(name, name))}" for name, oid, *_ in types())
-    arrays = " ".join(
-        f"WHEN {array} THEN {string(FORMATTED.get(name, name) + '[]')}" for name, *_, array in types() if array
-    )
+    named = {oid: FORMATTED.get(name, name) for name, oid, *_ in types()}
+    named |= {array: f"{named[oid]}[]" for _, oid, *_, array in types() if array}
     numeric = "WHEN t = 1700 AND m > 0 THEN 'numeric(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
-    return f"CREATE MACRO format_type(t, m) AS (CASE {numeric} ELSE CASE t {cases} {arrays} ELSE '???' END END)"
-
-
-MACROS = {
-    **{line.partition("(")[0].rpartition(".")[2]: _as_long for line in _lines(_MACROS)},
-    "format_type": _as_long,
-    "current_schemas": lambda args: series(ELEMENTS, NUMBER),
-    "_pg_expandarray": lambda args: args[0],
-    **dict.fromkeys(("array_lower", "array_upper"), lambda args: Extent(NUMBER, 0, args[0].elements)),
-}
-"""How large what the macros give can be."""
+    held = f"[{', '.join(map(string, named.values()))}]", f"[{', '.join(map(str, named))}]"
+    return f"CASE {numeric} ELSE coalesce(list_extract({held[0]}, list_position({held[1]}, t)), '???') END"

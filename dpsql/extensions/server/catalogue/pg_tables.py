@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from dpsql.extensions.server.catalogue.relations import MAIN, RELEASED, Relation
@@ -128,6 +129,7 @@ FORMATTED = {
 Row = dict[str, Any]
 
 
+@cache
 def columns() -> dict[str, list[tuple[str, str]]]:
     """The columns of every catalogue table: name and DuckDB type."""
     found: dict[str, list[tuple[str, str]]] = {}

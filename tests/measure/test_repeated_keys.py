@@ -1,0 +1,129 @@
+"""Counts of the units and rows that repeat a declared key: exact without noise, one unit or row moves them by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.extensions.discovery.coverage import Asked, opened
+from dpsql.surfaces.cli import main
+
+POLICY = """
+dataset = "keys-1"
+database = "keys.duckdb"
+[budget]
+epsilon = 200000.0
+delta = 1e-6
+[tables.patients]
+unit = "Patient ID"
+max_rows_per_unit = 1
+key = ["Patient ID"]
+[tables.patients.columns]
+sex = { values = ["f", "m"], nulls = false }
+[tables.visits]
+unit = "pid"
+max_rows_per_unit = 2
+key = ["id", "day"]
+references = { pid = "patients.Patient ID" }
+[tables.labs]
+unit = "visits.pid"
+max_rows_per_unit = 9
+key = ["lab"]
+references = { id = "visits.id", day = "visits.day" }
+[tables.events]
+unit = "row"
+key = ["a", "b"]
+[tables.events.columns]
+a = { values = [1, 2, 3], nulls = false }
+[tables.wards]
+public = true
+key = ["ward"]
+[tables.stays]
+unit = "pid"
+max_rows_per_unit = 3
+key = ["token"]
+"""
+ROWS = """
+CREATE TABLE patients AS SELECT (i % 270)::INTEGER AS "Patient ID", 'f' AS sex FROM range(300) r(i);
+CREATE TABLE visits AS SELECT i % 40 AS pid, CASE WHEN i % 40 < 7 AND i > 79 THEN i - 40 ELSE i END AS id,
+    DATE '2024-01-01' AS day FROM range(200) r(i);
+INSERT INTO visits SELECT 20, NULL, DATE '2024-01-01' FROM range(5);
+CREATE TABLE labs AS SELECT i AS lab, i AS id, DATE '2024-01-01' AS day FROM range(9) r(i);
+CREATE TABLE events AS SELECT i % 50 AS a, 'b' || (i // 60) AS b FROM range(1000) r(i);
+CREATE TABLE wards AS SELECT 1 AS ward;
+CREATE TABLE stays AS SELECT i AS pid, uuid() AS token FROM range(9) r(i);
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    with duckdb.connect(str(tmp_path / "keys.duckdb")) as held:
+        held.execute(ROWS)
+    (tmp_path / "keys.toml").write_text(POLICY, encoding="utf-8")
+    return tmp_path / "keys.toml"
+
+
+def test_what_repeats_a_key_is_counted_privately(policy: Path) -> None:
+    with dpsql.connect(policy=policy) as con:
+        found = con.coverage(100000.0)
+        assert {(one.table, one.unit): round(one.number or 0) for one in found.repeated} == {
+            ("patients", "Patient ID"): 30,  # although one row of a patient counts
+            ("visits", "pid"): 7,  # of which one has more rows than count, and NULL repeats nothing
+            ("events", "row"): 1000 - 18 * 50 + 60,
+        }
+        for one in found.repeated:
+            assert one.low is not None
+            assert one.low <= (one.number or 0) <= (one.high or 0)
+        assert found.cost == pytest.approx(con.budget.charges[0].charge.amount)
+
+
+def test_a_unit_or_row_moves_its_count_by_one_at_most(policy: Path) -> None:
+    with dpsql.connect(policy=policy) as con:
+        schemas = con.schemas()
+        asked = Asked.of(opened(con.policy, schemas), schemas)
+        counts = dict(zip(("patients", "visits", "events"), asked.sql.split(";\n")[len(asked.domains) :], strict=True))
+    one_of = {
+        "patients": ('"Patient ID"', (0, 100, 269)),
+        "visits": ("pid", (3, 20, 39)),
+        "events": ("rowid", (0, 999)),
+    }
+    with duckdb.connect(str(policy.with_suffix(".duckdb"))) as held:
+        for table, (unit, some) in one_of.items():
+            (whole,) = held.execute(counts[table].partition(" AS ")[2]).fetchone() or (0,)
+            for lost in some:
+                held.execute(f"BEGIN; DELETE FROM {table} WHERE {unit} = {lost}")
+                (less,) = held.execute(counts[table].partition(" AS ")[2]).fetchone() or (0,)
+                held.execute("ROLLBACK")
+                assert 0 <= whole - less <= 1
+
+
+def test_policy_check_shows_a_line_for_each_key_and_why_others_are_left_out(
+    policy: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = ["policy", "check", str(policy), "--epsilon", "100"]
+    assert main([*asked, "--dry-run"]) == 0
+    assert "visits_repeated" in capsys.readouterr().out
+    caplog.clear()
+    assert main(asked) == 0
+    shown = capsys.readouterr().out
+    (line,) = [line.split() for line in shown.splitlines() if line.startswith("patients (Patient ID)")]
+    assert line[3:6] == ["units", "(Patient", "ID)"]
+    assert len(line) == 10
+    assert "visits (id, day)" in shown
+    assert "events (a, b)" in shown
+    assert "epsilon 100" in shown
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("key ")]
+    assert [message.partition(": ")[0] for message in said] == [
+        "key labs (lab)",
+        "key wards (ward)",
+        "key stays (token)",
+    ]
+    assert "finds its unit through visits.pid" in said[0]
+    assert "the table is public" in said[1]
+    assert "token is UUID, which no batch reads" in said[2]
+    assert main([*asked, "--json"]) == 0
+    assert [one["table"] for one in json.loads(capsys.readouterr().out)["repeated"]] == ["patients", "visits", "events"]
