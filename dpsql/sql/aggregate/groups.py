@@ -10,8 +10,9 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values.typed import Typed, shown
+from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.conditions import FALSE, Condition, Or, gather
 from dpsql.workloads.expr.lines import Scalar, to_float
 

@@ -19,13 +19,12 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.sums import sum_of
-from dpsql.sql.parse.quoted import called_as
+from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import column_of, value_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope, refuse_unit
-from dpsql.sql.values.typed import shown
 from dpsql.workloads.expr.batch import CaseKey, Column, constant
 from dpsql.workloads.expr.conditions import FALSE, Condition, LineAtom, Or, gather
 

@@ -22,13 +22,12 @@ from dpsql.policy.values import fold
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.quantiles import prefixes_of
 from dpsql.sql.aggregate.sums import sum_of
-from dpsql.sql.parse.quoted import called_as
+from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope
-from dpsql.sql.values.typed import shown
 from dpsql.workloads.expr.batch import CaseKey, Column, Term
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, LineAtom, gather
 from dpsql.workloads.expr.formulas import (

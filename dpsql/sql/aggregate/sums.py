@@ -16,12 +16,13 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.policy.values import DIGITS
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope, refuse_unit
-from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, shown, type_of, whole, width
+from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, type_of, whole, width
 from dpsql.workloads.expr.batch import Column
 from dpsql.workloads.expr.lines import Line, line_of
 from dpsql.workloads.expr.measures import DEFAULT_STEPS, MAX_STEPS

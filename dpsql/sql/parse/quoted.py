@@ -82,7 +82,7 @@ def written_at(node: exp.Expr) -> tuple[Token, Token] | None:
 
 def _beside(tokens: list[Token], at: int, step: int) -> list[int]:
     """``at`` and the tokens beside it in one direction, of the same statement."""
-    found = []
+    found = list[int]()
     while 0 <= at < len(tokens) and tokens[at].token_type is not TokenType.SEMICOLON and len(found) <= _NEAR:
         found.append(at)
         at += step
@@ -123,4 +123,5 @@ def _readable(node: exp.Expr) -> exp.Expr:
     copy = exp.Paren(this=node.copy())
     for column in [part for part in nodes(copy) if isinstance(part, exp.Column) and " by " in part.table]:
         column.replace(exp.Var(this=column.name))
-    return copy.this
+    readable: exp.Expr = copy.this
+    return readable

@@ -51,19 +51,21 @@ class _Parser(DUCKDB.parser_class):  # type: ignore[name-defined, misc]
     def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
         self._pivots, before = True, self._pivots
         try:
-            return super()._parse_simplified_pivot(is_unpivot)
+            pivot: exp.Pivot = super()._parse_simplified_pivot(is_unpivot)
+            return pivot
         finally:
             self._pivots = before
 
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
         self._listed, before = self._pivots, self._listed
         try:
-            return super()._parse_in(this, alias)
+            listing: exp.In = super()._parse_in(this, alias)
+            return listing
         finally:
             self._listed = before
 
     def _parse_select_or_expression(self, alias: bool = False) -> exp.Expr | None:
-        found = super()._parse_select_or_expression(alias)
+        found: exp.Expr | None = super()._parse_select_or_expression(alias)
         return self._parse_alias(found) if self._listed and isinstance(found, exp.Condition) else found
 
 

@@ -19,7 +19,7 @@ from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.settings import fix
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
-from dpsql.sql.parse.quoted import called_as
+from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import standing_for
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates
@@ -31,7 +31,7 @@ from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.expressions import lowered, row_value, value_of
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, declaring
-from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
+from dpsql.sql.values.typed import Typed, exact, flat, type_of, whole
 from dpsql.workloads.expr.batch import Column, Table
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, gather, negate
 from dpsql.workloads.expr.lines import Line, line_of

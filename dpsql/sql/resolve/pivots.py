@@ -107,8 +107,8 @@ def _field(part: exp.Expression, values: Values) -> tuple[exp.Expression, list[t
             part,
             code="unknown-groups",
         )
-    named = [(value, text_of(value)) for value in map(_constant, found)]
-    return part, sorted(named, key=lambda pair: pair[1])  # DuckDB sorts the texts
+    texts = [(value, text_of(value)) for value in map(_constant, found)]
+    return part, sorted(texts, key=lambda pair: pair[1])  # DuckDB sorts the texts
 
 
 def _others(pivot: exp.Pivot, names: Sequence[str], private: bool) -> list[exp.Expression]:

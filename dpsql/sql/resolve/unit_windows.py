@@ -19,6 +19,7 @@ from dpsql.policy import ColumnPolicy
 from dpsql.policy.settings import fix
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import standing_for
 from dpsql.sql.resolve.flatten import Base, Rows
@@ -28,7 +29,6 @@ from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.expressions import lowered, row_value
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
-from dpsql.sql.values.typed import shown
 from dpsql.workloads.expr.batch import Column, Table
 from dpsql.workloads.expr.conditions import LineAtom
 from dpsql.workloads.expr.lines import Line, line_of

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.calendar import (
     MONTHS,
@@ -19,7 +20,7 @@ from dpsql.sql.values.calendar import (
     zoneless,
 )
 from dpsql.sql.values.civil import DAY, MICROS, civil, day_number, plus_months
-from dpsql.sql.values.typed import Typed, shown
+from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.values import Call, Constant, Value
 
 _MONDAY = day_number(2000, 1, 3) * DAY

@@ -13,10 +13,11 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.civil import CYCLE, DAY, MICROS, YEARS, day_number, plus_months, truncation
 from dpsql.sql.values.evaluation import known
-from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, integer_call, shown, stepped, whole
+from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, integer_call, stepped, whole
 from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
 

@@ -8,10 +8,11 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.policy.types import column_type
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.arithmetic import rounded
 from dpsql.sql.values.calendar import day_of, moment_of
-from dpsql.sql.values.typed import DAYS, MOMENTS, Typed, always_null, as_real, clipped, exact, flat, shown
+from dpsql.sql.values.typed import DAYS, MOMENTS, Typed, always_null, as_real, clipped, exact, flat
 from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.values import CaseValue, Cast, Compared, Constant, Unscaled, Value
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import SQLError, nearest
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import place, refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.arithmetic import subtracted
@@ -20,7 +21,7 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
 from dpsql.sql.values.row_cost import LONGEST_WANTED, check_size
 from dpsql.sql.values.scope import Scope, Truth
-from dpsql.sql.values.typed import Typed, aligned, shown
+from dpsql.sql.values.typed import Typed, aligned
 from dpsql.workloads.expr.batch import Column
 from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Compare, Like, OpaqueAtom, Or, Predicate, gather, union
 from dpsql.workloads.expr.lines import Interval, Scalar, rounds, to_float
@@ -154,9 +155,9 @@ def _constant_kind(value: Scalar) -> str | None:
 
 def _pair(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr, scope: Scope) -> Truth:
     """A comparison of two values of the row."""
-    bare = left.unnest(), right.unnest()
-    if isinstance(bare[0], exp.Column) and isinstance(bare[1], exp.Column):
-        one, other = (plain_operand(scope.resolve(side), side) for side in bare)
+    first, second = left.unnest(), right.unnest()
+    if isinstance(first, exp.Column) and isinstance(second, exp.Column):
+        one, other = (plain_operand(scope.resolve(side), side) for side in (first, second))
         if one.line.unit == other.line.unit and not _meet_in_another_type(one.column, other.column):
             return _column_pair(one, operator, other, node)
     a, b = _met(left, right, node, scope)

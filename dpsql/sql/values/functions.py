@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError, nearest
 from dpsql.sql.outer.sandbox import changing_function
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.refusals import called, duckdb_functions, no_function
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import arithmetic, buckets, calendar, labels, text_functions, zones
@@ -24,7 +25,7 @@ from dpsql.sql.values.civil import MICROS
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.text_functions import text_function
-from dpsql.sql.values.typed import Typed, as_real, exact, flat, gaps, settled, shown
+from dpsql.sql.values.typed import Typed, as_real, exact, flat, gaps, settled
 from dpsql.workloads.expr.lines import to_float
 from dpsql.workloads.expr.values import Call, CaseValue, Compared, Constant, Test, Value
 

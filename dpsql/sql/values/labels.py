@@ -8,11 +8,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import InternalError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.calendar import if_near, infinities, moment, own_type, utc
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.row_cost import LONGEST_WANTED
-from dpsql.sql.values.typed import Typed, shown
+from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.values import Call, Constant
 
 _SPECIFIER = re.compile(r"%-?.", re.DOTALL)

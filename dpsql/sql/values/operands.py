@@ -15,12 +15,13 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import DataError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope, Truth
-from dpsql.sql.values.typed import Path, Typed, always_null, shown
+from dpsql.sql.values.typed import Path, Typed, always_null
 from dpsql.workloads.expr.batch import Column, constant
 from dpsql.workloads.expr.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
 from dpsql.workloads.expr.lines import Interval, Line, Scalar, rounds

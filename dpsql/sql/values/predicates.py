@@ -10,6 +10,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.errors import SQLError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.comparisons import (
@@ -25,7 +26,6 @@ from dpsql.sql.values.comparisons import (
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
 from dpsql.sql.values.scope import OF_IN, Scope, Truth
-from dpsql.sql.values.typed import shown
 from dpsql.workloads.expr.batch import Column
 from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, Or, conjunction, disjunction, gather, negate
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values.typed import shown
 from dpsql.workloads.expr.total import FEW_SIGNS, LONGEST_READ, MOST_STATES, MOST_STEPS, longest_matched
 from dpsql.workloads.expr.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
 

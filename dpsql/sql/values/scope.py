@@ -133,7 +133,8 @@ def _groups_of(column: Column, text: str) -> str:
     if kind in {"integer", "date"}:
         return declaring("values, or lower and upper,", policy, around)
     if column.line.numeric:
-        ends = f"{show(policy.lower)}, {show(policy.upper)}" if policy.lower is not None else "0, 100"
+        low, high = policy.lower, policy.upper
+        ends = "0, 100" if low is None or high is None else f"{show(low)}, {show(high)}"
         return f"{declaring('values', policy, around)}, or group by WIDTH_BUCKET({text}, {ends}, 10)"
     return declaring("values", policy, around)
 

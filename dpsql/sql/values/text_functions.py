@@ -15,12 +15,13 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from dpsql.errors import InternalError
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.casts import to_text
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
-from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps, shown
+from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps
 from dpsql.workloads.expr.total import LONGEST_READ, MOST_STEPS, longest_searched
 from dpsql.workloads.expr.value_sql import expression_of
 from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Value

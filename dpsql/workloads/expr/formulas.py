@@ -294,8 +294,8 @@ def range_of(formula: Formula, low: Floats, high: Floats) -> tuple[Floats, Float
             return found
         case Quotient(numerator, denominator, bounds):
             found = quotients(range_of(numerator, low, high), range_of(denominator, low, high))
-            least, most = bounds or (-np.inf, np.inf)
-            return np.maximum(found[0], least), np.minimum(found[1], most)
+            lower, upper = bounds or (-np.inf, np.inf)
+            return np.maximum(found[0], lower), np.minimum(found[1], upper)
         case Default(of):
             least, most = range_of(of, low, high)
             return np.minimum(least, 0.0), np.maximum(most, 0.0)

@@ -245,7 +245,7 @@ def macros() -> Macros:
 @cache
 def _forms() -> dict[str, list[tuple[tuple[str, ...], str]]]:
     """The parameters and the body of each arity of the macros, by name."""
-    found = {"format_type": [(("t", "m"), _format_type())]}
+    found: dict[str, list[tuple[tuple[str, ...], str]]] = {"format_type": [(("t", "m"), _format_type())]}
     for line in _lines(_MACROS):
         head, _, body = line.partition(" := ")
         name, _, parameters = head.removesuffix(")").partition("(")
