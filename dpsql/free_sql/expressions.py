@@ -317,8 +317,11 @@ def _is_own(call: Node, scope: Scope) -> bool:
     """Whether an aggregate is certainly of the innermost query: one of outer columns alone is of the query around."""
     if not any(frame.tables for frame in scope[:-1]) or next(column_references(call), None) is None:
         return True
-    own = {name for _, source in scope[-1].tables if source.listed for name in source.columns}
-    return any(str(one["column_names"][-1]).lower() in own for one in descend(call, "COLUMN_REF"))
+    return any(
+        source.listed and names[-1] in source.columns and names[-2:-1] in ([], [alias])
+        for names in ([str(name).lower() for name in one["column_names"]] for one in descend(call, "COLUMN_REF"))
+        for alias, source in scope[-1].tables
+    )
 
 
 def _are_constants(nodes: Sequence[Node]) -> bool:

@@ -29,6 +29,8 @@ from dpsql.sql.values.computed import Computed
 from dpsql.workloads.expr.batch import CaseKey, Core, RangeKey, Table
 
 Nested = Callable[[exp.Query], Relation]
+_MOST_NESTED = 2_000
+"""Aliases that are written out within others; each could hold the one before it twice."""
 
 
 class OverCore:
@@ -45,6 +47,8 @@ class OverCore:
         self.bits: dict[tuple[int, ...], str] = {}
         self.in_having = False
         self._numbers: dict[str, None] = {}
+        self._nested = 0
+        self._within = False
 
     def sql(self, node: exp.Expression) -> str:
         """The expression over the core's columns, as text."""
@@ -70,7 +74,7 @@ class OverCore:
             meant = self.names.alias(node) if named else None
             if meant is None:
                 raise _raw_value(draft, node)
-            return exp.Paren(this=self._outer(meant))
+            return self._meant(meant, node)
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return exp.to_identifier(self._bits(node), quoted=True)
         if isinstance(node, exp.Query | exp.Subquery):
@@ -85,6 +89,16 @@ class OverCore:
         if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup):
             raise not_an_aggregate(node)
         return self._mapped(node)
+
+    def _meant(self, item: exp.Expression, alias: exp.Column) -> exp.Expression:
+        """What an alias stands for. Raises SQLError where aliases of aliases come to too many."""
+        self._nested += self._within
+        if self._nested > _MOST_NESTED:
+            raise refuse("the aliases of the SELECT come to too large expressions; use fewer", alias, code="too-large")
+        self._within, before = True, self._within
+        found = exp.Paren(this=self._outer(item))
+        self._within = before
+        return found
 
     def _mapped(self, node: exp.Expression) -> exp.Expression:
         """The node with its parts over the core's columns."""
