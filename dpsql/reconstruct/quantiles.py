@@ -85,12 +85,12 @@ def quantile(
     alpha, no other value needs to be judged rightly, and counts before monotonisation have a known law. The interval
     of MIN starts at v_1 in all but freak cases, since one row there can never be excluded; so ends that of MAX.
 
-    Of 0 < q < 1 monotone counts are tested (``_pooled``): single counts refute some value far from v* by chance and
-    leave others there, which made intervals up to ten times as long and coverage 99.9 %. That coverage is kept is
-    measured, not proved: at 95 %, over releases of 3 to 1,000 rows on 5 to 120 values in shapes that were sought to
-    break it, with normal and Laplace noise of prefixes, cells and trees, none of some thousand is below 94.5 %, and
-    evenly spread rows have 97 to 99.9 %. What is left above 95 % is that of tests at single places: values are
-    discrete, and a group of fewer rows than two standard errors of a count gets nearly the whole domain.
+    Of 0 < q < 1 monotone counts are tested (``_pooled``): noise leaves some single counts far from v* unrefuted, which
+    made intervals up to ten times as long. That their coverage is kept is measured, not proved. With the average
+    half-width of a block in place of the largest, 3 of 5,176 random shapes of 3 to 1,000 rows on 5 to 120 values, of
+    normal and Laplace noise, were below 95 % in 10,000 releases, the least at 93.7 %; with the largest these three
+    have 95 to 97 % in 5,000. Evenly spread rows have 97 to 99.9 %: values are discrete, and a group of fewer rows than
+    two standard errors of a count gets nearly the whole domain.
 
     Standard error: the true value is at most v_i where more than q (n - 1) rows are, which the monotone estimates of
     D_i and their standard errors give a chance c_i of, given that the rank is one of the group; the value v_i has the
