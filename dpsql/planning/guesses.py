@@ -18,6 +18,8 @@ from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of, rows_for
 from dpsql.reconstruct import LineAnswers
 from dpsql.workloads.expr.batch import Core, Derived, Output, Ranked
+from dpsql.workloads.expr.batch import Core, Derived, Output, Ranked
+from dpsql.workloads.expr.formulas import affine
 
 USUAL_ROWS = 1000.0
 MOST_GROUPS = 2_000
@@ -28,10 +30,11 @@ MOST_GROUPS = 2_000
 class Guess:
     """What an average, ratio or quantile would have: ``stderr``, ``half_width`` of its interval, ``naive`` one by one.
 
-    ``rows`` of a group; ``value``: the answer, None where it does not follow from ``expected_rows``.
+    ``rows`` of a group, None where the errors do not depend on them, as of a difference of counts; ``value``: the
+    answer, None where it does not follow from ``expected_rows``.
     """
 
-    rows: float
+    rows: float | None
     value: float | None
     stderr: float
     half_width: float
@@ -76,4 +79,5 @@ class Guesses:
             for made, law in ((rows_for(column, plan.answers, parts, plan.noise), plan.noise), (each, alone))
         )
         value = float(answer_at(column, estimates[None, :])[0]) if declared else None
-        return Guess(rows, value, stderr, half_width, naive) if np.isfinite(stderr) else None
+        linear = isinstance(column, Derived) and affine(column.formula, len(core.outputs)) is not None
+        return Guess(None if linear else rows, value, stderr, half_width, naive) if np.isfinite(stderr) else None

@@ -80,11 +80,17 @@ def quantile(
 
     Interval: the true value v* has fewer than q (n - 1) + 1 rows below it and more than q (n - 1) at or below
     it. A value is refuted where either is contradicted by its estimate at level alpha / 2; what lies between the
-    smallest and the largest value that are not refuted is the interval. It covers v* with
+    smallest and the largest value that are not refuted is the interval. Of MIN and MAX it covers v* with
     probability at least 1 - alpha, in groups of any size: v* itself is refuted with probability at most
-    alpha, and no other value needs to be judged rightly. The sets are tested on counts
-    before monotonisation, whose law is known. The interval of MIN starts at v_1 in all but freak cases, since
-    one row there can never be excluded; so ends that of MAX. A group of few rows gets the whole domain.
+    alpha, no other value needs to be judged rightly, and counts before monotonisation have a known law. The interval
+    of MIN starts at v_1 in all but freak cases, since one row there can never be excluded; so ends that of MAX.
+
+    Of 0 < q < 1 monotone counts are tested (``_pooled``): noise leaves some single counts far from v* unrefuted, which
+    made intervals up to ten times as long. That their coverage is kept is measured, not proved. With the average
+    half-width of a block in place of the largest, 3 of 5,176 random shapes of 3 to 1,000 rows on 5 to 120 values, of
+    normal and Laplace noise, were below 95 % in 10,000 releases, the least at 93.7 %; with the largest these three
+    have 95 to 97 % in 5,000. Evenly spread rows have 97 to 99.9 %: values are discrete, and a group of fewer rows than
+    two standard errors of a count gets nearly the whole domain.
 
     Standard error: the true value is at most v_i where more than q (n - 1) rows are, which the monotone estimates of
     D_i and their standard errors give a chance c_i of, given that the rank is one of the group; the value v_i has the
@@ -188,8 +194,9 @@ def _quantile(
     held = _less(_stack([_none(matrix, g), matrix]), q, matrix[-g:], d + 1)
     # Ranks are whole, but for what QUANTILE_CONT finds between two values.
     law = (1.0, 0.0) if q == 0 else (0.0, 0.0) if discrete else (-q, 1 - q)
-    first, last = _unrefuted(*law, D, half_widths(held, noise, alpha).reshape(d + 1, g).T)
-    # The estimate is monotone and the tests are not, so it may lie outside; then the interval grows.
+    half = np.broadcast_to(half_widths(held, noise, alpha).reshape(d + 1, g).T, D.shape)
+    first, last = _unrefuted(*law, *((D, half) if q == 0 else _pooled(D, half)))
+    # The estimate counts whole rows and the tests do not, so it may lie outside; then the interval grows.
     first, last = np.minimum(first, lower), np.maximum(last, upper)
     spread = standard_errors(held, noise).reshape(d + 1, g).T
     if q == 0:
@@ -273,6 +280,25 @@ def _unrefuted(least: float, most: float, D: Floats, h: Floats) -> tuple[Places,
         left[:, 1:] |= gap
     left[~left.any(axis=1)] = True
     return left.argmax(axis=1).astype(np.int64), (left.shape[1] - 1 - left[:, ::-1].argmax(axis=1)).astype(np.int64)
+
+
+def _pooled(D: Floats, h: Floats) -> tuple[Floats, Floats]:
+    """D, made monotone, and half-widths (g x (d + 1)): of each block of the least-squares fit the average of its D and
+    its largest half-width.
+
+    The error of an average is no wider than the widest error in it, whatever they have to do with each other; but
+    noise chooses the blocks. D_0 and D_d stay as they are, since they hold no row, or all: pooled with a count of few
+    rows they would move it.
+    """
+    if D.shape[1] == 2:
+        return D, h
+    D, h = D.copy(), h.copy()
+    fit = np.stack([scipy.optimize.isotonic_regression(row).x for row in D[:, 1:-1]])
+    starts = np.flatnonzero(np.diff(fit, axis=1, prepend=-np.inf))  # of the blocks of all groups, one after another
+    sizes = np.diff(starts, append=fit.size)
+    largest = np.maximum.reduceat(h[:, 1:-1].ravel(), starts)
+    D[:, 1:-1], h[:, 1:-1] = fit, np.repeat(largest, sizes).reshape(fit.shape)
+    return D, h
 
 
 def _tails(matrix: Matrix, counts: Floats) -> tuple[Matrix, Floats]:

@@ -64,6 +64,12 @@ def test_the_interval_is_what_the_tests_leave(q: float, noise: Noise) -> None:
         R = [np.zeros(6), *rows[j::g]]
         difference = [F[i] - q * F[-1] for i in range(D + 1)]
         half = [half_widths((R[i] - q * R[-1])[None, :], noise, alpha)[0] / divisor for i in range(D + 1)]
+        if 0 < q < 1:
+            fit = ascending(difference[1:-1])
+            for block in {value: [i + 1 for i, x in enumerate(fit) if abs(x - value) < 1e-9] for value in fit}.values():
+                largest = max(half[i] for i in block)
+                for i in block:
+                    difference[i], half[i] = fit[i - 1], largest
         least, most = {0.0: (1, 0), 1.0: (0, -1)}.get(q, (-q, 1 - q))
         left = {
             i
@@ -113,8 +119,7 @@ def within(q: float, counts: np.ndarray, rows: np.ndarray, sd: float) -> tuple[n
     beyond = [q, *(counts - q * counts[-1] + q)]
     beyond[0] -= q * counts[-1]
     sizes = [sd * float(np.linalg.norm(row - q * rows[-1])) for row in [np.zeros(6), *rows]]
-    # The least squares fit of ascending numbers, by the max-min formula.
-    fit = [max(min(np.mean(beyond[a : b + 1]) for b in range(i, D + 1)) for a in range(i + 1)) for i in range(D + 1)]
+    fit = ascending(beyond)
     chances = np.maximum.accumulate([normal(x / size) for x, size in zip(fit, sizes, strict=True)])
     inside = chances[-1] - chances[0]
     chances = (chances - chances[0]) / inside
@@ -122,6 +127,12 @@ def within(q: float, counts: np.ndarray, rows: np.ndarray, sd: float) -> tuple[n
     pooled = [any(equal[max(i - 1, 0) : i + 1]) for i in range(D + 1)]
     moved = sum(each[i] for i in range(D) if pooled[i] or pooled[i + 1])
     return chances, 1 + inside * moved * (1 - 1 / max(1 / float((each**2).sum()) - 1, 1))
+
+
+def ascending(numbers: list[float]) -> list[float]:
+    """The least squares fit of ascending numbers, by the max-min formula."""
+    places = range(len(numbers))
+    return [max(min(np.mean(numbers[a : b + 1]) for b in places[i:]) for a in places[: i + 1]) for i in places]
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -135,21 +146,64 @@ def test_little_noise_of_either_sign_changes_nothing(sign: int) -> None:
         assert found.low[0] <= found.value[0] <= found.high[0]
 
 
+def released(q: float, table: np.ndarray, releases: int, sd: float = 6.0, top: int = 100) -> Quantiles:
+    """Releases of a quantile of whole numbers from 0 to ``top``, by the square root of the prefix counts."""
+    domain = np.arange(top + 1.0)
+    roots = np.cumprod([1.0, *((2 * j - 1) / (2 * j) for j in range(1, top + 1))])
+    rows = scipy.linalg.toeplitz(roots, np.zeros(top + 1))
+    noise = np.rint(np.random.default_rng(7).normal(0, sd, (releases, top + 1))) @ rows.T
+    counts = (table[:, None] <= domain).sum(axis=0) + noise
+    return quantile(q, domain, counts, rows, Noise.gaussian(Fraction(sd) ** 2))
+
+
 @pytest.mark.parametrize("size", [5, 20, 100, 300, 1000])
 @pytest.mark.parametrize("q", [0.5, 0.9])
 def test_standard_error_is_not_much_too_wide(q: float, size: int) -> None:
-    """On a fine domain, whatever the rows are beside the noise, by the square root of the prefix counts: it was 1.2 to
-    2.5 of what is seen.
-    """
-    releases, domain, sd = 300, np.arange(101.0), 6.0
+    """On a fine domain, whatever the rows are beside the noise: it was 1.2 to 2.5 of what is seen."""
     table = np.rint((np.arange(size) + 0.5) / size * 100)
-    roots = np.cumprod([1.0, *((2 * j - 1) / (2 * j) for j in range(1, 101))])
-    rows = scipy.linalg.toeplitz(roots, np.zeros(101))
-    noise = np.rint(np.random.default_rng(7).normal(0, sd, (releases, 101))) @ rows.T
-    counts = (table[:, None] <= domain).sum(axis=0) + noise
-    found = quantile(q, domain, counts, rows, Noise.gaussian(Fraction(sd) ** 2))
+    found = released(q, table, 300)
     seen = math.sqrt(np.mean((found.value - np.quantile(table, q)) ** 2))
     assert 0.85 <= math.sqrt(np.mean(found.stderr**2)) / seen <= 1.6
+
+
+@pytest.mark.parametrize(
+    ("size", "top", "spread", "most"),
+    [(100, 100, 100, 1.4), (300, 100, 100, 1.2), (100, 500, 500, 1.5), (100, 500, 25, 1.2), (300, 500, 500, 1.4)],
+)
+def test_intervals_are_not_much_too_long(size: int, top: int, spread: int, most: float) -> None:
+    """Half of their length over 1.96 of the error that is seen: it was 1.3 to 5.3, as tests of single counts leave
+    values far away by chance.
+    """
+    table = np.rint(top / 2 + (np.arange(size) + 0.5 - size / 2) / size * spread)
+    found = released(0.5, table, 300, top=top)
+    truth = np.median(table)
+    assert np.mean(found.high - found.low) / 2 / 1.96 <= most * math.sqrt(np.mean((found.value - truth) ** 2))
+    assert np.mean((found.low <= truth) & (truth <= found.high)) >= 0.945
+
+
+SHAPES = {
+    "even": lambda u: 100 * u,
+    "near the end": lambda u: 100 - 4 * u,
+    "skew": lambda u: 10 * np.exp(np.minimum(0.8 * scipy.special.ndtri(u), 2.3)),
+    "tied": lambda u: 20 * np.floor(5 * u),
+    "one value": lambda u: np.full(len(u), 30.0),
+    "two values, just at the rank": lambda u: np.where(np.arange(len(u)) <= 0.5 * (len(u) - 1), 20.0, 70.0),
+    "two ends, just at the rank": lambda u: np.where(np.arange(len(u)) < 0.9 * (len(u) - 1), 0.0, 100.0),
+    "few at an end": lambda u: np.where(u < 0.1, 0.0, 100.0),
+    "heavy": lambda u: np.where((u > 0.3) & (u < 0.7), 40.0, 100 * u),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", [5, 20, 100, 1000])
+def test_coverage_of_every_shape(size: int, shape: str) -> None:
+    """At least 94.5 % of 10,000 releases."""
+    table = np.sort(np.rint(SHAPES[shape]((np.arange(size) + 0.5) / size)))
+    for q in (0.0, 0.25, 0.5, 0.9, 1.0):
+        truth = np.quantile(table, q)
+        found = released(q, table, 10_000)
+        assert ((found.low <= truth) & (truth <= found.high)).mean() >= 0.945
 
 
 @pytest.mark.parametrize("discrete", [False, True])
