@@ -120,7 +120,9 @@ class Relations:
             found = [(i, column) for i, column in found if i == first]
         if not found:
             if isinstance(node.this, exp.Star) or (not node.table and any(r.answers_to(node.name) for r in self.every)):
-                raise refuse(f"{shown(node)} is a whole row; name a column of it, or write COUNT(*)", node)
+                raise refuse(
+                    f"{shown(node)} is a whole row; name a column of it, or write COUNT(*)", node, code="unknown-column"
+                )
             names = [c for i in known for c in self.every[i].table.schema]
             where = self.every[known[0]].table.name if len(known) == 1 else "no table of this statement"
             said = f"{where} has no column" if len(known) == 1 else f"{where} has a column"
