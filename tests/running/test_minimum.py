@@ -16,6 +16,8 @@ from dpsql.running.minimum import hidden
 from dpsql.surfaces.cli import main
 from dpsql.workloads.expr.batch import Core, Measured
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 POLICY = """
 dataset = "visits-1"
 database = "visits.duckdb"
@@ -118,14 +120,14 @@ def test_replicates_cursors_and_free_answers_hide_the_same(con: dpsql.Connection
 def test_a_probe_a_report_and_the_command_line_show_no_more(
     con: dpsql.Connection, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    policy = str(con.policy.path)
-    assert main(["run", "--sql", BATCH, "--policy", policy, "--epsilon", "6"]) == 0
+    policy, batch = str(con.policy.path), "SELECT ward, COUNT(*) AS n, AVG(cost) AS mean FROM visits GROUP BY ward"
+    assert main(["run", "--sql", batch, "--policy", policy, "--epsilon", "6"]) == 0
     shown = capsys.readouterr().out
     assert "n_hidden" in shown or "NULL" in shown
     assert main(["policy", "check", policy]) == 0
     assert "counts that may lie under 30 are not shown" in capsys.readouterr().out
     for command in ("report plan --epsilon 6 --sql", "report release"):
-        words = [*command.split(), *([BATCH] if "--sql" in command else []), "--policy", policy]
+        words = [*command.split(), *([batch] if "--sql" in command else []), "--policy", policy]
         assert main([*words, "-o", str(tmp_path / "page.html")]) == 0
     capsys.readouterr()
 
@@ -215,7 +217,7 @@ def test_the_minimum_of_every_table_that_decides_which_rows_count_holds(tmp_path
 FORMS = """
 dataset = "forms-1"
 [budget]
-epsilon = 100000.0
+rho = 1000000.0
 [tables.t]
 unit = "id"
 max_rows_per_unit = 1
@@ -245,10 +247,10 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
 def first_numbers(con: dpsql.Connection, numbers: list[str]) -> list[object]:
     """Each number as a statement by itself beside counts, a few in one batch, with so little noise that it is exact."""
     found = []
-    for start in range(0, len(numbers), 3):
-        some = numbers[start : start + 3]
+    for start in range(0, len(numbers), 6):
+        some = numbers[start : start + 6]
         batch = ";\n".join(f"SELECT {number} AS n, {COUNTS} FROM t" for number in some)
-        release = con.run(batch, epsilon=500.0, fresh=True, errors=False)
+        release = con.run(batch, rho=10000.0, fresh=True, errors=False)
         found += [release[f"q{at + 1}"].fetchall()[0][0] for at in range(len(some))]
     return found
 
@@ -336,7 +338,7 @@ def test_a_number_of_very_many_others_is_hidden(forms: dpsql.Connection, monkeyp
 @pytest.mark.long
 def test_what_judges_a_number_of_many_others_does_not_overflow(forms: dpsql.Connection) -> None:
     batch = "SELECT " + " + ".join(f"GREATEST(COUNT_IF(id < 2 * {k}), 0)" for k in range(120, 295)) + " AS n FROM t"
-    assert forms.run(batch, epsilon=500.0, fresh=True, errors=False)["q1"].fetchall() == [(None,)]
+    assert forms.run(batch, rho=10000.0, fresh=True, errors=False)["q1"].fetchall() == [(None,)]
 
 
 def test_a_rule_that_looks_at_the_form_of_a_number_would_be_noticed(
@@ -353,9 +355,9 @@ def test_a_rule_that_looks_at_the_form_of_a_number_would_be_noticed(
 @pytest.mark.parametrize("alpha", [0.05, 0.9])
 def test_noisy_counts_judge_at_95_percent_whatever_the_data_are(forms: dpsql.Connection, alpha: float) -> None:
     """What is hidden follows from estimates and the law of the noise; ``alpha`` of the results changes nothing."""
-    plan = forms.plan(f"SELECT AVG(even) AS n, {COUNTS} FROM t", epsilon=0.2, alpha=alpha)
+    plan = forms.plan(f"SELECT AVG(even) AS n, {COUNTS} FROM t", rho=0.02, alpha=alpha)
     ((core, slices),) = plan.cores
-    usual = forms.plan(f"SELECT AVG(even) AS n, {COUNTS} FROM t", epsilon=0.2)
+    usual = forms.plan(f"SELECT AVG(even) AS n, {COUNTS} FROM t", rho=0.02)
     at = next(i for i, output in enumerate(core.outputs) if output.counts and len(output.terms) == 1)
     count = next(c for c in core.columns if isinstance(c, Measured) and c.output == at)
     width = float(usual.widths[slices[at]][0])

@@ -117,7 +117,8 @@ def test_sums_are_compared_by_their_sensitivity(con: duckdb.DuckDBPyConnection) 
     [
         ("SELECT SUM(far) FROM t", "differ too finely"),
         ("SELECT COUNT(*) * 123456789.987654 - COUNT_IF(age > 2) * 0.000001 FROM t", "differ too finely"),
-        ("SELECT day, age, COUNT(*) FROM t GROUP BY ALL", "at most 200,000 numbers"),
+        ("SELECT age, a1, a2, a3, a4, a5, a6, a7, COUNT(*) FROM t GROUP BY ALL", "at most 200,000 numbers"),
+        pytest.param("SELECT day, age, COUNT(*) FROM t GROUP BY ALL", "200,000 numbers", marks=pytest.mark.long),
         pytest.param("SELECT SUM(a1) FROM t;" + ";".join(
             f"SELECT COUNT(*) FROM t WHERE age < {i}; SELECT COUNT(*) FROM t WHERE far < {i}; "
             f"SELECT COUNT(*) FROM t WHERE a1 < {i}" for i in range(400)), "split the batch", marks=pytest.mark.long),

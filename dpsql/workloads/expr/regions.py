@@ -110,6 +110,7 @@ class RunAxis:
 
 
 Axis = LineAxis | OpaqueAxis | RunAxis
+_WORD = 1024  # atoms of a line that one integer holds
 # The region numbers of an opaque axis.
 OPAQUE_TRUTHS: tuple[bool | None, ...] = (True, False, None)
 
@@ -235,22 +236,33 @@ def line_axis(
 
 def _atoms_that_hold(
     atoms: list[LineAtom], spans: dict[LineAtom, tuple[tuple[int, int], ...]], n_pieces: int
-) -> Iterator[int]:
-    """For each piece, then for NULL, the exact set of atoms that hold, as the bits of an integer."""
+) -> Iterator[frozenset[tuple[int, int]]]:
+    """For each piece, then for NULL, the exact set of atoms that hold: bits in words, of which those of 0 are left out.
+
+    One integer of all bits would cost as much for one atom out of 100,000 as for all of them.
+    """
     steps: dict[int, list[int]] = {}
-    on_null = 0
+    on_null: dict[int, int] = {}
     for number, atom in enumerate(atoms):
         for start, stop in spans[atom]:
             steps.setdefault(start, []).append(number)
             steps.setdefault(stop, []).append(number)
         if atom.on_null:
-            on_null |= 1 << number
-    holding = 0
+            _toggle(on_null, number)
+    holding: dict[int, int] = {}
     for piece in range(n_pieces):
         for number in steps.get(piece, ()):
-            holding ^= 1 << number
-        yield holding
-    yield on_null
+            _toggle(holding, number)
+        yield frozenset(holding.items())
+    yield frozenset(on_null.items())
+
+
+def _toggle(words: dict[int, int], number: int) -> None:
+    """Add a number to a set in words, or take it out."""
+    place, bit = divmod(number, _WORD)
+    bits = words.pop(place, 0) ^ 1 << bit
+    if bits:
+        words[place] = bits
 
 
 def representatives(axis: Axis) -> list[tuple[Value, ...]]:
