@@ -18,7 +18,6 @@ from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of, rows_for
 from dpsql.reconstruct import LineAnswers
 from dpsql.workloads.expr.batch import Core, Derived, Output, Ranked
-from dpsql.workloads.expr.batch import Core, Derived, Output, Ranked
 from dpsql.workloads.expr.formulas import affine
 
 USUAL_ROWS = 1000.0

@@ -16,7 +16,6 @@ from sqlglot import exp
 from dpsql.common.quoting import identifier
 from dpsql.errors import InternalError
 from dpsql.free_sql.copies import DOUBLED
-from dpsql.common.quoting import identifier
 from dpsql.sql.parse.names import described, empty_database, plain_type
 from dpsql.workloads.expr.lines import Line
 from dpsql.workloads.expr.total import BASE
