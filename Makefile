@@ -50,6 +50,7 @@ demo-serve: env
 lint: env
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python benchmarks/house.py --gate
 	$(BIN)/mypy
 
 # What a change breaks first: each stage by itself, golden batches, and which room may import which.
@@ -67,6 +68,7 @@ quick: env
 test: env
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python benchmarks/house.py --gate
 	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$types && exit $$tests
 
 # All that is installed beside the core, before tests run side by side.

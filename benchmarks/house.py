@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 PACKAGE = "dpsql"
 _FACES = ("bounds", "strategy", "workload", "local", "local.device", "surfaces.plots", "surfaces.report")
@@ -196,20 +197,19 @@ _PARAMETERS, _LONG = 8, 40
 _LOWER_ONLY = Path(__file__).with_suffix(".json")
 
 
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def _code_lines(function: Function) -> int:
     """The lines of a function below its docstring."""
     first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
     return (function.end_lineno or 0) - first.lineno + 1
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
+def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The names that a module declares: functions, classes, parameters, and fields of classes."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    for node in nodes:
+        if isinstance(node, Function):
             yield node.name
             yield from (a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
         elif isinstance(node, ast.ClassDef):
@@ -219,10 +219,10 @@ def _names(tree: ast.Module) -> Iterator[str]:
             )
 
 
-def _asks_for_kind(tree: ast.Module) -> int:
+def _asks_for_kind(nodes: Iterable[ast.AST]) -> int:
     """How often a module asks which of ``KINDS`` a value is."""
     count = 0
-    for node in ast.walk(tree):
+    for node in nodes:
         asked: ast.AST | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             asked = node.args[1]
@@ -264,9 +264,10 @@ def gate_figures(house: House, checkout: Path) -> dict[str, int]:
         extensions[(*name.split("."), "__init__")[2]] += lines[name]
     rooms = {house.room(name) for name in kernel} - {PACKAGE, f"{PACKAGE}.__main__"}
     tuned = [t for name, t in house.trees.items() if name.split(".")[1:2] and name.split(".")[1] in _TUNED]
-    every = [function for tree in house.trees.values() for function in _functions(tree)]
+    nodes = [node for tree in house.trees.values() for node in ast.walk(tree)]
+    every = [node for node in nodes if isinstance(node, Function)]
     text = "\n".join(house.texts.values())
-    words = [name.strip("_").lower().split("_") for tree in house.trees.values() for name in _names(tree)]
+    words = [name.strip("_").lower().split("_") for name in _names(nodes)]
     return {
         "lines, kernel": sum(lines[name] for name in kernel),
         "lines, all": sum(lines.values()),
@@ -282,9 +283,9 @@ def gate_figures(house: House, checkout: Path) -> dict[str, int]:
         f"functions with {_PARAMETERS} parameters or more": sum(
             len([*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]) >= _PARAMETERS for f in every
         ),
-        "isinstance on kinds": sum(map(_asks_for_kind, house.trees.values())),
+        "isinstance on kinds": _asks_for_kind(nodes),
         "tuned constants": sum(map(_constants, tuned)),
-        "assert": sum(isinstance(node, ast.Assert) for tree in house.trees.values() for node in ast.walk(tree)),
+        "assert": sum(isinstance(node, ast.Assert) for node in nodes),
         "type: ignore": text.count("# type: ignore"),
         "noqa": text.count("# noqa"),
         "fmt: skip": text.count("# fmt: skip"),

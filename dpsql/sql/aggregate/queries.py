@@ -351,6 +351,7 @@ def _raw_value(draft: CoreDraft, node: exp.Column) -> SQLError:
     misread = unanswered_around(node)
     if misread is not None:
         return misread
+    draft.rows.find(node)  # a column that no table has is refused as that
     said = f"{shown(node)} is a raw value, which is private; aggregate it, or add it to GROUP BY"
     return refuse(said, node, code="raw-value")
 
