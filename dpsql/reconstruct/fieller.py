@@ -93,9 +93,17 @@ def _end(rows: Matrix, C_rows: Matrix, errors: LinearErrors, side: float) -> Flo
 
 
 def _root(q: Floats, V: Floats, K: Floats, U: Floats, side: float) -> Floats:
-    k = q * q
-    a = 1 - k * U
-    end = (-k * K + side * np.sqrt(np.maximum(k * k * K * K + a * k * V, 0.0))) / a
+    """The end in half-widths h = q sqrt(V) and g = q sqrt(U), with the correlation r = K / sqrt(V U).
+
+    h (-g r +- sqrt(g^2 r^2 + 1 - g^2)) / (1 - g^2). Noise that is nearly always 0 has deviations of 1e-100 and less
+    beside a half-width of a step, so that q^4 is no double.
+    """
+    v, u = np.sqrt(V), np.sqrt(U)
+    h, g = q * v, q * u
+    some = (v > 0) & (u > 0)
+    r = np.clip(np.where(some, K / np.where(some, v, 1.0) / np.where(some, u, 1.0), 0.0), -1.0, 1.0)
+    a = 1 - g * g
+    end = h * (-g * r + side * np.sqrt(np.maximum(g * g * r * r + a, 0.0))) / a
     return np.where(a > 0, end, side * np.inf)
 
 

@@ -15,7 +15,6 @@ the query, so that more places change nothing.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,7 @@ from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
 from dpsql.release.limits import QUERY_SECONDS
 from dpsql.release.range_table import write_ranges
 from dpsql.running.minimum import Mask, hidden
-from dpsql.running.result_tables import Estimates, Planned
+from dpsql.running.result_tables import Estimates, Planned, days_shown
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, gathered
@@ -51,7 +50,6 @@ from .law import Law
 from .lineage import Columns, qualified
 from .partitioned import REPLICATE, Query, Table, parsed, table_of
 
-_EPOCH = dt.date(1970, 1, 1)
 _UNIT = White("gaussian", 1.0)
 Laid: TypeAlias = tuple[str, str, Any]
 """A column: its name, DuckDB type and values."""
@@ -219,8 +217,8 @@ def _moved(
             starts=column.starts,
             discrete=column.discrete,
         )
-        if column.type == "DATE":
-            dates = [_EPOCH + dt.timedelta(days=int(day)) for day in found.ravel()]
+        if column.type != "DOUBLE":
+            dates = days_shown(found.ravel(), column.type)
             shown = np.tile([date is not None for date in first.values()], times)
             return coded(date if seen else None for date, seen in zip(dates, shown.tolist(), strict=True))
     found = found.reshape(times, -1)

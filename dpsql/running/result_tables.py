@@ -265,6 +265,9 @@ class Estimates:
             done = self._evaluated(formula, column.bounds, [slices[at] for at in used], estimates)
             return done.value, done.stderr, done.low, done.high, "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
+        if not parts:  # no value that WHERE leaves
+            nothing = np.full(core.rows, np.nan)
+            return nothing, nothing, nothing, nothing, column.type
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
         ranks = quantile(
             column.q,
@@ -280,10 +283,10 @@ class Estimates:
         empty = (plan.errors[parts[-1]] == 0) & (prefixes[:, -1] == 0)  # by the statement and the policy alone
         error = np.where(empty, np.nan, ranks.stderr)
         ends: list[_Values] = [ranks.value, ranks.low, ranks.high]
-        if column.type == "DATE":
-            ends = [[_EPOCH + dt.timedelta(days=int(d)) for d in days] for days in (ranks.value, ranks.low, ranks.high)]
+        if column.type != "DOUBLE":
+            ends = [days_shown(days, column.type) for days in (ranks.value, ranks.low, ranks.high)]
         shown, low, high = (_without(numbers, empty) for numbers in ends)
-        return shown, error, low, high, "DATE" if column.type == "DATE" else "DOUBLE"
+        return shown, error, low, high, column.type
 
     def _evaluated(
         self, formula: Formula, bounds: Bounds | None, parts: Sequence[slice], estimates: Floats
@@ -309,6 +312,12 @@ class Estimates:
         if key not in self._known:
             self._known[key] = found()
         return self._known[key]
+
+
+def days_shown(days: Floats, kind: str) -> list[dt.date]:
+    """Days since 1970-01-01 as values of DATE, or of TIMESTAMP, to whose microseconds they are rounded."""
+    start = _EPOCH if kind == "DATE" else dt.datetime.combine(_EPOCH, dt.time())
+    return [start + dt.timedelta(days=day) for day in days.tolist()]
 
 
 def _limits(plan: Planned, parts: Sequence[slice]) -> tuple[Floats, Floats] | None:

@@ -219,7 +219,10 @@ class Collector:
         terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
         series = f"quantile {len(self.outputs)}"
         prefixes = tuple(self.kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
-        return Ranked("", q, found.starts, found.values, prefixes, found.type, discrete=discrete)
+        # Between two days there are hours.
+        between = found.type == "DATE" and not (discrete or isinstance(node, exp.Min | exp.Max))
+        kind = "TIMESTAMP" if between else found.type
+        return Ranked("", q, found.starts, found.values, prefixes, kind, discrete=discrete)
 
     def _units(self, node: exp.Count | exp.ApproxDistinct) -> int:
         """COUNT(DISTINCT unit), DISTINCT CASE WHEN ... THEN unit END, or of other values, as a term of one number."""

@@ -370,6 +370,8 @@ class CoreDraft:
 
     def check(self) -> None:
         """Refuse a SELECT without aggregates, and what the scan would be asked and does not know."""
+        if not self.collector.outputs and any(isinstance(column, Ranked) for column in self.columns.values()):
+            raise refuse("the statement is NULL for all data, as WHERE leaves no value of what it asks", self.select)
         if not self.collector.outputs:
             raise refuse("the statement has no aggregate; select COUNT(*), COUNT_IF(...) or SUM(column)", self.select)
         for node in self._private:

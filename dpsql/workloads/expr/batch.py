@@ -244,7 +244,8 @@ class Ranked:
     """A column that is a quantile of another, from private prefix counts: MIN is q = 0, MEDIAN 0.5, MAX 1.
 
     ``values`` are the declared domain, ascending, as numbers (dates as days since 1970-01-01); output
-    ``prefixes[i]`` of the core counts the rows up to ``values[i]``. ``type`` is that of the column, DOUBLE or DATE.
+    ``prefixes[i]`` of the core counts the rows up to ``values[i]``. ``type`` is that of the column: DOUBLE, DATE or
+    TIMESTAMP.
     ``starts[i]`` is the first declared value that counts as ``values[i]``: itself, but in domains of many values.
     ``discrete``: the value itself at the rank, nothing between two of them.
     """
