@@ -165,6 +165,7 @@ def test_answers_that_noise_hides_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [1_500, 30_000])
+@pytest.mark.few("1500")
 def test_counts_by_very_many_groups_are_remarked_on(tmp_path: Path, values: int) -> None:
     """Without a number of rows by the rows that they would need, with one by what the noise hides of it."""
     policy = POLICY.replace("upper = 100, ", f"upper = {values}, values = [{', '.join(map(str, range(values)))}], ")

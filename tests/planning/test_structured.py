@@ -703,6 +703,7 @@ def test_a_batch_is_asked_once_whether_it_is_one_matrix_or_blocks(
         (SETS, {"delta": 1e-9, "objective": "max"}, False),
     ],
 )
+@pytest.mark.few(every=2)
 def test_blocks_stand_in_for_a_long_matrix_where_they_are_a_proven_match(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, how: dict[str, Any], blocks: bool
 ) -> None:

@@ -153,7 +153,7 @@ TIED = (
 
 
 @pytest.mark.parametrize("number", range(len(TIED)))
-@pytest.mark.few("1", "3", "4")
+@pytest.mark.few("1", "4")
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
     ask = TIED[number]
     found: list[Enumerated] | None = None
@@ -184,7 +184,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("name", ALIKE)
-@pytest.mark.few("sums", "met by all")
+@pytest.mark.few("met by all")
 def test_groups_that_are_alike_are_planned_without_a_list(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -223,7 +223,7 @@ APART = {
 
 
 @pytest.mark.parametrize("name", APART)
-@pytest.mark.few("sums", "day and ward")
+@pytest.mark.few("day and ward")
 def test_pure_plans_without_a_list_hold_what_persons_move(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -252,7 +252,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", OWN)
-@pytest.mark.few("one", "tied")
+@pytest.mark.few("one")
 def test_units_that_join_their_own_row_count_in_the_groups_of_that_row(world: World, tmp_path: Path, name: str) -> None:
     ask = Ask(OWN[name], {**dict.fromkeys(COLUMNS, 1), "visits": 4})
     for noise in NOISES:
@@ -327,7 +327,7 @@ TOGETHER: dict[str, tuple[str, int, tuple[tuple[int | None, int | None, str], ..
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", TOGETHER)
-@pytest.mark.few("rows-False", "rows, one a day-True")
+@pytest.mark.few("rows-False", "all-True")
 def test_counts_over_the_same_rows_move_as_claimed(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, listed: bool
 ) -> None:

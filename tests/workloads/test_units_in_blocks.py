@@ -217,7 +217,7 @@ def each_by_itself(ask: Ask, joint: Compiled) -> list[np.ndarray] | None:
 @pytest.mark.parametrize(
     ("count", "tried_at_least", "many"), [(15, 3, False), (15, 3, True), (60, 8, False), (60, 8, True)]
 )
-@pytest.mark.few("15-3-False", "15-3-True")
+@pytest.mark.few("15-3-True")
 def test_no_plan_is_better_than_the_bound(
     count: int, tried_at_least: int, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
