@@ -87,14 +87,20 @@ REACHED = (
     *(
         "driver/connection",
         "driver/held",
-        "driver/discovering",
+        "extensions/discovery/discovering",
         "driver/keeping",
         "driver/cursor",
         "planning/plan",
-        "planning/adaptive",
+        "extensions/adaptive/adaptive_plan",
         "planning/needed_budget",
     ),
-    *("planning/explain", "planning/picture", "planning/text", "earlier/same_question", "earlier/combined_plan"),
+    *(
+        "planning/explain",
+        "extensions/reports/picture",
+        "planning/text",
+        "running/earlier/same_question",
+        "running/earlier/combined_plan",
+    ),
     *("running/result_tables", "release/books", "release/store", "release/reading", "release/result"),
     *(
         "privacy/accountant",
@@ -103,7 +109,7 @@ REACHED = (
         "release/custody",
         "sql/parse/parameters",
         "sql/parse/routing",
-        "strategy/selection",
+        "strategies/selection",
     ),
 )
 ADMITTED = {"BudgetError", "DataError", "InterfaceError", "IntegrityError", "NotSupportedError", "OperationalError"}
