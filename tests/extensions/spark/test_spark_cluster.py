@@ -98,7 +98,7 @@ def _cluster(folder: Path, body: str, *, kills: int, failures: int) -> subproces
         (home / part.name).symlink_to(part)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)]),
+        "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1] / "shared")]),
         "SPARK_HOME": str(home),
         "PYTHONUNBUFFERED": "1",  # the second script ends without ending its Java
     }

@@ -454,7 +454,7 @@ KILLED = "java = spark.sparkContext._gateway.proc; java.kill(); java.wait()"
 
 def _ended(end: str, folder: Path) -> subprocess.CompletedProcess[str]:
     here = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1] / "shared")])}
     code = ENDED.format(folder=str(folder), end=end)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=900)
 
