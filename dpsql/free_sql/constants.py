@@ -52,6 +52,16 @@ def constant(node: Node) -> Extent:
     return Extent(NUMBER, number, number)
 
 
+def type_of(node: Node) -> str:
+    """The type of a written constant as columns of its kind have it: INTEGER, VARCHAR, or "" for others."""
+    literal = node.get("literal")
+    if literal is not None:
+        whole = str(literal.get("text", "")).isdigit()
+        return "VARCHAR" if literal["kind"] == "STRING" else "INTEGER" if whole else ""
+    kind = str(((node.get("value") or {}).get("type") or {}).get("id", ""))
+    return kind if kind in ("INTEGER", "VARCHAR") else ""
+
+
 def parameter(value: object) -> Extent:
     if isinstance(value, str | bytes):
         held = value.encode("utf-8", "replace") if isinstance(value, str) else value

@@ -18,6 +18,8 @@ from .extents import times
 
 AROUND = -1
 """The number of the rows that stand around a correlated query, which count as one more table."""
+CONSTANT = -2
+"""The number of the constants that columns are compared with, which count as one table of one row."""
 _MOST_CASES = 64
 _MOST_STARTS = 8
 
@@ -44,7 +46,7 @@ def where(cases: Sequence[Case], equalities: Sequence[Equality]) -> list[Case]:
     """The cases that are left by equalities of all rows: none in which one compares NULL."""
     found = []
     for case in cases:
-        present = {*case.tables, AROUND}
+        present = {*case.tables, AROUND, CONSTANT}
         if all(any(a in present and b in present for (a, _), (b, _) in one) for one in equalities):
             found.append(replace(case, equalities=(*case.equalities, *equalities)))
     return found
@@ -94,13 +96,15 @@ def most_rows(
 
 
 def _rows_of(case: Case, rows: Mapping[int, float], multiplicity: Callable[[int, frozenset[str]], float]) -> float:
-    tables = [*case.tables, *([AROUND] if AROUND in rows else [])]
+    tables = [*case.tables, *(table for table in (AROUND, CONSTANT) if table in rows)]
     compared: dict[int, list[Column]] = {table: [] for table in tables}
     for a, b in (pair for one in case.equalities for pair in one):
         if a[0] in compared and b[0] in compared and a[0] != b[0]:
             compared[a[0]] += [b] if b[1] else []
             compared[b[0]] += [a] if a[1] else []
-    starts = sorted((table for table in tables if not case.before.get(table)), key=lambda table: -rows[table])
+    starts = sorted(
+        (table for table in tables if not case.before.get(table)), key=lambda table: (table != CONSTANT, -rows[table])
+    )
     found = inf
     for start in starts[:_MOST_STARTS]:
         found = min(found, _from_start(start, case, tables, compared, rows, multiplicity))

@@ -7,10 +7,11 @@ from dataclasses import replace
 from math import inf, prod
 
 from . import limits
+from .constants import type_of
 from .expressions import Expressions, shown_number
 from .extents import NUMBER, Extent, either, times
 from .functions import LISTED, LISTS, SCALARS, SERIES
-from .joins import AROUND, Case, Equality, join, most_rows
+from .joins import AROUND, CONSTANT, Case, Equality, join, most_rows
 from .parse import Node, children, query_in, word
 from .scopes import (
     Frame,
@@ -212,6 +213,11 @@ class Sources(Expressions):
             if part["type"] == "COMPARE_EQUAL" and all(side and side["class"] == "COLUMN_REF" for side in sides):
                 names = [[str(name).lower() for name in side["column_names"]] for side in sides if side]
                 found.append(self._equality(*(columns_equated(one, frame, among, outer) for one in names)))
+            elif part["type"] == "COMPARE_EQUAL" and {s["class"] for s in sides if s} == {"COLUMN_REF", "CONSTANT"}:
+                column, constant = sorted(sides, key=lambda side: side["class"] == "CONSTANT")
+                named = columns_equated([str(name).lower() for name in column["column_names"]], frame, among, ())
+                kind = type_of(constant)
+                found.append(self._equality([one for one in named if one[0] >= 0], [(CONSTANT, "", kind)]))
         return [one for one in found if one]
 
     def _equality(self, left: Sequence[tuple[int, str, str]], right: Sequence[tuple[int, str, str]]) -> Equality:
@@ -238,11 +244,14 @@ class Sources(Expressions):
 
         def joined_to(rows_around: float, measured: bool) -> float:
             def multiplicity(at: int, columns: frozenset[str]) -> float:
+                if at == CONSTANT:
+                    return 1
                 if at == AROUND:
                     return 1 if distinct and columns >= named.keys() else rows_around
                 return sources[at].multiplicity(columns, measured=measured)
 
-            return most_rows(cases, sizes | ({AROUND: rows_around} if named else {}), multiplicity)
+            beside = {CONSTANT: 1.0} | ({AROUND: rows_around} if named else {})
+            return most_rows(cases, sizes | beside, multiplicity)
 
         def count(measured: bool) -> tuple[float, float]:
             each = sources[0].rows if len(sources) == 1 and not named else joined_to(1, measured)

@@ -26,7 +26,7 @@ BATCHES = {
     "characters of a batch": ("-- " + "x" * 8_000_000, "at most 8,000,000 are read: split it"),
     "characters of a statement": (COUNT + "c0 = 1 OR " * 10_001 + "c0 = 2", "at most 100,000 are read"),
     "a list of 100,000": (COUNT + f"c0 IN ({', '.join(map(str, range(100_000)))})", "at most 100,000 are read"),
-    "statements": ("SELECT 1;" * 20_001, "at most 20,000: split it"),
+    "statements": ("SELECT 1;" * 20_001, "more than 20,000 statements: split it"),
     "parentheses": (COUNT + "(" * 43 + "c0 = 1" + ")" * 43, "nest deeper than 24"),
     "NOTs": (COUNT + "NOT " * 97 + "c0 = 1", "24 prefix operators in a row"),
     "signs": (COUNT + "c0 = " + "- " * 60 + "1", "24 prefix operators in a row"),

@@ -419,6 +419,18 @@ def k_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Layout, "multiplicity", property(lambda layout: 1))
 
 
+def values_of_one_row(patch: pytest.MonkeyPatch) -> None:
+    """A unit brings one value at most, however many rows it has."""
+    k_ignored(patch)
+    real = Layout.values_once.fget
+
+    def ones(layout: Layout) -> tuple[Any, Any]:
+        entries, limits = real(layout)
+        return entries, np.minimum(limits, 1)
+
+    patch.setattr(Layout, "values_once", property(ones))
+
+
 def sharing_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(units, "by_unit", lambda layouts: [[layout] for layout in layouts])
 
@@ -463,7 +475,7 @@ def rows_of_units_by_another_column(patch: pytest.MonkeyPatch) -> None:
 MUTANTS_OF_UNITS = {
     "rows of units by another column": ("beside rows", rows_of_units_by_another_column),
     "values of rows without a limit": ("values", no_limit),
-    "values as if units had one row": ("values", k_ignored),
+    "values as if units had one row": ("values", values_of_one_row),
     "values apart from the rows that they are of": ("values beside rows and units", sharing_dropped),
 }
 
