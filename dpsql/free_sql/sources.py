@@ -209,11 +209,11 @@ class Sources(Expressions):
         """The equalities of columns that a condition demands; ``among``: the tables that it can name."""
         found = []
         for part in _conjuncts(node):
-            sides = [part.get("left"), part.get("right")]
-            if part["type"] == "COMPARE_EQUAL" and all(side and side["class"] == "COLUMN_REF" for side in sides):
-                names = [[str(name).lower() for name in side["column_names"]] for side in sides if side]
+            sides: list[Node] = [side for side in (part.get("left"), part.get("right")) if side]
+            if part["type"] == "COMPARE_EQUAL" and all(side["class"] == "COLUMN_REF" for side in sides):
+                names = [[str(name).lower() for name in side["column_names"]] for side in sides]
                 found.append(self._equality(*(columns_equated(one, frame, among, outer) for one in names)))
-            elif part["type"] == "COMPARE_EQUAL" and {s["class"] for s in sides if s} == {"COLUMN_REF", "CONSTANT"}:
+            elif part["type"] == "COMPARE_EQUAL" and {side["class"] for side in sides} == {"COLUMN_REF", "CONSTANT"}:
                 column, constant = sorted(sides, key=lambda side: side["class"] == "CONSTANT")
                 named = columns_equated([str(name).lower() for name in column["column_names"]], frame, among, ())
                 kind = type_of(constant)
