@@ -132,8 +132,8 @@ class Connection(Keeping):
         have: the plan then spends the least budget that gives it (``budget_for``). ``earlier``: where earlier releases
         know a part of the answers, these rest on them, too, at the same charge, and the plan's errors are those of all
         measurements together (``dpsql.running.earlier.combined_plan``); False plans as if there were none. ``method``:
-        "auto", or "adaptive" (``dpsql.extensions.adaptive.marginals``) for counts over many columns, or "sparse"
-        (``dpsql.extensions.discovery.sparse_strategy``) for one COUNT by groups of which most are empty, or the papers'
+        "auto", or "adaptive" (the extension ``adaptive``) for counts over many columns, or "sparse"
+        (the extension ``discovery``) for one COUNT by groups of which most are empty, or the papers'
         "mwem" and "mwem-strategy"; their errors depend on the data and are estimated only; ``rounds`` are theirs.
         ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more count; noise falls, and
         what is left out of larger units is not estimated. Earlier releases are not used then. Reads the column types of
@@ -253,7 +253,7 @@ class Connection(Keeping):
         with whatever error (``dpsql.running.answer_free``). ``errors=False`` leaves the error columns out;
         ``estimates="feasible"`` (or "whole") shows numbers that a table could have (``dpsql.running.feasible``), of an
         earlier release too, whose views stay as they are; "auto" shows them where they are expected to be nearer
-        (``dpsql.extensions.advice.prospects``). ``lower_at_zero``: intervals of counts, and of sums that no row lowers,
+        (the extension ``advice``). ``lower_at_zero``: intervals of counts, and of sums that no row lowers,
         begin at 0 or above, as those of feasible estimates do anyway; the numbers stay as they are. ``options`` go to
         ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW), BudgetError where the
         account does not hold the charge.

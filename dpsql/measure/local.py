@@ -4,7 +4,7 @@ Neighbouring relation: *replace* the released values of the rows of one privacy 
 each unit has, and the columns that the policy declares public, are the same in both and public. So it protects what
 the rows say, not that they are there.
 
-Guarantee. Every row that counts is one of k combinations of categories x (``dpsql.extensions.local.device.domain``; a
+Guarantee. Every row that counts is one of k combinations of categories x (the extension ``local``; a
 total function of the row, so that nothing fails), and what is released of it is x kept or replaced by one of the k - 1
 others (``dpsql.privacy.response``, where keep/lie <= e^epsilon is proved in exact fractions). Rows are randomised
 independently, and at most ``limit`` rows of a unit count. Which, the public columns that are kept decide

@@ -61,7 +61,7 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What a plan was made from, so that it can be planned again otherwise (``dpsql.extensions.advice.what_if``)."""
+    """What a plan was made from, so that it can be planned again otherwise (the extension ``advice``)."""
 
     prepared: Prepared = field(repr=False)
     state: BudgetState = field(repr=False)
@@ -84,7 +84,7 @@ class PlannedBatch:
     answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
     many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
     table that are read, to which the charge is confined; None where it is for everything. ``finds``: the columns whose
-    groups are found before (``dpsql.extensions.discovery.find_first``); the plan is of stand-ins for them then.
+    groups are found before (the extension ``discovery``); the plan is of stand-ins for them then.
     """
 
     sql: str

@@ -27,7 +27,7 @@ class ColumnPolicy:
     texts), or NULL with a companion column that is TRUE; ``nulls = False`` says that the schema guarantees that there
     are none. ``public``: everybody knows the column's value in every row, such as an id; a local release may keep it as
     it is, nothing else treats it in another way. ``groups = "discover"``: GROUP BY finds the values first where there
-    are none (``dpsql.extensions.discovery.find_first``). ``where`` is the full key of the column in the policy, for
+    are none (the extension ``discovery``). ``where`` is the full key of the column in the policy, for
     messages.
     """
 
