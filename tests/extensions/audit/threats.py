@@ -111,17 +111,15 @@ THREATS = (
         "workloads/test_unit_sensitivity.py::test_by_hand",
     )),
     Threat("Q10", "the time of a scan", (
-        "extensions/audit/test_timing.py::test_scans_of_neighbours_take_one_time",
-        "extensions/audit/test_timing.py::test_so_do_those_over_rows_of_units",
+        "extensions/audit/test_work_of_scans.py::test_scans_of_neighbours_take_the_same_steps",
         "measure/test_scan.py::test_the_scan_has_no_condition_on_rows",
         "measure/test_scan.py::test_nor_has_a_scan_of_rows_of_units",
     ), "the size of a table, how rows are spread over units, how many match in a join, and what the extremes of a "
        "column settle for all rows stay visible"),
     Threat("Q11", "the time of a draw", (
-        "extensions/audit/test_timing.py::test_the_time_of_a_draw_is_reported",
         "extensions/audit/test_audit.py::test_the_order_of_a_release",
         "test_imports.py::test_noise_is_drawn_once_and_before_the_scan",
-    ), "a draw's time follows its size a little: reported, not removed"),
+    ), "a draw's time follows its size a little: measured in benchmarks/scan_time.py, not removed"),
     Threat("Q12", "semantics that drift", (
         "engines/test_engine_sources.py::test_a_time_without_a_zone_is_in_utc_everywhere",
         "engines/test_engine_duckdb.py::test_a_collation_of_the_connection_changes_nothing",
