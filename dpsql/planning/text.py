@@ -419,7 +419,8 @@ def _noise(plan: PlannedBatch) -> str:
     if gap is not None:
         return f"integer {_kind(plan)}; {_certified(plan, gap, 'any plan with such noise')}"
     if strategy.noise == "gaussian":
-        return "integer Gaussian noise; how near the error is to the least possible is not certified for such a batch"
+        what = "largest squared error" if strategy.objective == "max" else "error"
+        return f"integer Gaussian noise; how near the {what} is to the least possible is not certified for such a batch"
     return f"integer {_kind(plan)}, in the way of least error of all that were tried"
 
 

@@ -128,8 +128,8 @@ def select(
     ``known``: the error of another plan; DataError where what is planned source by source is seen not to come below it.
 
     ``objective``: "total" squared error, or "max", the least largest squared error of a query
-    (``dpsql.strategies.choose.minimax``): ``Strategy.gap`` and ``lower_bound`` are then of the largest. It is never
-    above that of the total objective; with Laplace noise it is found by reweighting the queries, without a certificate.
+    (``dpsql.strategies.choose.minimax``), never above that of the total objective. It is found by weighing the queries
+    anew, without a certificate: ``lower_bound`` is the least total error over the number of queries, ``gap`` None.
 
     Neighbouring relation: one record more or less, which moves x by a column of
     ``W.contributions`` (by a unit vector where None). The sensitivities of the result are exact for
@@ -188,7 +188,7 @@ def select(
 
         check_size(W.shape[0])
         start = total(W, method)
-        return minimise_largest(start, method, tolerance, deadline, total, progress or _silent)
+        return minimise_largest(start, method, deadline, total, progress or _silent)
     if isinstance(W, Marginals):
         if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
             return _marginals(W, noise, tolerance)

@@ -2,13 +2,7 @@
 
 The variance of query i is (noise level) x p_i, p_i = max_j ||a_j||^2 ||w_i A^+||^2, and the budget falls as the noise
 level rises. So the least budget belongs to the strategy of least max_i p_i / c_i, which is the least largest variance
-(objective "max", ``dpsql.strategies.choose.minimax``) of the workload diag(c)^-1/2 W, and the weights w_i of its dual
-are the prices of the constraints: for every w >= 0 with sum w_i = 1,
-
-    max_i p_i / c_i  >=  sum_i w_i p_i / c_i  >=  the least total error of diag(w / c)^1/2 W,
-
-which every lower bound of ``select`` certifies. ``Strategy.gap`` is the certificate: with Gaussian noise no strategy
-needs a mu^2 lower by more than that factor.
+(objective "max", ``dpsql.strategies.choose.minimax``) of the workload diag(c)^-1/2 W.
 
 Batches of blocks are weighed by ``dpsql.strategies.kronecker.largest``.
 """
@@ -49,9 +43,9 @@ def strategies_for(
     """Strategies for W = diag(1 / target) x queries: the one of least largest variance, and the one it started from.
 
     ``start``: None for that of least total error; another one is taken ``instead``.
-    With Gaussian noise the first needs the least budget, certified by its ``gap``. Half-widths of pure noise are not
-    the same multiple of all standard errors, so there the other may need less, and the caller compares. Where queries
-    are too many to be weighed one by one, the start alone. Raises as ``select``.
+    With Gaussian noise the first needs the least budget of both. Half-widths of pure noise are not the same multiple of
+    all standard errors, so there the other may need less, and the caller compares. Where queries are too many to be
+    weighed one by one, the start alone. Raises as ``select``.
     """
     say, began = limits.progress or (lambda _: None), monotonic()
     tolerance, time_limit = limits.tolerance, limits.time_limit
@@ -69,7 +63,7 @@ def strategies_for(
     best: MatrixStrategy | None = None
     try:
         check_size(W.shape[0])
-        best = minimise_largest(start, "auto", tolerance, deadline, total, say)
+        best = minimise_largest(start, "auto", deadline, total, say)
     except DataError:
         say("too many queries to weigh each; the strategy that this starts from stays")
     if best is None:

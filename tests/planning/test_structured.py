@@ -21,10 +21,8 @@ from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
 from dpsql.strategies.kronecker import shared_rows, structured
-from dpsql.strategies.kronecker.leaning_signs import leaning
-from dpsql.strategies.kronecker.shared_rows import dead_regions
 from dpsql.strategies.kronecker.structured_blocks import error_of, precision_of
-from dpsql.strategies.kronecker.structured_bound import _Table, structured_bound
+from dpsql.strategies.kronecker.structured_bound import structured_bound
 from dpsql.strategies.marginals.marginal_strategy import block_strategy
 from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.workload import marginals
@@ -389,10 +387,7 @@ def test_the_bound_is_that_of_the_matrix_over_all_cells(con: duckdb.DuckDBPyConn
         best = max(best, float(np.linalg.svd(moved * root, compute_uv=False).sum()) ** 2)
     found = structured_bound(batch)
     assert found is not None
-    if any(block.component for block in batch.blocks):  # signs that lean may give more than fair ones
-        assert found >= best * (1 - 1e-6)
-    else:
-        assert found == pytest.approx(best, rel=1e-6)
+    assert found == pytest.approx(best, rel=1e-6)
     strategy = structured_strategy(batch, "gaussian")
     assert strategy.lower_bound is not None
     assert strategy.lower_bound >= found * (1 - 1e-12)  # weights of its own are tried, too
@@ -405,63 +400,6 @@ def test_the_bound_is_that_of_the_matrix_over_all_cells(con: duckdb.DuckDBPyConn
     assert least.lower_bound is not None
     assert max(best, strategy.lower_bound) <= least.expected * (1 + 1e-6)
     assert least.lower_bound <= strategy.expected * (1 + 1e-6)
-
-
-def leant(batch: Structured, means: dict[int, float]) -> float:
-    """The bound of table 0 with signs of these means and all regions alike."""
-    mine = [block for block in batch.blocks if block.table == 0]
-    dead = dead_regions(batch, 0)
-    return _Table(batch, 0, leaning(mine, means, dead, batch.sizes[0])).at(1.0)[0]
-
-
-@pytest.mark.parametrize("name", ["sums", "averages", "differences", "variance", "units"])
-def test_leaning_signs_are_those_of_corners_with_their_chances(con: duckdb.DuckDBPyConnection, name: str) -> None:
-    batch, _ = compiled(name, con)
-    W, cells = whole(batch, 0)
-    nulls = nulls_of(batch, 0)
-    C, where = corners(W, cells, nulls)
-    signs = np.array([C[:, j].reshape(W.shape[1], -1)[1:, where[j]] for j in range(C.shape[1])])
-    apart = min(0.9, 0.9 / signs.shape[1]) if not nulls else 0.7
-    means = {k: apart * (-1) ** k * 0.8 ** (k - 1) for k in range(1, W.shape[1])}
-    m = np.array(list(means.values()))
-    held = np.abs(signs)
-    if nulls:
-        chance = np.prod(np.where(held, (1 + m * signs) / 2, 1.0), axis=1)
-    else:
-        chance = (1 + signs @ m) / 2.0 ** signs.shape[1]
-    np.testing.assert_allclose(np.bincount(where, weights=chance), 1.0)
-    moved = W.reshape(W.shape[0], -1) @ C
-    root = np.sqrt(chance / len(cells))
-    assert leant(batch, means) == pytest.approx(float(np.linalg.svd(moved * root, compute_uv=False).sum()), rel=1e-9)
-
-
-def test_signs_that_lean_certify_counts_and_sums(
-    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Each of these has a sum of values from 0: fair signs leave 4.7 % between the error and the bound.
-    batch, _ = compiled("SELECT b, s, COUNT(*) AS n, SUM(w) AS sw FROM t GROUP BY dp_marginals(2, b, s)", con)
-    strategy = structured_strategy(batch, "gaussian")
-    assert strategy.gap is not None
-    assert strategy.gap < 1e-3
-    fair = leant(batch, {1: 0.0}) ** 2
-    assert strategy.expected / fair - 1 > 0.04
-    # Sums kept whole beside counts that they lean into are more than one row can add: no bound of anything.
-    monkeypatch.setattr("dpsql.strategies.kronecker.leaning_signs._root", lambda m: np.eye(len(m)))
-    assert leant(batch, {1: 0.447}) ** 2 > strategy.expected * 1.05
-
-
-def test_signs_that_lean_far_are_tried_first_beside_weights(
-    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch, _ = compiled("SELECT b, s, COUNT(*) AS n, SUM(w) AS sw FROM t GROUP BY dp_marginals(2, b, s)", con)
-    weights = {(0, axis): np.full(d, 1.0 / d) for axis, d in enumerate(batch.sizes[0])}
-    best = structured_bound(batch, weights=weights)
-    assert best is not None
-    assert best <= structured_strategy(batch, "gaussian").expected
-    monkeypatch.setattr(_Table, "bound", lambda *_: pytest.fail("fair signs are tried"))
-    first = structured_bound(batch, weights=weights, enough=0.97 * best)  # fair ones are 4 % short
-    assert first is not None
-    assert 0.97 * best <= first <= best
 
 
 def test_a_bound_that_costs_too_much_is_none(con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,8 @@ class Strategy(Protocol):
 
     @property
     def gap(self) -> float | None:
-        """error / lower bound - 1, from the integers that are measured; None where no bound is known."""
-        if self.noise != "gaussian" or self.lower_bound is None:
+        """error / lower bound - 1, from the integers that are measured; None where no near bound is known."""
+        if self.noise != "gaussian" or self.lower_bound is None or self.objective == "max":
             return None
         return max(0.0, self.value / self.lower_bound - 1.0)
 

@@ -1,11 +1,10 @@
 """Batches of blocks planned for the least largest error: their rows weighed, and planned again for the total.
 
-For every w >= 0 with sum 1 over the rows, max_i p_i / c_i^2 >= sum_i w_i p_i / c_i^2, which every lower bound of
-``structured_strategy`` for the rows times (w_i)^1/2 / c_i certifies. Here w is a product: one weight for each result
-column, times one for each row of each of its factors, so that the weighed batch is one of blocks, too. They rise with
-the errors, w <- w r^2 (r with Laplace noise), less from round to round, r of a factor's row being the mean of p / c^2
-over all rows with it. The best weights need not be a product, so that a gap of several percent may stay. Rows of
-groups alone stay equal, which is right by symmetry where nothing else tells the groups apart.
+For every w >= 0 with sum 1 over the rows, max_i p_i / c_i^2 >= sum_i w_i p_i / c_i^2, the total error of the rows times
+(w_i)^1/2 / c_i. Here w is a product: one weight for each result column, times one for each row of each of its factors,
+so that the weighed batch is one of blocks, too. They rise with the errors, w <- w r^2 (r with Laplace noise), less from
+round to round, r of a factor's row being the mean of p / c^2 over all rows with it. The best weights need not be a
+product. Rows of groups alone stay equal, which is right by symmetry where nothing else tells the groups apart.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ def least_largest(
     """The strategy of a batch of blocks whose largest p_i / ``targets``_i^2 (m,) is least of all rounds.
 
     Without targets that is the largest squared error, each times its block's squared weight. ``expected`` and
-    ``lower_bound`` are of that largest ratio; the bound is the best that a round proved (None where none had one). A
-    target must be the same for all groups of a result column: the least of them counts.
+    ``lower_bound`` are of that largest ratio; the bound is that of equal weights (None where they had none). A target
+    must be the same for all groups of a result column: the least of them counts.
     Cost: up to 12 times ``structured_strategy``. Raises as that does.
     """
     deadline = None if time_limit is None else monotonic() + time_limit
     weights = _Weights(batch, targets)
     best: tuple[float, StructuredStrategy] | None = None
-    lower, idle = 0.0, 0
+    lower, idle = None, 0
     for number in range(_ROUNDS):
         left = None if deadline is None else deadline - monotonic()
         if best is not None and left is not None and left <= 0:
@@ -57,12 +56,12 @@ def least_largest(
         found = replace(found, planned=replace(found.planned, blocks=batch.blocks))
         ratios = weights.ratios(found)
         largest = max(float(ratio.max()) for ratio in ratios)
-        lower = max(lower, found.lower_bound or 0.0)
+        lower = found.lower_bound if best is None else lower
         idle = idle + 1 if best is not None and largest > best[0] * (1.0 - 1e-3) else 0
         if best is None or largest < best[0]:
             best = largest, found
             say(f"{found.method}: largest error {largest:.6g}")
-        if idle == _IDLE or (lower and best[0] <= (1.0 + tolerance) * lower):
+        if idle == _IDLE:
             break
         weights.raised(ratios, (2.0 if noise == "gaussian" else 1.0) / (1.0 + number / 2.0))
     assert best is not None  # noqa: S101 - the first round always finds one
@@ -70,7 +69,7 @@ def least_largest(
     return replace(
         chosen,
         expected=largest,
-        lower_bound=lower if noise == "gaussian" and lower else None,
+        lower_bound=lower if noise == "gaussian" else None,
         considered=((chosen.method, largest),),
         objective="max",
     )

@@ -87,7 +87,7 @@ class Parts:
         self.kept: dict[tuple[int, ...], tuple[list[Floats], Floats]] = {}
         self.roots: dict[object, float] = {}
         self.held: dict[object, Part] = {}
-        self.work = self.labels = self.number = 0
+        self.work = self.labels = 0
 
     def add(self, key: object, item: Item, order: int) -> None:
         """Add an item to the part ``key``, which has ``order`` coordinates by now."""
@@ -96,7 +96,6 @@ class Parts:
         part.order = max(part.order, order)
         self.work += len(item.rows) * len(item.columns)
         self.labels += len(item.rows) + len(item.columns)
-        self.number += 1
         if self.work > ENTRIES or self.labels > _LABELS:
             raise LostError
 

@@ -3,9 +3,9 @@
 For every lambda >= 0 with sum 1 over what one row can add to x, ||W C Lambda^1/2||_*^2 is at most that error
 (``dpsql.strategies.gaussian.optimal``). Here lambda is a product: over the cells of a table one measure lambda_i for
 each axis, times fair and independent signs of the measures, the corners of their box
-(``dpsql.workloads.cells.corners``), or signs that lean to one side (``dpsql.strategies.kronecker.leaning_signs``),
-which come to other blocks. Signs of mean 0 leave nothing between components, so that with W_k the rows on component k
-and Lambda_k the weight of the cells where that component can be other than 0 (a NULL adds 0 to the sums of its column)
+(``dpsql.workloads.cells.corners``). Signs of mean 0 leave nothing between components, so that with W_k the rows on
+component k and Lambda_k the weight of the cells where that component can be other than 0 (a NULL adds 0 to the sums
+of its column)
 
     ||W C Lambda^1/2||_* = tr K^1/2,    K = M^T M,    M = [W_0 Lambda_0^1/2, W_1 Lambda_1^1/2, ...].
 
@@ -42,7 +42,6 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -52,7 +51,6 @@ from dpsql.linalg.forms import quick
 from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.kronecker import shared_rows
 from dpsql.strategies.kronecker.apart import alone_apart, blocks_apart
-from dpsql.strategies.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategies.kronecker.root_parts import Item, Parts
 from dpsql.strategies.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workloads.compile.layout import common_multiplicity
@@ -66,10 +64,6 @@ _CUBES = 3e10  # what all weights may cost, in the parts' orders cubed
 _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
 _GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
-_LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
-_FAR, _FIRST = 0.1, (3.0 - sqrt(5.0)) / 2.0  # means from which signs that lean are tried first, where a search begins
-_NEAR = 1.005  # within which of what is enough no other signs are tried where each takes long
-_PART = 3e5  # what two blocks' part takes, in the same units
 
 
 def structured_bound(
@@ -83,8 +77,8 @@ def structured_bound(
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategies.kronecker.centres``).
     Cost: the eigenvalues of K, part by part, each of order at most 2,500 besides what blocks over one set of axes have
     alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first
-    weights are taken, and so they are of a batch over one table where they give ``enough``, or come near where other
-    signs take long. None too where blocks that share rows take contrasts of one axis to others' of another.
+    weights are taken, and so they are of a batch over one table where they give ``enough``. None too where blocks that
+    share rows take contrasts of one axis to others' of another.
     """
     given = weights or {}
     single = len({block.table for block in batch.blocks}) == 1
@@ -96,7 +90,8 @@ def structured_bound(
             continue
         try:
             serves = partial(_serves, batch, table, enough if single else np.inf)
-            norms[table] = _bound(batch, table, blocks, deadline, given, serves)
+            weights_here = {axis: held for (number, axis), held in given.items() if number == table}
+            norms[table] = _Table(batch, table, blocks, weights_here).bound(deadline, serves)
             apart = _apart(batch, table, blocks, norms[table] if not given else None)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
@@ -105,62 +100,9 @@ def structured_bound(
     return bound_of_tables(batch, norms, rows)
 
 
-def _bound(
-    batch: Structured,
-    table: int,
-    blocks: Sequence[RowBlock],
-    deadline: float,
-    weights: Mapping[tuple[int, int], Floats],
-    serves: Callable[..., bool],
-) -> tuple[float, float]:
-    """t and |m| of one table: with fair signs, or with those that lean where these give more, unless the first weights
-    serve. Where weights are given and signs lean far these are tried first. Raises LostError.
-    """
-    given = {axis: held for (number, axis), held in weights.items() if number == table}
-    held = _Table(batch, table, blocks, given)
-    means = means_of(blocks)
-    last = most(means, held.dead) if means else 0.0
-    ends = min(1.0, last) / 4, last
-    found: list[tuple[float, float]] = []
-    tried: dict[tuple[float, float], tuple[float, float]] = {}
-
-    def lean(times: float, share: float) -> int:
-        """Try signs that lean so far; how many more tries there may be."""
-        signs = {k: times * m for k, m in means.items()}
-        leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
-        tried[round(times, 6), share] = leant.at(share)
-        found.append(tried[round(times, 6), share])
-        return leant.tries
-
-    if given and max(map(abs, means.values()), default=0.0) > _FAR:
-        with suppress(LostError):
-            slow = lean(ends[0] + _FIRST * (ends[1] - ends[0]), _GIVEN) < _LEAN_STEPS
-            if serves(found[0], _NEAR if slow else 1.0) or monotonic() > deadline:
-                return found[0]
-    best = held.bound(deadline, serves)
-    if not means or not held.spent or serves(best):
-        return best
-    found.append(best)
-    steps = held.tries
-    slow = steps < _LEAN_STEPS
-
-    def less(times: float) -> float:
-        key = round(times, 6), held.best_share
-        if key not in tried and monotonic() <= deadline and not (slow and serves(max(found), _NEAR)):
-            with suppress(LostError):  # some parts are larger than with fair signs
-                lean(times, held.best_share)
-        return -tried[key][0] if key in tried else 0.0
-
-    if steps > 2:
-        scipy.optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
-    else:
-        less(min(1.0, last))
-    return max(found)
-
-
-def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, float], near: float = 1.0) -> bool:
-    """Whether t and |m| of the one table are ``enough``, or ``near`` to it."""
-    return near * bound_of_tables(batch, {table: norm}) >= enough
+def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, float]) -> bool:
+    """Whether t and |m| of the one table are ``enough``."""
+    return bound_of_tables(batch, {table: norm}) >= enough
 
 
 def bound_of_tables(
@@ -244,8 +186,7 @@ class _Table:
         self.equal: dict[object, Any] = {}  # of columns alike: one basis, and one product of their factors
         self.lengths: dict[int, Counter[float]] = {}
         self.idle: dict[int, NDArray[np.bool_]] = {}
-        self.spent, self.parts = 0.0, 0
-        self.best_share = 1.0
+        self.spent = 0.0
 
     @property
     def counts_alike(self) -> bool:
@@ -267,7 +208,7 @@ class _Table:
             try:
                 found = self.at(share)
                 if best is None or found > best:
-                    best, self.best_share = found, share
+                    best = found
             except LostError:
                 lost = True
             if self.spent > _CUBES / 20 or monotonic() > deadline or (best is not None and serves(best)):
@@ -282,11 +223,6 @@ class _Table:
         self.chosen = self.given if share == _GIVEN else {}
         self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
         return self._at(share)
-
-    @property
-    def tries(self) -> int:
-        """How many signs that lean may be tried, by what one of these took."""
-        return int(min(_LEAN / (self.spent + _PART * self.parts), _LEAN_STEPS))
 
     # -- coordinates ------------------------------------------------------------------------------
 
@@ -444,7 +380,6 @@ class _Table:
                         parts.add(contrasts, item, len(held))
         cost = parts.plan()
         self.spent += cost + parts.work
-        self.parts += parts.number
         total = mean = 0.0
         for contrasts in places:
             times = prod(len(self.classes[axis][number]) - 1 for axis, number in contrasts)
