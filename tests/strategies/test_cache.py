@@ -116,6 +116,11 @@ def test_what_the_key_depends_on():
     assert len({base, *others}) == 1 + len(others)
 
 
+def test_the_key_depends_on_every_module_that_selects():
+    names = {path.parts[-2:] for path in cache._selecting()}
+    assert {("choose", "best.py"), ("linalg", "inner.py"), ("papers", "pieces.py")} <= names
+
+
 def test_rows_stored_in_another_order_of_entries_have_one_key():
     a = sparse.csr_array((np.array([1, 2]), np.array([2, 0]), np.array([0, 2])), shape=(1, 3))
     b = sparse.csr_array((np.array([2, 1]), np.array([0, 2]), np.array([0, 2])), shape=(1, 3))

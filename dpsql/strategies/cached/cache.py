@@ -159,15 +159,19 @@ def _trim(folder: Path, cap: int) -> None:
             total -= size
 
 
+def _selecting() -> list[Path]:
+    """The modules that select: another optimiser finds other strategies."""
+    package = Path(__file__).resolve().parents[2]
+    rooms = ("linalg", "strategies", "extensions/papers")
+    return [path for room in rooms for path in sorted((package / room).rglob("*.py"))]
+
+
 @cache
 def _code() -> str:
-    """A digest of the code that selects: another optimiser finds other strategies."""
     digest = hashlib.sha256()
-    package = Path(__file__).resolve().parents[2]
-    for room in ("linalg", "strategy"):
-        for path in sorted((package / room).rglob("*.py")):
-            with suppress(OSError):
-                digest.update(path.name.encode() + path.read_bytes())
+    for path in _selecting():
+        with suppress(OSError):
+            digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
 
