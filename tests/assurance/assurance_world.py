@@ -26,6 +26,7 @@ import dpsql
 from dpsql.driver.connection import Connection
 from dpsql.engines import duckdb as engine
 from dpsql.planning.plan import Plan
+from dpsql.privacy.ledger import Ledger
 from dpsql.release.release import Release
 
 HERE = Path(__file__).parent
@@ -428,12 +429,19 @@ def interrupted_scan() -> None:
     # A process that a shell put into the background ignores it from the start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    charge = Ledger.charge
+
+    def charge_and_wait(*args: Any, **options: Any) -> int:
+        number = charge(*args, **options)
+        timer.start()
+        return number
+
+    Ledger.charge = charge_and_wait  # type: ignore[method-assign]
     outcome = "released"
     try:
         con.run(plan)
     except KeyboardInterrupt as error:
         outcome = f"interrupted {error.args} {error.__context__}"
-    engine._reference = real
+    engine._reference, Ledger.charge = real, charge  # type: ignore[method-assign]
     state = con.budget
     print(json.dumps([outcome, state.spent, [e.id for e in state.unreleased], fault_of(folder, charges=1)]))
