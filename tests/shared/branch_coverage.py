@@ -1,0 +1,103 @@
+"""Branch coverage of the rooms that privacy rests on: `make coverage`, a part of `make test-long`.
+
+Runs the tests of these rooms and of what measures through them, without the long ones, and compares each module with
+``LEAST`` percent of its lines and branches. A module below needs a reason in ``GAPS``; a module that has one and does
+not need it any more is an error, too. ``--write`` puts the table into docs/assurance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "assurance.md"
+HEADING = "## Branch coverage"
+ROOMS = ("dpsql/privacy", "dpsql/measure", "dpsql/workloads/compile")
+TESTS = (
+    *("privacy", "measure", "workloads", "planning", "running", "driver", "strategies"),
+    *(f"extensions/{name}" for name in ("adaptive", "audit", "discovery", "local", "periods", "synthetic")),
+)
+LEAST = 95.0
+GAPS: dict[str, str] = {}
+
+
+def measured() -> dict[str, float]:
+    """Percent of lines and branches of each module of the rooms that the tests ran."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules, report = Path(folder) / "rules", Path(folder) / "report.json"
+        rules.write_text(
+            f"[run]\nbranch = True\nparallel = True\npatch = subprocess\ndata_file = {folder}/data\n"
+            f"source = {','.join(ROOMS)}\n",
+            encoding="utf-8",
+        )
+        run = [sys.executable, "-m", "coverage"]
+        tests = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"]
+        tests += [f"tests/{name}" for name in TESTS]
+        environment = {**os.environ, "COVERAGE_PROCESS_START": str(rules), "OPENBLAS_NUM_THREADS": "1"}
+        subprocess.run([*run, "run", f"--rcfile={rules}", *tests[1:]], cwd=ROOT, env=environment, check=True)
+        for step in (["combine", "-q"], ["json", "-q", "-o", str(report)]):
+            subprocess.run([*run, step[0], f"--rcfile={rules}", *step[1:]], cwd=ROOT, check=True)
+        files = json.loads(report.read_text(encoding="utf-8"))["files"]
+    return {
+        name: held["summary"]["percent_covered"] for name, held in files.items() if held["summary"]["num_statements"]
+    }
+
+
+def faults(found: dict[str, float]) -> list[str]:
+    """Modules below ``LEAST`` without a reason, and reasons that are no longer needed."""
+    below = {name for name, percent in found.items() if percent < LEAST}
+    return [
+        *(f"{name}: {found[name]:.1f} %, and no reason for what is left" for name in sorted(below - set(GAPS))),
+        *(f"{name}: has a reason and does not need it" for name in sorted(set(GAPS) - below)),
+    ]
+
+
+def table(found: dict[str, float]) -> str:
+    """The section of the page."""
+    rooms = [
+        f"| `{room}` | {sum(held) / len(held):.1f} % | {min(held):.1f} % | {len(held)} |"
+        for room in ROOMS
+        if (held := [percent for name, percent in found.items() if name.startswith(room)])
+    ]
+    gaps = [f"| `{name}` | {found[name]:.1f} % | {reason} |" for name, reason in sorted(GAPS.items())]
+    parts = [
+        HEADING,
+        f"Lines and branches of the rooms that privacy rests on which the tests run (`make coverage`), the long tests "
+        f"left out. A module below {LEAST:.0f} % says why.",
+        "\n".join(["| room | mean of its modules | least | modules |", "| --- | --- | --- | --- |", *rooms]),
+        "\n".join(["| module | covered | what is left |", "| --- | --- | --- |", *gaps]) if gaps else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def written(page: str, section: str) -> str:
+    """The page with its section of coverage, before the next heading or at the end."""
+    start = page.find(HEADING)
+    if start < 0:
+        before, after = page.split("## What this does not say")
+        return f"{before}{section}\n## What this does not say{after}"
+    end = page.find("\n## ", start + 1)
+    return page[:start] + section + ("" if end < 0 else page[end:])
+
+
+def main() -> int:
+    """Exit code 1 where a module has a gap without a reason."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/assurance.md")
+    write = parser.parse_args().write
+    found = measured()
+    if write:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), table(found)), encoding="utf-8")
+    wrong = faults(found)
+    print("\n".join(wrong) or table(found))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
