@@ -19,6 +19,7 @@ from dpsql.linalg.ranges import ends_of
 from dpsql.registry import resolve, strategies
 from dpsql.strategies.choose.terms import Terms
 from dpsql.strategies.choose.very_wide import least_sizes
+from dpsql.strategies.core.base import PURE
 from dpsql.strategies.core.blocks import NORM_BLOCKS
 from dpsql.strategies.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategies.core.copies import spread
@@ -60,6 +61,7 @@ CATALOGUE = (
     NORM_BLOCKS,
 )
 """The strategies of the kernel; ``catalogue`` has those of extensions, too."""
+LINE = "line"  # what a strategy needs that is for cells in an order
 BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
 NO_TIME = "no time for "
 """How what hears of progress is told of a method that was worth its time and is left out."""
@@ -69,6 +71,11 @@ _QUICK = ("identity", "workload")  # methods without a search: computed even pas
 def catalogue() -> tuple[str, ...]:
     """The strategies that ``select`` may name: the kernel's, then those that extensions register."""
     return *CATALOGUE, *strategies()
+
+
+def needs(name: str) -> str:
+    """What the strategy of that name needs: ``PURE`` noise, cells on a ``LINE``, or nothing ("")."""
+    return PURE if name == NORM_BLOCKS else strategies()[name].needs if name in strategies() else ""
 
 
 @dataclass(frozen=True, eq=False)
