@@ -42,7 +42,7 @@ with dpsql.connect(base, policy=policy, ledger=LEDGER) as con:
         except Error as error:
             print(error)
     assert not hasattr(con, "discover")
-known = ("optimal", "identity", "workload", "p-identity", "low-rank", "union-of-parts", "norm-blocks")
+known = ("optimal", "identity", "workload", "p-identity", "row-mixing", "union-of-parts", "norm-blocks")
 assert strategy.CATALOGUE == known
 try:
     main(["discover", "t.a"])

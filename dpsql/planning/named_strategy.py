@@ -11,14 +11,14 @@ from typing import Any, Protocol, TypeVar
 
 from dpsql.errors import BudgetError, DataError, listed
 from dpsql.registry import method_named
-from dpsql.strategies.choose.task import CATALOGUE, LINE, catalogue, needs
+from dpsql.strategies.choose.task import CATALOGUE, FORMER_NAMES, LINE, catalogue, needs
 from dpsql.strategies.core.base import PURE
 from dpsql.workloads.compile.compiled import Compiled
 
 
 def strategy_named(method: str) -> str:
-    """``method`` where it is a strategy of the catalogue, "" for "auto" and what plans in another way."""
-    return method if method in catalogue() else ""
+    """The strategy of the catalogue that ``method`` names, "" for "auto" and what plans in another way."""
+    return named if (named := FORMER_NAMES.get(method, method)) in catalogue() else ""
 
 
 def planner_named(method: str) -> Any:

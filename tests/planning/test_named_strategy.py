@@ -131,6 +131,7 @@ def test_a_wanted_error_is_met_by_the_named_strategy(con) -> None:
     plan = con.plan(LINE, max_error=20, method="haar")
     assert plan.strategy.method == "haar"
     assert max(plan.half_width["q2"].max(), plan.half_width["q1"].max()) == pytest.approx(20, rel=0.1)
+    assert con.plan(LINE, max_error=50, method="low-rank").named == "row-mixing"  # its former name
     assert con.plan(LINE, max_error=20, method="norm-blocks").charge.noise == "laplace"
     with pytest.raises(DataError, match="method='mwem' has estimated errors"):
         con.plan(LINE, max_error=20, method="mwem")
