@@ -69,17 +69,23 @@ PORTS: Mapping[str, str] = {
 
 SHIPPED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("adaptive",),
-    "advice": ("expected_estimates", "policy", "release"),
+    "advice": (
+        *("expected_estimates", "policy", "release", "prospects", "workload", "release_workload"),
+        *("curve", "marginal_costs", "suggestions", "what_if"),
+    ),
     "audit": ("audit",),
-    "discovery": ("sparse", "plan_with_finding", "find_groups", "free_answer", "discover"),
-    "local": ("compared_locally", "synthesize"),
+    "discovery": (
+        *("sparse", "plan_with_finding", "find_groups", "free_answer", "discover", "plan_discovery", "survey"),
+        *("plan_survey", "plan_coverage", "coverage"),
+    ),
+    "local": ("compared_locally", "synthesize", "synthetic"),
     "papers": (
         *("mwem", "mwem-strategy", "workload-separation", "hierarchical", "weighted-hierarchical", "haar"),
         *("weighted-haar", "range-transform", "eigen-design", "level-selection", "workload-generalisation"),
         *("svd-approximation", "l2-approximation", "min-sensitivity", "augmented", "low-rank-mechanism", "smoothed"),
     ),
-    "periods": ("horizon", "schedule"),
-    "reports": ("report", "glossary"),
+    "periods": ("horizon", "schedule", "schedules", "budget_by_period"),
+    "reports": ("report", "glossary", "plot", "plot_curve"),
     "server": ("serve", "mcp", "analyst", "requests"),
     "synthetic": ("synthetic_rows",),
 }
@@ -194,10 +200,18 @@ def strategies() -> dict[str, Registered]:
 
 
 def extensible(kind: str) -> Callable[[type], Any]:
-    """Decorate a class of the kernel whose methods extensions add to: "connection" or "plan"."""
+    """Decorate a class of the kernel whose methods extensions add to: "connection" or "plan".
+
+    What an extension of dpsql adds and is not installed is an AttributeError that names it.
+    """
+
+    def absent(one: object, name: str) -> Any:
+        what = f"{type(one).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(missing(name, f"has {kind}.{name}") if missing_owner(name) else what, name=name, obj=one)
 
     def remember(extended: type) -> type:
         _EXTENSIBLE[kind] = extended
+        type.__setattr__(extended, "__getattr__", absent)  # unseen by type checkers, which know declared classes
         return extended
 
     return remember
