@@ -21,11 +21,13 @@ from dpsql.errors import DataError, InterfaceError, NotSupportedError, quoted
 class Registered:
     """A strategy of an extension: the name of a function that makes its pieces.
 
-    ``tried_with_effort``: whether ``select`` may try it unasked, where it is given more effort than usual.
+    ``tried_with_effort``: whether ``select`` may try it unasked, where it is given more effort than usual. ``needs``:
+    "line" where cells are to be those of one column in its order, "pure" where noise is to be pure, "" for neither.
     """
 
     pieces: str
     tried_with_effort: bool = False
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,23 @@ PORTS: Mapping[str, str] = {
 
 SHIPPED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("adaptive",),
-    "advice": ("expected_estimates", "policy", "release"),
+    "advice": (
+        *("expected_estimates", "policy", "release", "prospects", "workload", "release_workload"),
+        *("curve", "marginal_costs", "suggestions", "what_if"),
+    ),
     "audit": ("audit",),
-    "discovery": ("sparse", "plan_with_finding", "find_groups", "free_answer", "discover"),
-    "local": ("compared_locally", "synthesize"),
-    "papers": ("mwem", "mwem-strategy"),
-    "periods": ("horizon", "schedule"),
-    "reports": ("report", "glossary"),
+    "discovery": (
+        *("sparse", "plan_with_finding", "find_groups", "free_answer", "discover", "plan_discovery", "survey"),
+        *("plan_survey", "plan_coverage", "coverage"),
+    ),
+    "local": ("compared_locally", "synthesize", "synthetic"),
+    "papers": (
+        *("mwem", "mwem-strategy", "workload-separation", "hierarchical", "weighted-hierarchical", "haar"),
+        *("weighted-haar", "range-transform", "eigen-design", "level-selection", "workload-generalisation"),
+        *("svd-approximation", "l2-approximation", "min-sensitivity", "augmented", "low-rank-mechanism", "smoothed"),
+    ),
+    "periods": ("horizon", "schedule", "schedules", "budget_by_period"),
+    "reports": ("report", "glossary", "plot", "plot_curve"),
     "server": ("serve", "mcp", "analyst", "requests"),
     "synthetic": ("synthetic_rows",),
 }
@@ -166,16 +178,20 @@ def methods() -> dict[str, str]:
     return {name: made for extension in extensions() for name, made in extension.methods.items()}
 
 
-def method_named(name: str) -> Any:
-    """The function that plans by a method of that name. Raises DataError for a name that no extension has."""
+def method_named(name: str, kernel: Iterable[str] = ()) -> Any:
+    """The function that plans by a method of that name. Raises DataError, with all names, where no extension has it.
+
+    ``kernel``: the strategies that are named without any extension.
+    """
     known = methods()
     if name in known:
         return resolve(known[name])
     if missing_owner(name):
         raise NotSupportedError(missing(name, f"plans by method={name!r}"))
-    listed = ["'auto'", *(f"{one!r} (extension {added.name})" for added in extensions() for one in added.methods)]
-    *others, last = listed
-    raise DataError(f"method {quoted(name)} is not known; use {', '.join(others)} or {last}")
+    own = ", ".join(repr(one) for one in ("auto", *kernel))
+    added = (((*some.methods, *some.strategies), some.name) for some in extensions())
+    listed = [f"of the extension {owner} {', '.join(map(repr, names))}" for names, owner in added if names]
+    raise DataError(f"method {quoted(name)} is not known; use {'; '.join([own, *listed])}")
 
 
 def strategies() -> dict[str, Registered]:
@@ -184,10 +200,18 @@ def strategies() -> dict[str, Registered]:
 
 
 def extensible(kind: str) -> Callable[[type], Any]:
-    """Decorate a class of the kernel whose methods extensions add to: "connection" or "plan"."""
+    """Decorate a class of the kernel whose methods extensions add to: "connection" or "plan".
+
+    What an extension of dpsql adds and is not installed is an AttributeError that names it.
+    """
+
+    def absent(one: object, name: str) -> Any:
+        what = f"{type(one).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(missing(name, f"has {kind}.{name}") if missing_owner(name) else what, name=name, obj=one)
 
     def remember(extended: type) -> type:
         _EXTENSIBLE[kind] = extended
+        type.__setattr__(extended, "__getattr__", absent)  # unseen by type checkers, which know declared classes
         return extended
 
     return remember

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dpsql
+from dpsql import registry
 
 PACKAGE = Path(dpsql.__file__).parent
 TESTS = Path(__file__).parent
@@ -42,13 +43,44 @@ with dpsql.connect(base, policy=policy, ledger=LEDGER) as con:
         except Error as error:
             print(error)
     assert not hasattr(con, "discover")
-known = ("optimal", "identity", "workload", "p-identity", "low-rank", "union-of-parts", "norm-blocks")
+known = ("optimal", "identity", "workload", "p-identity", "row-mixing", "union-of-parts", "norm-blocks")
 assert strategy.CATALOGUE == known
 try:
     main(["discover", "t.a"])
 except SystemExit as wrong:
     assert wrong.code == 2
 assert main(["budget", "--policy", "nothing.toml"]) == 1
+"""
+
+FIRST = """
+import sys, duckdb, dpsql
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from first_version import DAY, ENTRIES, MADE, VIEWS, first_version
+policy = first_version(Path(sys.argv[1]))
+with dpsql.connect(policy.with_name("first.duckdb"), policy=policy, today=DAY) as con:
+    before = {view: sorted(con.sql(f"FROM {view}").fetchall(), key=repr) for view in VIEWS}
+    assert {view: len(rows) for view, rows in before.items()} == VIEWS
+    assert con.rebuild() == ENTRIES == len(con.budget.charges)
+    assert before == {view: sorted(con.sql(f"FROM {view}").fetchall(), key=repr) for view in VIEWS}
+    assert con.run(MADE["BY_WARD"], **MADE["BOTH"]).cost == con.run(MADE["BY_WORD"], **MADE["BOTH"]).cost == 0
+    release = con.run("CREATE VIEW later AS SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=0.5)
+    assert release["later"].fetchall()[0][0] == "w0"
+    for missing in (
+        lambda: con.run(MADE["MADE_UP"], epsilon=1, method="mwem", rounds=2),
+        lambda: con.run(MADE["CHOSEN"], **MADE["BOTH"], method="adaptive", rounds=2),
+        lambda: con.run(MADE["SHOWN"], **MADE["BOTH"], method="sparse"),
+        lambda: con.plan(MADE["BY_AGE"], epsilon=1, method="haar"),
+        lambda: con.sql("SELECT MAX(n) AS n FROM trend", errors=True),
+        lambda: con.schedules,
+        lambda: con.synthetic("survey_synthetic"),
+        lambda: con.discover("visits.word", epsilon=2),
+        lambda: con.plan(MADE["BY_AGE"], epsilon=1).curve(),
+    ):
+        try:
+            missing()
+        except (dpsql.Error, AttributeError) as error:
+            print(error)
 """
 
 
@@ -82,6 +114,23 @@ def test_it_plans_runs_and_says_what_is_missing(alone):
     for line, owner in zip(said, owners, strict=True):
         assert line.startswith(f"the extension {owner!r} ")
         assert line.endswith(f"it is not installed: it is a part of dpsql, in the folder dpsql/extensions/{owner}")
+
+
+def test_a_ledger_of_the_first_version_is_read_and_says_what_is_missing(alone, tmp_path):
+    done = run(alone, "-c", FIRST, str(tmp_path), str(TESTS / "shared"))
+    assert done.returncode == 0, done.stderr
+    owners = ("papers", "adaptive", "discovery", "papers", "periods", "periods", "local", "discovery", "advice")
+    for line, owner in zip(done.stdout.splitlines(), owners, strict=True):
+        assert line.startswith(f"the extension {owner!r} ")
+        assert line.endswith(f"it is not installed: it is a part of dpsql, in the folder dpsql/extensions/{owner}")
+
+
+def test_every_method_of_an_extension_is_known_where_it_is_missing():
+    for extension in registry.extensions():
+        added = [registry.resolve(name) for name in (extension.connection, extension.plan) if name]
+        methods = {name for one in added for name in vars(one) if not name.startswith("_")}
+        methods |= {*extension.methods, *extension.strategies}
+        assert methods <= set(registry.SHIPPED.get(extension.name, ())), extension.name
 
 
 @pytest.mark.long

@@ -30,13 +30,14 @@ from dpsql.errors import (
     speaks_of_the_request,
 )
 from dpsql.planning.budget_search import find_budget, wish_of
+from dpsql.planning.named_strategy import planner_named, strategy_named
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.privacy.accountant import Request
-from dpsql.registry import extensible, method_named, needed
+from dpsql.registry import extensible, needed
 from dpsql.release import Result
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
@@ -132,7 +133,8 @@ class Connection(Keeping):
         have: the plan then spends the least budget that gives it (``budget_for``). ``earlier``: where earlier releases
         know a part of the answers, these rest on them, too, at the same charge, and the plan's errors are those of all
         measurements together (``dpsql.running.earlier.combined_plan``); False plans as if there were none. ``method``:
-        "auto", or "adaptive" (the extension ``adaptive``) for counts over many columns, or "sparse"
+        "auto"; or a strategy of ``dpsql.strategy.CATALOGUE``, which is planned as it is, without earlier releases; or
+        "adaptive" (the extension ``adaptive``) for counts over many columns, or "sparse"
         (the extension ``discovery``) for one COUNT by groups of which most are empty, or the papers'
         "mwem" and "mwem-strategy"; their errors depend on the data and are estimated only; ``rounds`` are theirs.
         ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more count; noise falls, and
@@ -142,19 +144,21 @@ class Connection(Keeping):
         self._check_open()
         targets = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
         named = wish_of(sql, epsilon, rho, targets) is None
-        earlier = earlier and rows_per_unit is None
+        strategy = method == "auto" or strategy_named(method)
+        earlier = earlier and rows_per_unit is None and method == "auto"
         options = PlanOptions(
             targets.alpha, tolerance, time_limit, progress, objective, method, rounds, earlier, rows_per_unit
         )
         if not named:
-            if method != "auto":
+            if not strategy:
+                planner_named(method)
                 raise DataError(
                     f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
                 )
             return self._needed(sql, targets, options, delta).plan
         request = request_of(sql, epsilon, delta, rho)
-        if method != "auto":
-            planned: Plan = method_named(method)(sql, self.policy, self.schemas(), self.budget, request, options)
+        if not strategy:
+            planned: Plan = planner_named(method)(sql, self.policy, self.schemas(), self.budget, request, options)
             return planned
         if rounds is not None:
             raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
@@ -225,6 +229,7 @@ class Connection(Keeping):
     ) -> NeededBudget:
         at = None if delta is None else Request.of(1, delta).delta
         prepared = prepare(sql, self.policy, self.schemas(), options.progress, rows_per_unit=options.rows_per_unit)
+        prepared = prepared.by(strategy_named(options.method))
         known = self._past.known(prepared, targets.alpha) if options.earlier else None
         return find_budget(
             prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known

@@ -31,6 +31,7 @@ from scipy import sparse
 from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
+from dpsql.planning.named_strategy import paying_for
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
@@ -160,7 +161,9 @@ def find_budget(
     needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
     """
     began, found, refusals = monotonic(), list[_Priced](), list[DataError]()
-    others = (prepared.without_bounds, prepared.with_units_apart) if targets.objective == "least" else ()
+    compared = targets.objective == "least" and not prepared.named
+    others = (prepared.without_bounds, prepared.with_units_apart) if compared else ()
+    routes = paying_for(prepared.named, routes_of(state, delta, measure))
     for number, compiled in enumerate((lambda: prepared, *others)):
         gap = min(found, key=lambda one: one.order).gap if found else None
         batch = None if number == 2 and gap is not None and gap <= NEAR_ENOUGH else compiled()
@@ -170,7 +173,7 @@ def find_budget(
         if options.time_limit is not None:
             left = max(options.time_limit - (monotonic() - began), 1e-9)
         try:
-            found.append(_priced(search, routes_of(state, delta, measure), left))
+            found.append(_priced(search, routes, left))
         except DataError as refused:  # as where one matrix is too large
             refusals.append(refused)
     if not found:
@@ -261,7 +264,8 @@ def plan_of_way(search: Search, least: PricedWay, ways: Sequence[PricedWay], alp
 def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[Strategy]:
     prepared, objective = search.prepared, search.targets.objective
     compiled = prepared.compiled
-    if objective != "least" or isinstance(compiled, Lined):  # ranges of one line differ little: the total serves
+    # Ranges of one line differ little: the total serves.
+    if objective != "least" or isinstance(compiled, Lined) or prepared.named:
         kept = "total" if objective == "least" else objective
         if kept == "balanced":
             return (prepared.balanced_strategy(noise, options),)

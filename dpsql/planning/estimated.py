@@ -11,7 +11,8 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats, Matrix
-from dpsql.errors import BudgetError, InternalError
+from dpsql.errors import InternalError
+from dpsql.planning.named_strategy import pure_alone
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
@@ -113,8 +114,5 @@ def charge_of(method: str, request: Request, state: BudgetState) -> Charge:
     """The way to pay: the first that the account affords, of Laplace noise alone for MWEM. Raises BudgetError."""
     charges = [c for c in charge_for(request, state.budget) if method == "adaptive" or c.noise == "laplace"]
     if not charges:
-        raise BudgetError(
-            f"method={method!r} is pure: it is paid with epsilon alone, from an account that the policy keeps with "
-            "pure_epsilon, or from a policy of epsilon without delta"
-        )
+        raise pure_alone(method)
     return next((charge for charge in charges if state.affords(charge)), charges[0])

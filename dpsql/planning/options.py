@@ -16,9 +16,9 @@ class PlanOptions:
 
     ``alpha`` = 1 - confidence. ``tolerance``: the certified gap that is aimed at for Gaussian noise. ``time_limit``:
     seconds; ``progress`` hears how far planning is. ``objective``: "total" or "max"; None lets the batch's errors
-    decide. ``method`` and ``rounds``: "auto", or a mechanism of ``strategy.adaptive.mwem``. ``earlier``: whether
-    answers rest on earlier releases, too. ``rows_per_unit``: how many rows of a unit count where the policy lets more
-    count; None counts as many as the policy lets.
+    decide. ``method``: "auto", a strategy of the catalogue, or what an extension plans in another way; ``rounds`` are
+    for those that plan in rounds. ``earlier``: whether answers rest on earlier releases, too. ``rows_per_unit``: how
+    many rows of a unit count where the policy lets more count; None counts as many as the policy lets.
     """
 
     alpha: float = 0.05

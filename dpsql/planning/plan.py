@@ -14,6 +14,7 @@ from dpsql.common.out_of_memory import guards_calls
 from dpsql.errors import DataError
 from dpsql.planning.counted_values import counted_notes
 from dpsql.planning.fine_noise import finest, weighed_squares
+from dpsql.planning.named_strategy import paying_for, strategy_named
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
@@ -124,8 +125,11 @@ def make_plan(
     """
     began = monotonic()
     deadline = Deadline.within(began, options.time_limit)
-    prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
+    named = strategy_named(options.method)
+    prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit).by(named)
     state = state.within(prepared.reads)
+    if named:
+        return told(_unheld(prepared, state, request, options, began), prepared, options)
     blocks = _in_blocks(prepared, state, request, options, began)
     if blocks is None or not _matched(blocks, options):
         blocks = _of_least_error(prepared, state, request, options, began, blocks)
@@ -266,7 +270,7 @@ def _unheld(
     time_limit, objective = options.time_limit, options.objective or "balanced"
     ways: list[tuple[float, Charge, Strategy]] = []
     beaten: list[Alternative] = []
-    charges = tuple(charge_for(request, state.budget))
+    charges = paying_for(prepared.named, charge_for(request, state.budget))
     batches = {charge.noise: prepared.weighed(charge.noise, objective) for charge in charges}
     weighs = charges[0].noise  # whose weights compare ways of different noise
     # Gaussian noise last: what it can do at best is known before it is searched for.
@@ -282,7 +286,7 @@ def _unheld(
         mine = replace(options, time_limit=share, objective=objective)
         known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
         strategy = prepared.strategy(charge.noise, mine, known)
-        strategy = finest(batch, charge, strategy, mine)
+        strategy = strategy if prepared.named else finest(batch, charge, strategy, mine)
         error = true_error(strategy, batch.compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
@@ -325,7 +329,8 @@ class LastPlans:
         if options.time_limit is not None or options.progress is not None or not _comparable(sql, options):
             return make_plan(sql, policy, schemas, state, request, options)
         if any(table.periods is not None for table in policy.tables.values()):
-            prepared = prepare(sql, policy, schemas, rows_per_unit=options.rows_per_unit)
+            named = strategy_named(options.method)
+            prepared = prepare(sql, policy, schemas, rows_per_unit=options.rows_per_unit).by(named)
             within = state.within(prepared.reads)
             return self.again(
                 prepared, within, request, options, lambda: _planned(prepared, within, request, options, monotonic())
@@ -430,6 +435,7 @@ def plan_of(
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         origin=origin,
         wanted=wanted,
+        named=prepared.named,
         rows_per_unit=prepared.rows_per_unit,
         reads=prepared.reads,
     )

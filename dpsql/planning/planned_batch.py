@@ -83,8 +83,9 @@ class PlannedBatch:
     (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
     answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
     many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
-    table that are read, to which the charge is confined; None where it is for everything. ``finds``: the columns whose
-    groups are found before (the extension ``discovery``); the plan is of stand-ins for them then.
+    table that are read, to which the charge is confined; None where it is for everything. ``named``: the strategy that
+    the call names, "" where it names none. ``finds``: the columns whose groups are found before (the extension
+    ``discovery``); the plan is of stand-ins for them then.
     """
 
     sql: str
@@ -110,6 +111,7 @@ class PlannedBatch:
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
     rows_per_unit: int | None = None
     reads: Reads | None = None
+    named: str = ""
     finds: tuple[object, ...] = ()
 
     @property

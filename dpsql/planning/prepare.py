@@ -18,6 +18,7 @@ import numpy as np
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError, SQLError, listed
 from dpsql.planning.by_period import by_period
+from dpsql.planning.named_strategy import check_fits
 from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
 from dpsql.planning.options import PlanOptions
 from dpsql.policy import Policy
@@ -62,6 +63,7 @@ class Prepared:
 
     ``reads``: the periods that it reads and is charged to, None where that is everything (``by_period``).
     ``one_matrix``: what it compiles to where it is held as blocks beside that (``as_blocks``), else None.
+    ``named``: the strategy that the call names (``dpsql.planning.named_strategy``), "" where it names none.
     ``late``: what a time limit left out of the searches for strategies, as ``watched`` has it.
     """
 
@@ -73,6 +75,7 @@ class Prepared:
     rows_per_unit: int | None = None
     reads: Reads | None = None
     one_matrix: Compiled | None = field(default=None, repr=False)
+    named: str = ""
     late: list[str] = field(default_factory=list, repr=False)
     _weighed: dict[str, Prepared] = field(default_factory=dict, init=False, repr=False)
 
@@ -96,7 +99,7 @@ class Prepared:
     @cached_property
     def chooser(self) -> Chooser:
         """Its strategies."""
-        return Chooser(self.compiled, late=self.late)
+        return Chooser(self.compiled, late=self.late, named=self.named)
 
     def strategy(self, noise: str, options: PlanOptions, known: float = np.inf) -> Strategy:
         """The strategy of least error by the objective of ``options`` of all that are known for a kind of noise.
@@ -105,7 +108,7 @@ class Prepared:
         (``Chooser.better``). ``known``: as in ``Chooser.strategy``.
         """
         began, limit, chooser = monotonic(), options.time_limit, self.weighed(noise, options.objective).chooser
-        if options.objective in (None, "balanced") or isinstance(self.compiled, Lined):
+        if options.objective in (None, "balanced") or isinstance(self.compiled, Lined) or self.named:
             return chooser.strategy(noise, options, known=known)
         half = options if limit is None or noise == "gaussian" else options.within(limit / 2)
         found = chooser.strategy(noise, half, known=known)
@@ -132,6 +135,22 @@ class Prepared:
         if isinstance(self.compiled, Lined) or self.compiled.cells > MOST_LISTED:
             return None
         return compile_batch(self.understood.queries, self.understood.tables, boxes=False)
+
+    def by(self, named: str) -> Prepared:
+        """The batch over listed cells, for the strategy of that name; itself for "".
+
+        Raises DataError where the strategy does not fit it.
+        """
+        if not named:
+            return self
+        compiled = self.over_cells
+        if compiled is None:
+            raise DataError(
+                f"method={named!r} needs cells that are listed, at most {MOST_LISTED:,}, and this batch has "
+                f"{self.compiled.cells:,}; ask for fewer or coarser columns in one batch, or use method='auto'"
+            )
+        check_fits(named, compiled)
+        return replace(self, compiled=compiled, named=named)
 
     def as_blocks(
         self, objective: str, tolerance: float = _DEFAULT.tolerance, deadline: Deadline = NONE
@@ -315,9 +334,14 @@ class Chooser:
     """The strategies of one compiled batch, for every kind of noise that could pay for it."""
 
     def __init__(
-        self, compiled: Compiled | Structured | Lined, *, cached: bool = True, late: list[str] | None = None
+        self,
+        compiled: Compiled | Structured | Lined,
+        *,
+        cached: bool = True,
+        late: list[str] | None = None,
+        named: str = "",
     ) -> None:
-        self.compiled, self._late = compiled, [] if late is None else late
+        self.compiled, self._late, self._named = compiled, [] if late is None else late, named
         # One object for all ways to pay: what is worked out of it once is kept with it.
         self._small = compiled.inner if isinstance(compiled, Lined) else compiled
         self._workload = None if isinstance(self._small, Structured) else self._small.total(self._small.objective)
@@ -329,10 +353,11 @@ class Chooser:
         """The strategy of least total (or, with the objective "max", least largest) squared error for that noise.
 
         The batch says what its errors count: "balanced" is the total of a batch that is weighed so. ``method``: one
-        that is known to serve; all are tried where it is none of ``select``. ``known``: as there.
+        that is known to serve; all are tried where it is none of ``select``. Where the call names a strategy, that is
+        taken. ``known``: as there.
         """
         with watched(options, self._late) as mine:
-            return self._strategy(noise, mine, method, known)
+            return self._strategy(noise, mine, self._named or method, known)
 
     def _strategy(self, noise: str, options: PlanOptions, method: str, known: float) -> Strategy:
         label = options.objective or "total"
@@ -435,7 +460,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     """
     began, noise, weighed = monotonic(), found.noise, prepared.weighed(found.noise, "balanced")
     compiled, first = weighed.compiled, weighed.chooser
-    if not isinstance(compiled, Compiled):
+    if not isinstance(compiled, Compiled) or prepared.named:
         return found
     columns = Columns.of(compiled)
     held = columns.weights >= 1

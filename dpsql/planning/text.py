@@ -421,6 +421,8 @@ def _noise(plan: PlannedBatch) -> str:
     if strategy.noise == "gaussian":
         what = "largest squared error" if strategy.objective == "max" else "error"
         return f"integer Gaussian noise; how near the {what} is to the least possible is not certified for such a batch"
+    if plan.named:
+        return f"integer {_kind(plan)}, measured by {plan.named}, which the call names"
     return f"integer {_kind(plan)}, in the way of least error of all that were tried"
 
 
@@ -435,7 +437,8 @@ def _strategy(plan: PlannedBatch) -> str:
     if gap is None and parts and strategy.noise == "gaussian":
         proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
     elif gap is None:
-        proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
+        considered = ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
+        proof = "the call names it" if plan.named else f"the best by computed error of {considered}"
         least = (plan.without_earlier or plan).least_of_pure
         if least is not None:  # a balanced error is a total: its weights are in the rows
             error = squared_error("max" if strategy.objective == "max" else "total")
@@ -454,7 +457,7 @@ def squared_error(objective: str) -> str:
 
 def _why_wide(plan: PlannedBatch, gap: float) -> str:
     """What a wide certificate stands for."""
-    if gap <= _WIDE:
+    if gap <= _WIDE or plan.named:
         return ""
     if plan.strategy.method == BY_SOURCE:
         return "; all that one unit can change at once is too much to list, so that sources are planned one by one"

@@ -24,6 +24,7 @@ from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError, NotSupportedError
 from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import Observed, deviations_of
+from dpsql.registry import needed
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
@@ -149,6 +150,8 @@ class Laws:
             )
         combination = self._past.behind(entry, entries, float(entry.description.get("alpha", _ALPHA)), schemas)
         if combination is None:
+            for kind in {"horizon", "schedule"} & entry.description.keys():
+                needed(kind)  # which says which extension is not installed
             raise NotSupportedError(
                 f"the noise of release {release} cannot be drawn again: its batch was measured adaptively, is planned "
                 "otherwise by now, or the policy has changed since; its own columns of errors stay, so leave errors out"

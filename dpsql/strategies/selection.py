@@ -15,7 +15,7 @@ from dpsql.common.arguments import maybe, real, taking
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.strategies.cached import cache as kept
 from dpsql.strategies.choose.best import best_of
-from dpsql.strategies.choose.task import BY_SOURCE, CELLS_AUTO, WORK, Task, catalogue
+from dpsql.strategies.choose.task import BY_SOURCE, CELLS_AUTO, FORMER_NAMES, WORK, Task, catalogue
 from dpsql.strategies.core.base import NOISES, OBJECTIVES, PURE
 from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import check_entries, finish, normalise
@@ -143,6 +143,7 @@ def select(
         raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
     if not isinstance(method, str):
         raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
+    method = FORMER_NAMES.get(method, method)
     if method not in ("auto", *catalogue()) and not (method in (RESIDUALS, BLOCKS, SIGNS) and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*catalogue(), 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:

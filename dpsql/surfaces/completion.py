@@ -49,7 +49,7 @@ def _flags(spelled: str) -> tuple[list[str], list[str]]:
     """Of an option's or argument's spelling: its flags, and the values that it may have, where these are listed."""
     words = spelled.split()
     flags = [word for word in words if word.startswith("-")]
-    return flags, words[-1].split("|") if "|" in words[-1] else []
+    return flags, words[-1].removesuffix("|NAME").split("|") if "|" in words[-1] else []
 
 
 def _bash() -> str:

@@ -137,7 +137,9 @@ def _add(command: argparse.ArgumentParser, spelled: str, said: str, details: Map
         given["required"] = True
     elif value.endswith(("?", "*")):
         given["nargs"] = value[-1]
-    if "|" in value:
+    if value.endswith("|NAME"):
+        given["metavar"] = value  # the library knows which names there are
+    elif "|" in value:
         given["choices"] = value.split("|")
     elif value:
         given["metavar"] = value.rstrip("!?*")

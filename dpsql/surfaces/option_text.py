@@ -32,10 +32,10 @@ file FILE?  SQL file of the batch, or - for stdin
 --objective balanced|total|max  what is least: the mean over the columns of their squared error beside asking each
     alone, the total squared error, or the largest error of an answer (default: balanced; with a wanted error, the
     budget)
---method auto|adaptive|sparse|mwem|mwem-strategy  auto: the strategy of least error, known before anything is spent;
-    adaptive: for counts over many columns, marginals chosen by the data in rounds, errors estimated only; sparse: for
-    one COUNT by groups of which most are empty, those that noise does not hide; mwem, mwem-strategy: the papers' way,
-    over few cells
+--method auto|adaptive|sparse|mwem|mwem-strategy|NAME  auto: the strategy of least error, known before anything is
+    spent; adaptive: for counts over many columns, marginals chosen by the data in rounds, errors estimated only;
+    sparse: for one COUNT by groups of which most are empty, those that noise does not hide; mwem, mwem-strategy: the
+    papers' way, over few cells; NAME: a strategy of the catalogue, such as haar or eigen-design
 --no-earlier  plan as if nothing had been released before
 --rounds N  rounds of adaptive and mwem; chosen by simulation if left out
 --rows-per-unit N  at most N rows of a unit count, where the policy lets more count; errors fall

@@ -714,6 +714,9 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
         lambda text: text + '\n[tables."store.visits"]\nunit = "row"\n'
     ).plan(COUNT, epsilon=1),
     "method": lambda s: s.con.plan(COUNT, epsilon=1, method="magic"),
+    "a wavelet of two columns": lambda s: s.con.plan(
+        "SELECT state, age, COUNT(*) FROM visits GROUP BY state, age", epsilon=1, method="haar"
+    ),
     "rounds": lambda s: s.con.plan(COUNT, epsilon=1, rounds=5),
     "mwem is pure": lambda s: s.con.plan(COUNT, epsilon=1, method="mwem"),
     "mwem needs rows": lambda s: s.other(_pure).plan(COUNT, epsilon=1, method="mwem"),
@@ -892,6 +895,9 @@ ELSEWHERE = {
     "the time limit ended when": "planning/test_plan_time_limit.py",
     "the earlier release of this batch was measured with": "running/test_estimates.py",
     "ledger … is locked": "privacy/test_ledger.py",
+    "method=… needs cells that are listed": "planning/test_named_strategy.py",
+    "method=… needs a list of all that": "planning/test_named_strategy.py",
+    "strategy: … over … distinct cells": "planning/test_named_strategy.py",
     "method='mwem-strategy' selects among": "extensions/adaptive/test_adaptive.py",
     "… is estimated without bias only": "running/test_estimates.py",
     "the intervals of … are worked out where": "strategies/test_long_ranges.py",

@@ -11,7 +11,7 @@ from dpsql.strategies.core import parts
 from dpsql.strategies.core.ascent import Centred, Full, Low
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import reduce_workload
-from dpsql.strategies.pure import low_rank
+from dpsql.strategies.pure import row_mixing
 from dpsql.workload import Workload
 
 
@@ -30,10 +30,10 @@ def slopes(f, x, step=1e-6):
     return out.reshape(x.shape)
 
 
-@pytest.mark.parametrize("stage", low_rank._STAGES[:2])
-def test_low_rank_mixing(stage, rng):
+@pytest.mark.parametrize("stage", row_mixing._STAGES[:2])
+def test_row_mixing(stage, rng):
     Y, root = rng.normal(size=(4, 9)), rng.normal(size=(4, 4))
-    objective = low_rank._Objective(root @ root.T + np.eye(4), Y)
+    objective = row_mixing._Objective(root @ root.T + np.eye(4), Y)
     objective.soft, objective.sharp = stage
     C = rng.normal(size=(4, 4)) + 2 * np.eye(4)
     value, gradient = objective(C.ravel())
@@ -43,13 +43,13 @@ def test_low_rank_mixing(stage, rng):
     assert gradient @ C.ravel() == pytest.approx(0, abs=1e-9)
 
 
-def test_low_rank_mixing_smooths_the_true_error_from_above(rng):
+def test_row_mixing_smooths_the_true_error_from_above(rng):
     Y = rng.normal(size=(4, 9))
-    objective, C = low_rank._Objective(np.eye(4), Y), rng.normal(size=(4, 4)) + 2 * np.eye(4)
+    objective, C = row_mixing._Objective(np.eye(4), Y), rng.normal(size=(4, 4)) + 2 * np.eye(4)
     P = np.linalg.inv(C)
     true = np.log((P**2).sum()) + 2 * np.log(np.abs(C @ Y).sum(axis=0).max())
     values = []
-    for objective.soft, objective.sharp in low_rank._STAGES:
+    for objective.soft, objective.sharp in row_mixing._STAGES:
         values.append(objective(C.ravel())[0])
     assert values == sorted(values, reverse=True)
     assert true <= values[-1] <= true + 0.1

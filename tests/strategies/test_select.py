@@ -205,6 +205,13 @@ def test_low_rank_example_by_hand():
     assert 2 * strategy.select(W, "laplace").expected <= 39 + 1e-6
 
 
+def test_row_mixing_by_its_former_name():
+    W = workload.random_ranges(9, 4, 5)
+    former, now = (strategy.select(W, "laplace", name) for name in ("low-rank", "row-mixing"))
+    assert former.method == now.method == "row-mixing"
+    assert former.measured.digest() == now.measured.digest()
+
+
 STUDENTS = np.array(
     [
         [1, 1, 1, 1, 1, 1, 1, 1],

@@ -10,7 +10,7 @@ dpsql audit  hold a batch to its promise on generated neighbouring databases
 policy POLICY  policy file (TOML)
 batch BATCH.sql  SQL file of the batch
 {BUDGET}
---method auto|adaptive|sparse|mwem|mwem-strategy  the mechanism of the plan, as for dpsql plan (default: auto)
+--method auto|adaptive|sparse|mwem|mwem-strategy|NAME  the mechanism of the plan, as for dpsql plan (default: auto)
 --rounds N  rounds of adaptive and mwem; chosen by simulation if left out
 --database FILE  DuckDB file with the private tables, for the types of their columns alone; else the policy gives them
 --trials N  noisy measurements of each of two neighbouring databases (default: 1000)

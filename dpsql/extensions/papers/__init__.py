@@ -14,9 +14,12 @@ EXTENSION = Extension(
     strategies={
         "workload-separation": Registered("dpsql.extensions.papers.pieces:separated"),
         **{
+            name: Registered(_PIECES, needs="line")
+            for name in ("hierarchical", "weighted-hierarchical", "haar", "weighted-haar", "range-transform")
+        },
+        **{
             name: Registered(_PIECES)
             for name in (
-                *("hierarchical", "weighted-hierarchical", "haar", "weighted-haar", "range-transform"),
                 *("eigen-design", "level-selection", "workload-generalisation", "svd-approximation"),
                 *("l2-approximation", "min-sensitivity", "augmented"),
             )

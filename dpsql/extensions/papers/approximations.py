@@ -5,7 +5,7 @@ Li, Hay, Rastogi, Miklau and McGregor 2010, section 5:
 ``svd_root``         singular value approximation: the sensitivity is replaced by ||A||_F / n^1/2, whose minimiser has
                      A^T A proportional to (W^T W)^1/2. By Cauchy-Schwarz on the singular values its
                      error is at most n max_j ((W^T W)^1/2)_jj / tr (W^T W)^1/2 times the singular value bound.
-``l2-approximation`` the minimiser under L2 sensitivity (``low_rank.symmetric_root`` of the certified optimum), used
+``l2-approximation`` the minimiser under L2 sensitivity (``row_mixing.symmetric_root`` of the certified optimum), used
                      under Laplace noise with its own L1 norm.
 ``least_rotation``   MinSensitivity: all Q A with Q orthogonal have the same error profile; the one of least
                      L1 norm is sought by Jacobi rotations of pairs of rows (a heuristic, not convex).

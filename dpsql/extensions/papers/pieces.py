@@ -29,7 +29,7 @@ from dpsql.strategies.core.parts import split, total_of, union_piece
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
 from dpsql.strategies.core.simple import ORDER_CAP, cell_gram, cells_of, moved_columns, product_piece, single_rows
 from dpsql.strategies.gaussian.optimal import solve
-from dpsql.strategies.pure import low_rank
+from dpsql.strategies.pure import row_mixing
 from dpsql.strategies.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
 from dpsql.strategies.ranges.range_transform import range_piece
 from dpsql.workloads.families.matrix import Workload
@@ -124,7 +124,7 @@ def _mixing(name: str, block: Block, W: Workload, terms: Terms) -> Piece:
     if name == "svd-approximation":
         return Piece(block.basis, svd_root(gram, Y) / length, block.columns, block.gram)
     metric = solve(block, max(terms.tolerance, 1e-2), terms.deadline).metric / np.outer(length, length)
-    C = low_rank.symmetric_root(metric, gram)
+    C = row_mixing.symmetric_root(metric, gram)
     if name == "low-rank-mechanism":
         C = _decomposed(gram, Y, C, terms)
     elif name in ("min-sensitivity", "augmented"):

@@ -21,8 +21,8 @@ from dpsql.workloads.expr.batch import Core
 def reuse_key(plan: Plan, errors: bool) -> str:
     """What makes two runs the same question: data version, statements, meaning, charge, options.
 
-    Not the strategy: its last digits depend on the number of threads, and either strategy answers
-    the question to the planned tolerance.
+    Not the strategy, unless the call names it: its last digits depend on the number of threads, and either strategy
+    answers the question to the planned tolerance.
     """
     objective, plain = plan.strategy.objective, plan.wanted is None and not plan.estimated
     body = [
@@ -36,6 +36,7 @@ def reuse_key(plan: Plan, errors: bool) -> str:
         *([objective] if objective == "max" or (objective == "total" and plain) else []),
         *([plan.strategy.method, plan.strategy.shape[0]] if plan.estimated else []),
         *([repr(plan.wanted)] if plan.wanted is not None else []),
+        *([plan.named] if plan.named else []),
     ]
     return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
 

@@ -19,6 +19,7 @@ from dpsql.linalg.ranges import ends_of
 from dpsql.registry import resolve, strategies
 from dpsql.strategies.choose.terms import Terms
 from dpsql.strategies.choose.very_wide import least_sizes
+from dpsql.strategies.core.base import PURE
 from dpsql.strategies.core.blocks import NORM_BLOCKS
 from dpsql.strategies.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategies.core.copies import spread
@@ -37,7 +38,7 @@ from dpsql.strategies.core.simple import (
 )
 from dpsql.strategies.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategies.gaussian.optimal import solve
-from dpsql.strategies.pure import low_rank, norm_blocks, p_identity
+from dpsql.strategies.pure import norm_blocks, p_identity, row_mixing
 from dpsql.workloads.families.matrix import Workload
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
@@ -50,16 +51,18 @@ _SOME_CELLS = 2048  # that show how large the error of all is
 _APART = ("p-identity", "union-of-parts")  # which do not see that sources are moved together
 _MANY_QUERIES = 1.0e8  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
+FORMER_NAMES = {"low-rank": "row-mixing"}  # by which select and plans still know a strategy
 CATALOGUE = (
     "optimal",
     "identity",
     "workload",
     "p-identity",
-    "low-rank",
+    "row-mixing",
     "union-of-parts",
     NORM_BLOCKS,
 )
 """The strategies of the kernel; ``catalogue`` has those of extensions, too."""
+LINE = "line"  # what a strategy needs that is for cells in an order
 BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
 NO_TIME = "no time for "
 """How what hears of progress is told of a method that was worth its time and is left out."""
@@ -69,6 +72,11 @@ _QUICK = ("identity", "workload")  # methods without a search: computed even pas
 def catalogue() -> tuple[str, ...]:
     """The strategies that ``select`` may name: the kernel's, then those that extensions register."""
     return *CATALOGUE, *strategies()
+
+
+def needs(name: str) -> str:
+    """What the strategy of that name needs: ``PURE`` noise, cells on a ``LINE``, or nothing ("")."""
+    return PURE if name == NORM_BLOCKS else strategies()[name].needs if name in strategies() else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +183,7 @@ class Task:
             return False
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
             return False  # union-of-parts weighs the queries of each part at least as well
-        if name in ("optimal", "low-rank") or name in registered:
+        if name in ("optimal", "row-mixing") or name in registered:
             # At nearly full rank the mixing has no room that p-identity does not have.
             room = rank * rank * cells
             return bool(room <= 1e5 or (2 * rank <= cells and room <= _ROOM))
@@ -277,17 +285,17 @@ class Task:
             return self._norm_blocks(block)
         metric = self._metric(block)
         Y = block.columns.toarray().astype(np.float64)
-        start = low_rank.symmetric_root(metric, block.gram)
-        search = low_rank.turned_search if self.turned else low_rank.search
+        start = row_mixing.symmetric_root(metric, block.gram)
+        search = row_mixing.turned_search if self.turned else row_mixing.search
         C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
         found = Piece(block.basis, C, block.columns, block.gram)
         joined = self._start()
         if joined is None or max(joined.blocks) > 1 or joined.root.shape[0] != joined.root.shape[1]:
             return found
         # Over the columns that matter, as other turns.
-        G, Z, width = joined.gram, _dense(joined), low_rank.WIDTH * block.rank
-        D = low_rank.search(G, Z, joined.root, self.deadline, self.work, width)
-        better = low_rank.error_of(G, D, Z) < low_rank.error_of(block.gram, C, Y)
+        G, Z, width = joined.gram, _dense(joined), row_mixing.WIDTH * block.rank
+        D = row_mixing.search(G, Z, joined.root, self.deadline, self.work, width)
+        better = row_mixing.error_of(G, D, Z) < row_mixing.error_of(block.gram, C, Y)
         return replace(joined, root=D, blocks=()) if better else found
 
     def _p_identity(self, block: Block) -> Piece:

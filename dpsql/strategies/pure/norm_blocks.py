@@ -12,7 +12,7 @@ of one Laplace measurement, against m^3 one by one. Proof: z is uniform in {-r..
 2r + 1 - N(u)) of its points, and the sum over r of q^r max(0, 2r + 1 - N(u)) falls by q where N grows by 2.
 
 Starts are the rows as they are and lifted, in one block, in blocks joined two by two while the error falls, and all of
-these turned by descent (log of the error, with maxima smoothed in stages, as in ``dpsql.strategies.pure.low_rank``).
+these turned by descent (log of the error, with maxima smoothed in stages, as in ``dpsql.strategies.pure.row_mixing``).
 Not convex: a heuristic, judged by its computed error. A start is turned only where its blocks could be worth it
 (``least_of``), for the blocks stay as they are.
 """

@@ -10,7 +10,7 @@ which is convex in s, so that s = 1 and s = l decide. With counts n and d of row
 units d and the further rows n - d are moved by s and by k - s at most: by k together, as far as the rows alone. For
 l = k groups that is an error of 3 k^2 a group in units of 2 / epsilon^2, where n and d side by side have 8 k^2.
 
-Rows are sought as elsewhere (``low_rank``, ``norm_blocks``) over the columns k m_j, f_j + (k - 1) m_j, l f_j and
+Rows are sought as elsewhere (``row_mixing``, ``norm_blocks``) over the columns k m_j, f_j + (k - 1) m_j, l f_j and
 l f_j + (k - l) m_j, whose norms are never more than that, and are judged by the maximum.
 """
 
@@ -24,7 +24,7 @@ from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block, cholesky
 from dpsql.strategies.gaussian.tied_groups import corners_of_group
-from dpsql.strategies.pure import low_rank, norm_blocks
+from dpsql.strategies.pure import norm_blocks, row_mixing
 from dpsql.workloads.families.contributions import Tied
 
 
@@ -49,9 +49,9 @@ def plan_pure_groups(
     if np.linalg.matrix_rank(Y) < d:
         return None
     metric = np.asarray(scipy.linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
-    starts = [np.eye(d), low_rank.symmetric_root(metric, block.gram), cholesky(metric)]
+    starts = [np.eye(d), row_mixing.symmetric_root(metric, block.gram), cholesky(metric)]
     drafts: list[tuple[Floats, tuple[int, ...]]] = [(start, ()) for start in starts]
-    drafts += [(low_rank.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[1:2]]
+    drafts += [(row_mixing.turned_search(block.gram, Y, start, deadline, work), ()) for start in starts[1:2]]
     if in_blocks:
         found = norm_blocks.search(block.gram, Y, starts[:1], deadline, work)
         drafts.append((found.C, found.blocks if max(found.blocks) > 1 else ()))

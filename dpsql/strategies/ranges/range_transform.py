@@ -30,6 +30,7 @@ from operator import index
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
@@ -135,14 +136,29 @@ def all_ranges(W: Workload) -> bool:
 
 
 def range_piece(W: Workload) -> Piece:
-    """The closed form as a strategy in integers. Raises DataError unless W is all ranges over at most 4096 cells."""
+    """The closed form as a strategy in integers. Raises DataError unless W is all ranges over at most 4096 cells.
+
+    Of other spellings of all ranges, as queries one by one, the Gram matrix tells: the strategy depends on it alone.
+    """
+    rows = W.span
     if not all_ranges(W):
+        rows = sparse.eye_array(W.shape[1], dtype=np.int64, format="csr")
+    if not (all_ranges(W) or _spelled_out(W)):
         raise DataError(
             f"strategy: the range transform is for all ranges; {W.name or 'this workload'} asks other "
             "queries; use method='auto'"
         )
     A = range_transform(W.shape[1]).matrix()
-    return Piece(W.span, A, moved_columns(W.span, W), W.inner.gram())
+    return Piece(rows, A, moved_columns(rows, W), W.gram())
+
+
+def _spelled_out(W: Workload) -> bool:
+    """Has W the Gram matrix of all ranges, or a multiple of it, with one record in one cell?"""
+    n = W.shape[1]
+    if W.contributions is not None or n > MATRIX_CELLS:
+        return False
+    i, G = np.arange(1, n + 1), W.gram()
+    return bool(np.allclose(G, np.minimum.outer(i, i) * (n + 1 - np.maximum.outer(i, i)) * (G[0, 0] / n), rtol=1e-9))
 
 
 def roots(n: int) -> Floats:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 POLICY = ROOT / "sql_examples" / "rand_hie.toml"
 BATCH = "SELECT plan, COUNT(*) AS n FROM rand_hie GROUP BY plan"
 # Words of the mathematics: of what is measured instead, and of the ledger's own units.
-INNER = re.compile(r"\b(mu|purses?|cells?|identity|optimal|low-rank|strategy|measurements|matrix)\b", re.IGNORECASE)
+INNER = re.compile(r"\b(mu|purses?|cells?|identity|optimal|row-mixing|strategy|measurements|matrix)\b", re.IGNORECASE)
 
 
 def test_words_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:

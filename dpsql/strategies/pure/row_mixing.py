@@ -1,13 +1,11 @@
-"""The low-rank mechanism under L1 sensitivity: a square mixing of independent rows.
+"""Mixings of independent rows for L1 sensitivity: as many measurements as the rank, each a combination of the rows.
 
-A = C Y with C (v x v) non-singular and Y (v x N) the independent rows; the error
-(max_j ||C y_j||_1)^2 tr(gram (C^T C)^-1) is minimised over C (Yuan et al. 2012, section 4, where W = B L is
-B = P C^-1, L = C Y with r = rank W). Both the absolute value and the maximum are smoothed,
-in three stages of growing sharpness, and L-BFGS starts from the Gaussian optimum, whose
-symmetric root has rows of small L1 norm. Not convex: a heuristic, judged by its computed error.
-
-Where columns add up, as those of groups that one unit is in, the L1 norm depends much on how rows are turned: two
-groups have the error 4.98 from the symmetric root, 4 as their sum and difference. ``turned_search`` tries some turns.
+A = C Y with C (v x v) non-singular and Y (v x N) the independent rows; the error (max_j ||C y_j||_1)^2 tr(gram (C^T
+C)^-1) is minimised over C: the problem of Yuan et al. 2012, section 4, at r = rank W, solved otherwise. Absolute values
+and maximum are smoothed, in three stages of growing sharpness, and L-BFGS starts from the Gaussian optimum, whose
+symmetric root has rows of small L1 norm. Not convex: a heuristic, judged by its computed error. Where one unit is in
+several groups, turning the rows matters: two groups have the error 4.98 from the symmetric root, 4 as their sum and
+difference. ``turned_search`` tries some turns.
 """
 
 from __future__ import annotations
