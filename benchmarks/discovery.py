@@ -3,13 +3,13 @@
     python benchmarks/discovery.py             # keys kept, on generated data; --plot kept.svg draws them
     python benchmarks/discovery.py --scale 10  # 10 million rows, 1 million values, through DuckDB
 
-The data are generated: 100,000 users; how many items one has, and which, are Zipf's. Beside the two mechanisms of
-``dpsql.privacy.threshold`` stand, by their published formulas, written here: Laplace thresholding (the plain way),
-and DP-SIPS (Swanberg, Desfontaines and Haney 2023, arXiv 2301.01998): three rounds of Gaussian thresholding of
-weighted counts, each over the items that no round before has found. What Google's and PipelineDP's libraries choose
-for a user in one group is the optimal selection by the same formula (Desfontaines et al. 2022). Numbers of keys are
-expected ones, summed over the exact chance of each count, but for rounds, which are simulated: DP-SIPS, all of whose
-budget finds keys, and "weighted", the two rounds of ``TwoRounds``, which keep an eighth of mu squared for counts.
+The data are generated: 100,000 users; how many items one has, and which, are Zipf's. "Gaussian" is the Gaussian
+threshold at epsilon and delta; "pure" the pure threshold at epsilon alone, of items that are codes of at most six
+digits. Beside these two stand, by their published formulas, written here: Laplace thresholding (the plain way); the
+optimal selection (Desfontaines, Voss, Gipson and Mandayam 2022), of which no (epsilon, delta)-DP choice for users in
+one group shows more; and DP-SIPS (Swanberg, Desfontaines and Haney 2023, arXiv 2301.01998): three rounds of Gaussian
+thresholding of weighted counts, each over the items that no round before has found, which is simulated. All other
+numbers of keys are expected ones, summed over the exact chance of each count.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ import numpy as np
 from scipy.special import ndtri
 
 import dpsql
-from dpsql.errors import DataError
 from dpsql.privacy.calibrate import gaussian_mu
-from dpsql.privacy.optimal_selection import OptimalSelection
-from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, Threshold, TwoRounds
+from dpsql.privacy.pure_threshold import PureThreshold
+from dpsql.privacy.threshold import GaussianThreshold, Threshold
+from dpsql.privacy.universe import Universe
 
 USERS, ITEMS = 100_000, 200_000
+CODES = Universe(6, "0123456789")
 
 
 def generated(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -61,16 +62,28 @@ def expected(law: Threshold, counts: np.ndarray) -> float:
     return float(sizes @ np.exp(law.log_tail(float(law.least) - numbers)))
 
 
-def gaussian(
-    groups: int, epsilon: float, delta: float, law: type[GaussianThreshold] = GaussianThreshold
-) -> GaussianThreshold:
+def gaussian(groups: int, epsilon: float, delta: float) -> GaussianThreshold:
     """As ``dpsql.privacy.finding`` chooses it."""
     made = []
     for part in range(1, 32):
         fails = delta * part / 32
         mu = Fraction(gaussian_mu(epsilon, delta - fails))
-        made.append(law(groups, mu**2, Fraction(fails)))
-    return min(made, key=lambda law: law.rounds[1].least / WEIGHT if isinstance(law, TwoRounds) else law.half)
+        made.append(GaussianThreshold(groups, mu**2, Fraction(fails)))
+    return min(made, key=lambda law: law.least)
+
+
+def pure(groups: int, epsilon: float) -> PureThreshold:
+    """The pure threshold of codes of at most six digits."""
+    return PureThreshold(groups, Fraction(str(epsilon)), CODES)
+
+
+def selected(groups: int, epsilon: float, delta: float, counts: np.ndarray) -> float:
+    """The optimal selection: p_n = min(r p + d, 1 - (1 - p - d) / r, 1), p = p_(n-1), r = e^(epsilon/k)."""
+    ratio, step, chances = math.exp(epsilon / groups), delta / groups, [0.0]
+    while chances[-1] < 1:
+        last = chances[-1]
+        chances.append(min(ratio * last + step, 1 - (1 - last - step) / ratio, 1.0))
+    return float(np.array(chances)[np.minimum(counts, len(chances) - 1)].sum())
 
 
 def laplace_kept(groups: int, epsilon: float, delta: float, counts: np.ndarray) -> float:
@@ -100,24 +113,8 @@ def sips_kept(users: np.ndarray, items: np.ndarray, groups: int, epsilon: float,
     return int(found.sum())
 
 
-def weighted_kept(users: np.ndarray, items: np.ndarray, law: GaussianThreshold) -> int:
-    """The two rounds of ``TwoRounds``, its weights, noise and thresholds."""
-    assert isinstance(law, TwoRounds)
-    found = np.zeros(ITEMS, dtype=bool)
-    for step in law.rounds:
-        left = ~found[items]
-        sizes = np.bincount(users[left], minlength=USERS)
-        mine, what = within(users[left], items[left], law.groups)
-        most, weights = (np.array(column) for column in zip(*step.alone, strict=True))
-        weight = weights[np.searchsorted(most, np.minimum(sizes[mine], law.groups))]
-        sums = np.bincount(what, weights=weight, minlength=ITEMS).astype(np.int64)
-        seen = np.unique(what)
-        found[seen[sums[seen] + step.sample(seen.size) >= step.least]] = True
-    return int(found.sum())
-
-
 Row = tuple[float, ...]
-HEADS = ("epsilon", "delta", "groups", "Laplace", "selection", "Gaussian", "chosen", "weighted", "DP-SIPS")
+HEADS = ("epsilon", "delta", "groups", "Laplace", "selection", "Gaussian", "pure", "DP-SIPS")
 
 
 def keys_kept() -> list[Row]:
@@ -133,16 +130,12 @@ def keys_kept() -> list[Row]:
             _, kept = within(users, items, groups)
             counts = np.bincount(kept, minlength=ITEMS)
             plain = laplace_kept(groups, epsilon, delta, counts)
-            try:
-                best = expected(OptimalSelection(groups, Fraction(str(epsilon)), Fraction(str(delta))), counts)
-            except DataError:
-                best = math.nan
+            best = selected(groups, epsilon, delta, counts)
             normal = expected(gaussian(groups, epsilon, delta), counts)
-            sips = np.mean([sips_kept(users, items, groups, epsilon, delta, seed) for seed in range(3)])
-            rounds = gaussian(groups, epsilon, delta, TwoRounds)
-            own = np.mean([weighted_kept(users, items, rounds) for _ in range(3)])
-            row = (epsilon, delta, groups, plain, best, normal, np.nanmax([best, normal]), own, sips)
-            print(("{:>10g}" * 3 + "{:>10.1f}" * 6).format(*row), flush=True)
+            purely = expected(pure(groups, epsilon), counts)
+            sips = float(np.mean([sips_kept(users, items, groups, epsilon, delta, seed) for seed in range(3)]))
+            row = (epsilon, delta, groups, plain, best, normal, purely, sips)
+            print(("{:>10g}" * 3 + "{:>10.1f}" * 5).format(*row), flush=True)
             found.append(row)
     return found
 
@@ -156,7 +149,7 @@ def plot(rows: list[Row], place: Path) -> None:
     for axes, (epsilon, delta) in zip(figure.subplots(1, len(budgets), squeeze=False)[0], budgets, strict=True):
         mine = [row for row in rows if row[:2] == (epsilon, delta)]
         for at, name in enumerate(HEADS):
-            if name in ("Laplace", "chosen", "weighted", "DP-SIPS"):
+            if name in HEADS[3:]:
                 axes.plot([row[2] for row in mine], [row[at] for row in mine], marker="o", label=name)
         axes.set(title=f"epsilon {epsilon:g}, delta {delta:g}", xlabel="groups of a user", xscale="log", ylim=(0, None))
     figure.axes[0].set_ylabel("values kept")

@@ -12,7 +12,6 @@ the groups of a user for all of its strategies but Gaussian thresholding.
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +25,13 @@ def write(place: Path) -> None:
     """How many values have each count, and how many of them a discovery is expected to show."""
     from discovery import ITEMS, expected, gaussian, generated, within
 
-    from dpsql.errors import DataError
-    from dpsql.privacy.optimal_selection import OptimalSelection
-
     users, items = generated()
     held = {}
     for groups in GROUPS:
         counts = np.bincount(within(users, items, groups)[1], minlength=ITEMS)
         held[f"counts_{groups}"] = counts[counts > 0]
         for number, (epsilon, delta) in enumerate(BUDGETS):
-            try:
-                best = expected(OptimalSelection(groups, Fraction(str(epsilon)), Fraction(str(delta))), counts)
-            except DataError:
-                best = 0.0
-            held[f"kept_{number}_{groups}"] = np.array([best, expected(gaussian(groups, epsilon, delta), counts)])
+            held[f"kept_{number}_{groups}"] = np.array([expected(gaussian(groups, epsilon, delta), counts)])
     np.savez_compressed(place, **held)
 
 
@@ -48,7 +40,7 @@ def compare(place: Path) -> None:
     from pydp.algorithms.partition_selection import create_partition_strategy
 
     held = np.load(place)
-    heads = ("epsilon", "delta", "groups", *(f"their {name.split('_')[0]}" for name in THEIRS), "selection", "Gaussian")
+    heads = ("epsilon", "delta", "groups", *(f"their {name.split('_')[0]}" for name in THEIRS), "Gaussian")
     print(("{:>16}" * len(heads)).format(*heads))
     for number, (epsilon, delta) in enumerate(BUDGETS):
         for groups in GROUPS:
@@ -58,7 +50,7 @@ def compare(place: Path) -> None:
                 law = create_partition_strategy(name, epsilon, delta, groups)
                 kept.append(float(sizes @ [law.probability_of_keep(int(count)) for count in counts]))
             row = (epsilon, delta, groups, *kept, *held[f"kept_{number}_{groups}"])
-            print(("{:>16g}" * 3 + "{:>16.1f}" * 5).format(*row))
+            print(("{:>16g}" * 3 + "{:>16.1f}" * 4).format(*row))
 
 
 def main() -> None:

@@ -19,10 +19,6 @@ are not those that had noise: that is noticed, and the discovery fails.
 Values of a public universe (``PureThreshold``): the texts whose noise passes by itself are drawn before anything is
 read, and the others are decided as above.
 
-Weighted rounds (``TwoRounds``) do this twice, over sums of weights instead of counts: a unit's weight follows from how
-many values it has. The second round reads no value of which the hash is that of one that the first has shown, which is
-public by then. Then the units of each value that was found are counted, of a unit again at most ``groups`` of these.
-
 Order: the charge is committed, then the rows are read, then noise is drawn, for as many values as there are, then the
 outcome is committed. Noise cannot be drawn before: how many values there are is private. So the time that a discovery
 takes tells roughly how many values a column has (docs/discover.md). Exact counts live in the frames of ``_observe``
@@ -41,7 +37,7 @@ import numpy as np
 from dpsql.common.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
-from dpsql.errors import InternalError, NotSupportedError, OperationalError, RequestError
+from dpsql.errors import InternalError, OperationalError, RequestError
 from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
@@ -50,7 +46,7 @@ from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.pure_threshold import PureThreshold
-from dpsql.privacy.threshold import Integers, Passed, Threshold, TwoRounds, WeightedThreshold
+from dpsql.privacy.threshold import Integers, Passed, Threshold
 from dpsql.privacy.universe import Universe
 from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.lines import Line
@@ -58,13 +54,11 @@ from dpsql.workloads.expr.rows import RowSource
 from dpsql.workloads.expr.scan import Select, same
 from dpsql.workloads.expr.total import Once, read_once
 
-VALUE, ROWS, SIZE, HASH = "value", "n", "size", "hash"
+VALUE, ROWS = "value", "n"
 LONGEST = 2**21
 """Bytes of a text that is a value; of a longer one, one row could fill the memory and so decide the outcome."""
 MOST_SHOWN = 1_000_000
 """The most values that a column may have by a policy."""
-MOST_IN_ROUNDS = 100_000
-"""The most values that weighted rounds may find: the statements after the first list the hash of each."""
 
 FAILED = (
     "the discovery failed; details may depend on private data and are not shown. "
@@ -73,10 +67,6 @@ FAILED = (
 MANY = (
     f"more than {MOST_SHOWN:,} values passed the threshold, more than a policy may list. What was charged stays "
     "charged; ask with less epsilon"
-)
-MANY_IN_ROUNDS = (
-    f"more than {MOST_IN_ROUNDS:,} values were found, more than weighted rounds can count. What was charged stays "
-    "charged; ask without weights, or with less epsilon"
 )
 
 Found = tuple[list[str], Integers]
@@ -109,31 +99,19 @@ class DiscoveryJob:
         if groups < 1 or (self.source.unit is None and groups != 1):
             raise InternalError("a unit of one row has one value")
 
-    def counted(self, test: tree.Test | None = None) -> Select:
-        """The values with the number of units that have each: ``VALUE``, NULL in one row of them, and ``ROWS``.
-
-        ``test``: which values count, by what is public; others are NULL.
-        """
-        rows = pairs_of(self.source, self._once(test), self.column.type, self.law.groups)
+    def counted(self) -> Select:
+        """The values with the number of units that have each: ``VALUE``, NULL in one row of them, and ``ROWS``."""
+        rows = pairs_of(self.source, self._once(), self.column.type, self.law.groups)
         return Select((*same(VALUE), (ROWS, tree.CountRows())), rows, group_by=1)
 
-    def weighed(self, law: WeightedThreshold, test: tree.Test | None = None) -> Select:
-        """As ``counted``, with the weights of a round added up."""
-        rows = pairs_of(self.source, self._once(test), self.column.type, self.law.groups, SIZE)
-        *classes, (_, last) = [(most, tree.Constant(weight, "BIGINT")) for most, weight in law.alone]
-        cases = tuple((tree.Compared(tree.Name(SIZE), "<=", tree.whole(most)), weight) for most, weight in classes)
-        weight = tree.CaseValue(cases, last, "BIGINT") if cases else last
-        total = tree.Cast(tree.bare("sum", weight), "BIGINT", bare=True)  # of 2^47 units at most
-        return Select((*same(VALUE), (ROWS, total)), rows, group_by=1)
-
-    def _once(self, test: tree.Test | None) -> Once:
+    def _once(self) -> Once:
+        """The value of a row, NULL for what is no value."""
         once, value = read_once(self.column, self.line, VALUE), tree.Name(VALUE)
-        tests = [] if test is None else [test]
         if isinstance(self.law, PureThreshold):
-            tests = [*_within(self.law.universe), *tests]
+            tests = _within(self.law.universe)
         elif column_type(self.column.type).kind == "text":
-            tests = [_at_most(value, LONGEST), *tests]
-        if not tests:
+            tests = [_at_most(value, LONGEST)]
+        else:
             return once
         return replace(once, then=tree.Guarded(tree.Every(tuple(tests)), once.then or value))
 
@@ -147,18 +125,17 @@ class DiscoveryJob:
         keys = (*same(ROWS), ("missing", missing), ("number", tree.CountRows()))
         return replace(counted, select=Select(keys, counted.select, group_by=2))
 
-    def values_from(self, least: int, counted: Scan, *, hashed: bool = False) -> Scan:
-        """The values of which at least so many units have each, as text, and how many; with their hashes."""
+    def values_from(self, least: int, counted: Scan) -> Scan:
+        """The values of which at least so many units have each, as text, and how many."""
         text, known = tree.Cast(tree.Name(VALUE), "VARCHAR", bare=True), tree.IsNull(tree.Name(VALUE), negated=True)
         at_least = tree.Compared(tree.Name(ROWS), ">=", tree.whole(least))
-        marks = ((HASH, tree.bare("hash", tree.Name(VALUE), type="UBIGINT")),) if hashed else ()
-        columns = ((VALUE, text), *same(ROWS), *marks)
+        columns = ((VALUE, text), *same(ROWS))
         return replace(counted, select=Select(columns, counted.select, where=tree.Every((at_least, known))))
 
-    def scans(self, counted: Select, *, hashed: bool = False) -> tuple[Scan, Scan]:
-        """What is read of counts, as it is checked before a charge."""
-        scan = self.scan(counted)
-        return self.histogram(scan), self.values_from(1, scan, hashed=hashed)
+    def scans(self) -> tuple[Scan, Scan]:
+        """What is read of the counts, as it is checked before a charge."""
+        scan = self.scan(self.counted())
+        return self.histogram(scan), self.values_from(1, scan)
 
 
 def _at_most(text: tree.Value, size: int) -> tree.Test:
@@ -207,15 +184,7 @@ def check_job(job: DiscoveryJob, engine: Opening) -> None:
     Raises IntegrityError, InternalError, NotSupportedError.
     """
     tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
-    asked = [*job.scans(job.counted())]
-    if isinstance(job.law, TwoRounds):
-        if tables is not None:
-            raise NotSupportedError("weighted rounds run in DuckDB and over files; leave weighted out")
-        first, second = job.law.rounds
-        asked += job.scans(job.weighed(first), hashed=True)
-        asked += job.scans(job.weighed(second, among({1, 2}, within=False)), hashed=True)
-        asked += job.scans(job.counted(among({1, 2}, within=True)))
-    for scan in asked:
+    for scan in job.scans():
         if tables is not None:
             tables.check(scan)
         elif not passes_rehearsal(scan, job.schemas):
@@ -233,12 +202,10 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
 def _observe(job: DiscoveryJob, engine: Opening) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
     with opened(engine, job.source.tables, job.sources, job.schemas) as held:
-        if isinstance(job.law, TwoRounds):
-            return _in_rounds(job, job.law, held)
         if isinstance(job.law, PureThreshold):
             return _in_universe(job, job.law, held)
         with held.kept(job.scan(job.counted())) as counted:
-            return _round(job, job.law, counted, held)[:2]
+            return _decided(job, counted, held)
 
 
 def _in_universe(job: DiscoveryJob, law: PureThreshold, held: Opened) -> Found:
@@ -246,8 +213,8 @@ def _in_universe(job: DiscoveryJob, law: PureThreshold, held: Opened) -> Found:
     alone = law.alone()
     with held.kept(job.scan(job.counted())) as counted:
         if not alone:
-            return _round(job, law, counted, held)[:2]
-        values, shown, _ = _round(job, law, _of(counted, alone, only=False), held)
+            return _decided(job, counted, held)
+        values, shown = _decided(job, _of(counted, alone, only=False), held)
         read: Json = held.scan(job.values_from(1, _of(counted, alone, only=True)))
     have = dict(zip(_texts(read), np.asarray(read[ROWS]).tolist(), strict=True))
     noisy = dict(zip(values, shown.tolist(), strict=True)) | {text: have.get(text, 0) + z for text, z in alone.items()}
@@ -255,78 +222,20 @@ def _in_universe(job: DiscoveryJob, law: PureThreshold, held: Opened) -> Found:
     return values, np.array([noisy[value] for value in values], dtype=np.int64)
 
 
-def _in_rounds(job: DiscoveryJob, law: TwoRounds, held: Opened) -> Found:
-    """The values that pass in one of two rounds, and their noisy counts."""
-    first, second = law.rounds
-    with held.kept(job.scan(job.weighed(first))) as weighed:
-        texts, _, hashes = _round(job, first, weighed, held)
-    _check_few(texts)
-    with held.kept(job.scan(job.weighed(second, among(hashes, within=False)))) as weighed:
-        more, _, others = _round(job, second, weighed, held)
-    _check_few(values := sorted({*texts, *more}))
-    if not values:
-        return [], np.empty(0, dtype=np.int64)
-    noise = law.sample(len(values))
-    read: Json = held.scan(job.values_from(1, job.scan(job.counted(among(hashes | others, within=True)))))
-    units = dict(zip(_texts(read), np.asarray(read[ROWS]).tolist(), strict=True))
-    return values, np.array([units.get(value, 0) for value in values], dtype=np.int64) + noise
-
-
-def _check_few(values: Collection[str]) -> None:
-    """RequestError where there are more values than statements can list: by what was shown alone."""
-    if len(values) > MOST_IN_ROUNDS:
-        raise RequestError(MANY_IN_ROUNDS)
-
-
-def among(hashes: Collection[int], *, within: bool) -> tree.Test:
-    """Whether the hash of ``VALUE`` is one of these, or is none of them; both where there are none to compare with.
-
-    In constant time a row: tables of as many places as there are hashes, one hash a place, by some bits of it; those
-    whose place was taken go to a further table. A place without a hash has one that belongs elsewhere.
-    """
-    hashed, left, tests = tree.bare("hash", tree.Name(VALUE), type="UBIGINT"), sorted(hashes), list[tree.Test]()
-    number = 0
-    while left:
-        places = 1 << max(1, (len(left) - 1).bit_length())
-        shift = 7 * number % 40
-        table = [((at + 1) % places) << shift for at in range(places)]
-        rest = []
-        taken = set[int]()
-        for one in left:
-            at = (one >> shift) % places
-            if at in taken:
-                rest.append(one)
-            else:
-                taken.add(at)
-                table[at] = one
-        moved = tree.bare(">>", hashed, tree.Constant(shift, "UBIGINT"), type="UBIGINT")
-        inside = tree.bare("&", moved, tree.Constant(places - 1, "UBIGINT"), type="UBIGINT")
-        place = tree.bare("+", tree.Cast(inside, "BIGINT", bare=True), tree.whole(1))
-        found = tree.bare("list_extract", tree.Numbers(tuple(table), "UBIGINT"), place, type="UBIGINT")
-        tests.append(tree.Compared(found, "=" if within else "<>", hashed))
-        left, number = rest, number + 1
-    return tree.Some(tuple(tests)) if within and tests else tree.Every(tuple(tests))
-
-
-def _round(job: DiscoveryJob, law: Threshold, counted: Scan, held: Opened) -> tuple[list[str], Integers, set[int]]:
-    """The values that pass, their noisy counts and, of weighted ones, their hashes."""
+def _decided(job: DiscoveryJob, counted: Scan, held: Opened) -> Found:
+    """The values that pass, and their noisy counts."""
     found: Json = held.scan(job.histogram(counted))
     kept = np.asarray(found["missing"]) == 0
     counts, sizes = np.asarray(found[ROWS])[kept], np.asarray(found["number"])[kept]
     order = np.argsort(counts)
     counts, sizes = counts[order], sizes[order]
-    which, places, noisy = law.passed(counts, sizes)
+    which, places, noisy = job.law.passed(counts, sizes)
     if not len(noisy):
-        return [], np.empty(0, dtype=np.int64), set()
+        return [], np.empty(0, dtype=np.int64)
     if len(noisy) > MOST_SHOWN:
         raise RequestError(MANY)
-    weighted = isinstance(law, WeightedThreshold)
-    read: Json = held.scan(job.values_from(int(counts[which.min()]), counted, hashed=weighted))
-    values, shown = _named(read, counts, sizes, (which, places, noisy), job.source.table)
-    if not weighted:
-        return values, shown, set()
-    hashes = dict(zip(_texts(read), np.asarray(read[HASH]).tolist(), strict=True))
-    return values, shown, {hashes[value] for value in values}
+    read: Json = held.scan(job.values_from(int(counts[which.min()]), counted))
+    return _named(read, counts, sizes, (which, places, noisy), job.source.table)
 
 
 def _texts(read: Json) -> list[str | None]:

@@ -235,10 +235,9 @@ def _within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -
     return Select(same(*names), held, where=tree.Compared(tree.Name(PLACE), "<=", tree.whole(most)))
 
 
-def pairs_of(source: RowSource, once: Once, type: str, limit: int, size: str = "") -> Select:  # noqa: A002 - a node's word
+def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  # noqa: A002 - a node's word
     """The value ``once`` of each unit's rows, each once and at most ``limit`` of them, NULL last; of single rows all.
 
-    ``size``: a name under which each has the number of its unit's values, before ``limit``; of units of several rows.
     Text of any length and any values: nothing is computed of them but their hash. A row without a unit has no value.
     """
     base, value, unit = joined(source, ()), tree.Name(once.name), tree.Name(UNIT)
@@ -247,10 +246,7 @@ def pairs_of(source: RowSource, once: Once, type: str, limit: int, size: str = "
     owned = values_of([once], base, (UNIT, _key(source.unit)))
     known = tree.CaseValue(((tree.IsNull(unit), tree.NULL),), value, type)
     pairs = Select(((UNIT, unit), (once.name, known)), owned, group_by=2)
-    if not size:
-        return _truncated(pairs, [once.name], [tree.IsNull(value)], limit)
-    sized = Select((*same(UNIT, once.name), (size, tree.Window("count", (value,), (unit,)))), pairs)
-    return _truncated(sized, [once.name, size], [tree.IsNull(value)], limit)
+    return _truncated(pairs, [once.name], [tree.IsNull(value)], limit)
 
 
 def _hash(*names: str) -> tree.Value:

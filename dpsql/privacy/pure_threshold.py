@@ -37,7 +37,7 @@ from dpsql.privacy import draws
 from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.passing import GeometricThreshold, apart, passing, passing_by_luck
-from dpsql.privacy.threshold import LARGEST, Integers, NoisyThreshold, Passed
+from dpsql.privacy.threshold import LARGEST, Integers, Passed, Threshold
 from dpsql.privacy.universe import Universe
 
 STRAYS = 0.01
@@ -45,7 +45,7 @@ STRAYS = 0.01
 
 
 @dataclass(frozen=True)
-class PureThreshold(NoisyThreshold):
+class PureThreshold(Threshold):
     """Discrete Laplace noise on the count of every text of ``universe``; shown from ``least`` on. See the module."""
 
     groups: int

@@ -78,15 +78,13 @@ def missing(budget: Budget, entries: Iterable[Entry]) -> tuple[Charge, Json] | N
 
 
 def check_possible(budget: Budget) -> None:
-    """PolicyError where a policy has no delta that thresholds could use."""
-    if budget.discovery_delta is not None:
-        return
-    if budget.rho is not None:
+    """PolicyError where a policy has no delta that thresholds could use, or no account that pays for them."""
+    if budget.rho is not None and budget.discovery_delta is None:
         raise PolicyError(
             "[budget] has rho and no discovery_delta, and what nobody has listed cannot be found without a chance of "
             "failure: write discovery_delta = 1e-9 beside rho before the ledger is made, or list the values"
         )
-    if budget.delta is None:
+    if budget.rho is None and budget.delta is None:
         raise PolicyError(
             "[budget] has no delta, and what nobody has listed cannot be found under pure epsilon: whoever is the only "
             "one with a value must not be told from nobody; add delta to the policy before its ledger is made, find "
@@ -94,8 +92,9 @@ def check_possible(budget: Budget) -> None:
         )
     if "gaussian" not in budget.totals:
         raise PolicyError(
-            "[budget] keeps all of epsilon pure, so that no delta can be set aside; write discovery_delta before the "
-            "ledger is made, or list the values"
+            "[budget] keeps all of epsilon pure, and values found with delta are paid from a Gaussian account: find "
+            "short texts with max_bytes and no delta, list the values, or write a pure_epsilon below epsilon before "
+            "the ledger is made"
         )
 
 

@@ -10,17 +10,11 @@ Guarantee. Let D hold the unit u and D' be D without it, S the s <= k values tha
 shows one of S. Noise is independent from value to value, so with probability 1 - p, independently of all other values,
 the outcome on D is that of M(D), which never shows S; on D' it is M(D') always. M counts values that both have, of
 which u moves at most k - s, by 1 each. So the outcome is (1 - p) M(D) + p (anything) on D and M(D') on D', and the
-mechanism is "p-approximately" as private as M (Bun and Steinke 2016, Def. 8.1). Both kinds of noise bound p by
-``delta``:
-
-- ``GaussianThreshold``: M is mu-GDP, since its counts move by at most sqrt(k) in the L2 norm and have variance
-  k / mu^2. A value that only u has is shown with probability 1 - Phi((least - 3/2) / sigma), so that
-  p <= 1 - Phi((least - 3/2) / sigma)^k: largest for s = k, a unit alone in all its values.
-- ``OptimalSelection`` (``dpsql.privacy.optimal_selection``): each count by itself is (epsilon/k, delta/k)-DP, noisy
-  count included, and a unit moves k of them. A mechanism that is (epsilon, delta)-DP is delta-approximately epsilon-DP
-  (Kairouz, Oh and Viswanath 2015).
-- ``TwoRounds``: a unit weighs less in each of its values the more of them it has (``WeightedThreshold``), and a second
-  round does not count the values that the first has shown, so that a unit's weight goes to its others.
+mechanism is "p-approximately" as private as M (Bun and Steinke 2016, Def. 8.1). ``GaussianThreshold`` bounds p by
+``delta``: M is mu-GDP, since its counts move by at most sqrt(k) in the L2 norm and have variance k / mu^2. A value that
+only u has is shown with probability 1 - Phi((least - 3/2) / sigma), so that p <= 1 - Phi((least - 3/2) / sigma)^k:
+largest for s = k, a unit alone in all its values. (``dpsql.privacy.pure_threshold`` fails with no chance: it adds noise
+to every value of a public universe.)
 
 Composition. Steps that are delta_i-approximately private, chosen adaptively, of which the delta_i add up to at most d
 on every path: the transcript has a law of at least (1 - d) times that of the steps without failures, pointwise, for
@@ -38,7 +32,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy
@@ -49,7 +43,7 @@ from dpsql.errors import DataError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance, normals_beyond
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.passing import Tailed, apart, passing_by_luck
+from dpsql.privacy.passing import apart, passing_by_luck
 
 Integers: TypeAlias = NDArray[np.int64]
 Passed: TypeAlias = tuple[Integers, Integers, Integers]
@@ -69,8 +63,8 @@ class Threshold(ABC):
 
     @property
     @abstractmethod
-    def kind(self) -> str:
-        """The noise of its charge."""
+    def noise(self) -> Noise:
+        """The law of the noise of one count."""
 
     @property
     @abstractmethod
@@ -80,12 +74,12 @@ class Threshold(ABC):
     @property
     @abstractmethod
     def least(self) -> int:
-        """Noisy counts from here on are shown."""
+        """Noisy counts from here on are shown, and counts from here on with a probability of at least one half."""
 
     @property
-    def half(self) -> int:
-        """The count from which a value is shown with a probability of at least one half."""
-        return self.least
+    def kind(self) -> str:
+        """The noise of its charge."""
+        return self.noise.kind
 
     @property
     def fewest(self) -> int:
@@ -93,9 +87,9 @@ class Threshold(ABC):
         return 1
 
     @property
-    @abstractmethod
     def stderr(self) -> float:
         """The standard deviation of a noisy count."""
+        return math.sqrt(self.noise.variance)
 
     @property
     @abstractmethod
@@ -111,25 +105,8 @@ class Threshold(ABC):
         """Of ``sizes`` values of each count, with noise: class, place in it and noisy count of those that pass."""
 
 
-class NoisyThreshold(Threshold):
-    """A threshold of counts with noise that is drawn for each."""
-
-    @property
-    @abstractmethod
-    def noise(self) -> Noise:
-        """The law of the noise of one count."""
-
-    @property
-    def kind(self) -> str:
-        return self.noise.kind
-
-    @property
-    def stderr(self) -> float:
-        return math.sqrt(self.noise.variance)
-
-
 @dataclass(frozen=True)
-class GaussianThreshold(NoisyThreshold):
+class GaussianThreshold(Threshold):
     """Rounded Gaussian noise of variance groups / mu^2; a value is shown from ``least`` on. See the module."""
 
     groups: int
@@ -149,29 +126,20 @@ class GaussianThreshold(NoisyThreshold):
         """The standard deviation of the noise, before rounding."""
         return math.sqrt(float(self.noise.parameter))
 
-    @property
-    def alone(self) -> tuple[tuple[int, int], ...]:
-        """How many values a unit may have alone, and what it adds to the count of each, in all its cases."""
-        return ((self.groups, 1),)
-
     def failure(self, least: int) -> float:
         """The chance that a threshold shows a value of a unit that is alone in all its values, at most.
 
-        A count of w passes where w + round(N) >= least, that is N >= least - w - 1/2.
+        A count of 1 passes where 1 + round(N) >= least, that is N >= least - 3/2.
         """
-        return max(
-            -math.expm1(s * float(scipy.special.log_ndtr((least - w - 0.5) / self.sigma))) for s, w in self.alone
-        )
+        return -math.expm1(self.groups * float(scipy.special.log_ndtr((least - 1.5) / self.sigma)))
 
     @cached_property
     def least(self) -> int:
         """The smallest threshold whose ``failure`` is at most delta. DataError past 2^40."""
         allowed = float(self.delta) * (1.0 - _HAIR)
-        tails = [-math.expm1(math.log1p(-allowed) / s) for s, _ in self.alone]
-        first = max(
-            w + 0.5 - self.sigma * float(scipy.special.ndtri(p)) for (_, w), p in zip(self.alone, tails, strict=True)
-        )
-        if not first < LARGEST * self.alone[0][1]:
+        tail = -math.expm1(math.log1p(-allowed) / self.groups)
+        first = 1.5 - self.sigma * float(scipy.special.ndtri(tail))
+        if not first < LARGEST:
             raise DataError("the threshold would be larger than any table: ask for more epsilon or more delta")
         found = max(2, math.floor(first) - 2)
         while self.failure(found) > allowed:
@@ -195,107 +163,22 @@ class GaussianThreshold(NoisyThreshold):
         return normals_beyond(self.noise.parameter, at, many, word)
 
     def passed(self, counts: Integers, sizes: Integers) -> Passed:
-        return passed(self, counts, sizes)
+        """As of any ``Threshold``, from the operating system's entropy.
+
+        One draw for each value, a chunk of them at a time; where many have one count and few of these can pass, by the
+        law of so many draws (``dpsql.privacy.passing``). Which way it is changes no law.
+        """
+        bulk = (sizes >= _MANY) & (self.log_tail((self.least - counts).astype(np.float64)) < _RARELY)
+        found = [*_each(self, counts, np.where(bulk, 0, sizes)), *_in_bulk(self, counts, sizes, np.flatnonzero(bulk))]
+        which, places, noisy = (np.concatenate([np.empty(0, dtype=np.int64), *p]) for p in zip(*found, strict=True))
+        order = np.lexsort((places, which))
+        return which[order], places[order], noisy[order]
 
     def log_tail(self, at: Floats) -> Floats:
         return np.asarray(scipy.special.log_ndtr((0.5 - at) / self.sigma))
 
 
-WEIGHT = 2**16
-"""The weight of a unit in its only value; all its weights together have at most this L2 norm."""
-
-
-@dataclass(frozen=True)
-class WeightedThreshold(GaussianThreshold):
-    """Counts in which a unit of s values, s <= groups, weighs 1/sqrt(s) of ``WEIGHT`` in each, rounded down.
-
-    Guarantee, as of the module: the weights of a unit have an L2 norm of at most ``WEIGHT``, exactly: each is the
-    integer floor(WEIGHT / sqrt(b)) of a b >= s, so that s of them have squares of at most WEIGHT^2 together. Weights
-    are a function of the unit's own rows. Noise of variance WEIGHT^2 / mu^2 makes them mu-GDP where nothing fails. A
-    unit that is alone in all its s values is shown with 1 - Phi((least - w_s - 1/2) / sigma)^s, and p is the largest
-    of these over all s <= groups (as in Swanberg, Desfontaines and Haney 2023, arXiv 2301.01998, for real weights).
-    """
-
-    @cached_property
-    def noise(self) -> Noise:
-        return Noise.gaussian(WEIGHT**2 / self.mu_squared)
-
-    @cached_property
-    def alone(self) -> tuple[tuple[int, int], ...]:
-        """The largest number of values of each class of units, rising to ``groups``, and their weight in each."""
-        most = [1]
-        while most[-1] < self.groups:
-            most.append(min(self.groups, max(most[-1] + 1, most[-1] * 9 // 8)))
-        return tuple((b, math.isqrt(WEIGHT**2 // b)) for b in most)
-
-
-@dataclass(frozen=True)
-class TwoRounds(GaussianThreshold):
-    """Two weighted rounds that find values, and then counts of what they found, each unit once in at most ``groups``.
-
-    Guarantee: three steps, each chosen by what those before have shown, of mu squared that adds up to ``mu_squared``,
-    of which the two thresholds fail with chances that add up to ``delta`` (the module's Composition). The second round
-    leaves out the values that the first has shown: a public list by then. The counts are of the values of both rounds,
-    with noise for each; no threshold, nothing fails. The noise of this object is theirs.
-    """
-
-    _FIRST, _COUNTS = Fraction(1, 10), Fraction(1, 8)
-
-    @cached_property
-    def noise(self) -> Noise:
-        return Noise.gaussian(self.groups / (self.mu_squared * self._COUNTS))
-
-    @cached_property
-    def rounds(self) -> tuple[WeightedThreshold, WeightedThreshold]:
-        """The thresholds of the first round and of the second, a tenth of mu squared and delta, and the rest."""
-        mu_squared, first = self.mu_squared * (1 - self._COUNTS), self._FIRST
-        return (
-            WeightedThreshold(self.groups, mu_squared * first, self.delta * first),
-            WeightedThreshold(self.groups, mu_squared * (1 - first), self.delta * (1 - first)),
-        )
-
-    @cached_property
-    def least(self) -> int:
-        """No count of a value that was found is too small to be shown."""
-        return -LARGEST
-
-    @property
-    def fewest(self) -> int:
-        """Of those that count, the units of a value that a round has found may be none."""
-        return 0
-
-    @property
-    def half(self) -> int:
-        """Of so many units a value is shown with about one half, where its units have no other value that is left."""
-        return -(-self.rounds[1].least // WEIGHT)
-
-    @property
-    def sure(self) -> int:
-        """Of so many units a value is shown with at least one half, whatever else its units have."""
-        return -(-self.rounds[1].least // self.rounds[1].alone[-1][1])
-
-
-class Drawn(Tailed, Protocol):
-    """Noise that can be drawn for each count, too."""
-
-    def log_tail(self, at: Floats, /) -> Floats: ...
-    def sample(self, count: int, /) -> Integers: ...
-
-
-def passed(law: Drawn, counts: Integers, sizes: Integers) -> Passed:
-    """As of any ``Threshold``, from the operating system's entropy.
-
-    One draw for each value, a chunk of them at a time; where many have one count and few of these can pass, by the law
-    of so many draws (``dpsql.privacy.passing``). Which way it is changes no law.
-    """
-    bulk = (sizes >= _MANY) & (law.log_tail((law.least - counts).astype(np.float64)) < _RARELY)
-    found = [*_each(law, counts, np.where(bulk, 0, sizes)), *_in_bulk(law, counts, sizes, np.flatnonzero(bulk))]
-    which, places, noisy = (np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in zip(*found, strict=True))
-    order = np.lexsort((places, which))
-    return which[order], places[order], noisy[order]
-
-
-def _each(law: Drawn, counts: Integers, sizes: Integers) -> Iterator[Passed]:
+def _each(law: GaussianThreshold, counts: Integers, sizes: Integers) -> Iterator[Passed]:
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     for first in range(0, max(1, total), _CHUNK):
@@ -307,7 +190,7 @@ def _each(law: Drawn, counts: Integers, sizes: Integers) -> Iterator[Passed]:
         yield which, at[kept] - (ends[which] - sizes[which]), noisy
 
 
-def _in_bulk(law: Drawn, counts: Integers, sizes: Integers, classes: Integers) -> Iterator[Passed]:
+def _in_bulk(law: GaussianThreshold, counts: Integers, sizes: Integers, classes: Integers) -> Iterator[Passed]:
     word = draws.words(os.urandom)
     for which in classes.tolist():
         noisy = passing_by_luck(law, int(counts[which]), int(sizes[which]), word)

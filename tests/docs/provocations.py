@@ -620,10 +620,6 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "values without a delta": _found(delta=None),
     "values of units without max_groups": _found(max_groups=None),
     "max_groups of rows": _found("kinds.flag", max_groups=2),
-    "weights of rows": _found("kinds.flag", weighted=True),
-    "weights without a Gaussian account": lambda s: s.other(
-        lambda text: _rho(text).replace("rho = 0.5", "rho = 0.5\ndiscovery_delta = 1e-9")
-    ).discover("visits.note", epsilon=0.1, delta=1e-10, max_groups=2, weighted=True),
     "max_bytes with delta": _found(max_bytes=8),
     "max_bytes at rho": lambda s: s.other(_rho).discover("visits.note", rho=0.1, max_groups=1, max_bytes=8),
     "max_bytes without pure epsilon": _found(delta=None, max_bytes=8),
@@ -926,7 +922,6 @@ ELSEWHERE = {
     "estimates=… needs the cells": "running/test_estimates.py",
     "the threshold would be larger than any table: ask for more epsilon or shorter": "privacy/test_pure_threshold.py",
     "the threshold would be larger than any table: ask for more epsilon or more": "privacy/test_threshold.py",
-    "weighted rounds run in DuckDB": "extensions/spark/test_spark_discovery.py",
     "the custodian finds values and bounds": "extensions/discovery/test_discovery.py",
     "releases are private to their label": "extensions/server/test_private_releases.py",
     "release … has no noise": "replicates/test_travel.py",

@@ -145,7 +145,6 @@ def test_few_texts_that_nobody_has_are_shown(epsilon: str, universe: Universe) -
     assert log_stray + 1.001 / float(law.noise.parameter) > math.log(
         pure_threshold.STRAYS
     )  # and no higher than need be
-    assert law.half == law.least
     assert (law.kind, law.parameter, law.delta) == ("laplace", Fraction(epsilon), None)
 
 

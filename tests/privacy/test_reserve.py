@@ -15,9 +15,10 @@ from dpsql.privacy.accountant import Request, charge_for
 from dpsql.privacy.budget import Budget, mu_units
 from dpsql.privacy.calibrate import gaussian_delta
 from dpsql.privacy.charge import Charge
-from dpsql.privacy.finding import chosen, ways
+from dpsql.privacy.finding import gaussian_way, pure_way
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.state import fresh_state
+from dpsql.privacy.universe import Universe
 
 BOTH = Budget.of(1, "1e-6")
 DECLARED = Budget.of(1, "1e-6", discovery_delta="4e-7")
@@ -179,40 +180,43 @@ def test_a_charge_round_trips_with_its_delta() -> None:
         Charge("gaussian", 1000, "gaussian", "", None, Fraction(2))
 
 
-def test_every_way_is_what_was_asked(tmp_path: Path) -> None:
-    """Each way, alone, is within the (epsilon, delta) that was asked; the best comes first."""
-    request = Request.of("0.5")
-    delta = Fraction("1e-8")
-    found = ways(request, delta, PURE, 1, Fraction("4e-7"))
-    assert [way.charge.account for way in found] == ["pure", "gaussian"]  # the selection shows rarer values
-    gaussian = found[1]
-    assert gaussian.charge.delta is not None
-    mu = float(gaussian.charge.mu_squared) ** 0.5
-    assert gaussian_delta(mu, 0.5) + float(gaussian.charge.delta) <= 1e-8 * (1 + 1e-9)
-    assert found[0].charge.epsilon == Fraction(1, 2)
-    assert found[0].charge.delta == Fraction("1e-8")
-    # Where the pure account cannot pay, the other does.
-    state = fresh_state(Budget.of(2, "1e-6", pure_epsilon="0.1", discovery_delta="4e-7"))
-    only = ways(request, delta, state.budget, 1, Fraction("4e-7"))
-    assert chosen(only, state).charge.account == "gaussian"
+def test_what_is_paid_is_what_was_asked() -> None:
+    """Noise and threshold together are within the (epsilon, delta) that was asked, in a rho policy as well."""
+    delta, left = Fraction("1e-8"), Fraction("4e-7")
+    for budget in (PURE, DECLARED, Budget.of(rho="0.5", discovery_delta="1e-6")):
+        way = gaussian_way(Request.of("0.5"), delta, budget, 1, left)
+        assert way.charge.account == way.charge.noise == "gaussian"
+        assert way.charge.delta is not None
+        mu = float(way.charge.mu_squared) ** 0.5
+        assert gaussian_delta(mu, 0.5) + float(way.charge.delta) <= 1e-8 * (1 + 1e-9)
+        assert (way.law.parameter, way.law.delta) == (way.charge.mu_squared, way.charge.delta)
+
+
+def test_a_way_is_refused_where_a_figure_or_the_budget_is_too_small() -> None:
+    request, delta, left = Request.of("0.5"), Fraction("1e-8"), Fraction("4e-7")
     with pytest.raises(DataError, match="needs a delta"):
-        ways(request, None, PURE, 1, Fraction("4e-7"))
+        gaussian_way(request, None, PURE, 1, left)
     with pytest.raises(BudgetError, match="more than is left"):
-        ways(request, delta, PURE, 1, Fraction("1e-12"))
+        gaussian_way(request, delta, PURE, 1, Fraction("1e-12"))
     with pytest.raises(DataError, match="too small for any value"):
-        ways(Request.of("1e-9"), delta, BOTH, 1, Fraction("4e-7"))
+        gaussian_way(Request.of("1e-9"), delta, BOTH, 1, left)
 
 
-def test_rho_policies_have_both_kinds() -> None:
+@pytest.mark.parametrize("figures", [{}, {"discovery_delta": "4e-7"}])
+def test_a_pure_account_finds_texts_of_a_public_universe_alone(figures: dict[str, str]) -> None:
+    budget = Budget.of(1, "1e-6", pure_epsilon=1, **figures)
+    with pytest.raises(PolicyError, match="find short texts with max_bytes and no delta"):
+        gaussian_way(Request.of("0.5"), Fraction("1e-8"), budget, 1, Fraction("4e-7"))
+    assert pure_way(Request.of("0.5"), budget, 1, Universe(5, "0123456789")).charge.account == "pure"
+
+
+def test_rho_is_what_a_rho_policy_asks_with() -> None:
     budget = Budget.of(rho="0.5", discovery_delta="1e-6")
     delta, left = Fraction("1e-8"), Fraction("1e-6")
-    (by_rho,) = ways(Request.of(rho="0.01"), delta, budget, 2, left)
-    assert by_rho.charge.mu_squared == Fraction("0.02")
-    (by_epsilon,) = ways(Request.of("0.2"), delta, budget, 1, left)
-    assert by_epsilon.charge.noise == "laplace"
-    assert by_epsilon.charge.account == "gaussian"
+    way = gaussian_way(Request.of(rho="0.01"), delta, budget, 2, left)
+    assert (way.charge.mu_squared, way.charge.delta) == (Fraction("0.02"), delta)
     with pytest.raises(BudgetError, match="more than is left"):
-        ways(Request.of(rho="0.01"), delta, budget, 2, delta / 2)
+        gaussian_way(Request.of(rho="0.01"), delta, budget, 2, delta / 2)
 
 
 def test_delta_is_set_aside_with_what_needs_it_or_not_at_all(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 
@@ -16,119 +15,18 @@ from scipy.stats import chi2, norm
 from seeded_source import SeededSource
 
 from dpsql.errors import DataError
-from dpsql.privacy import draws, optimal_selection, threshold
-from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu
-from dpsql.privacy.optimal_selection import OptimalSelection
+from dpsql.privacy import draws, threshold
+from dpsql.privacy.calibrate import gaussian_delta
 from dpsql.privacy.shown_counts import intervals
-from dpsql.privacy.threshold import GaussianThreshold, Threshold
+from dpsql.privacy.threshold import GaussianThreshold
 
-SELECTIONS = [
-    (1, "0.1", "1e-9"),
-    (1, "1", "1e-6"),
-    (1, "0.01", "1e-4"),
-    (1, "3", "0.1"),
-    (4, "1", "1e-6"),
-    (1, "0.7", "0.3"),
-]
 GAUSSIANS = [(1, "0.05", "1e-9"), (3, "0.4", "1e-5"), (2, "1.5", "0.02"), (10, "2", "1e-12")]
 Outcome = tuple[int | None, ...]
 Law = dict[int | None, float]
 
 
-def selection(groups: int, epsilon: str, delta: str) -> OptimalSelection:
-    return OptimalSelection(groups, Fraction(epsilon), Fraction(delta))
-
-
 def gaussian(groups: int, mu: str, delta: str) -> GaussianThreshold:
     return GaussianThreshold(groups, Fraction(mu) ** 2, Fraction(delta))
-
-
-def shown(law: OptimalSelection, count: int) -> dict[int | None, Fraction]:
-    """The law of what is shown of a value with that count: a noisy count, or None; nothing but None without a row."""
-    if count == 0:
-        return {None: Fraction(1)}
-    steps = np.diff(np.array([0, *law.passing], dtype=object)).tolist()
-    found: dict[int | None, Fraction] = {None: Fraction(0)}
-    for j, step in enumerate(steps, 1):
-        seen = count + law.least - j
-        key = seen if seen >= law.least else None
-        found[key] = found.get(key, Fraction(0)) + Fraction(step, 2**64)
-    return found
-
-
-def divergence(one: dict[int | None, Fraction], other: dict[int | None, Fraction], power: Fraction) -> Fraction:
-    """Sum of max(0, P - e^epsilon Q)."""
-    return sum((max(Fraction(0), p - power * other.get(key, Fraction(0))) for key, p in one.items()), Fraction(0))
-
-
-def check_selection(law: OptimalSelection) -> None:
-    """Counts n and n - 1, for every n at which they differ in law: within (epsilon, delta) / groups both ways."""
-    power = Fraction(math.exp(float(law.epsilon / law.groups)) * (1 - 1e-15))
-    allowed = law.delta / law.groups
-    size = len(law.passing)
-    counts = {1, 2, 3, size // 2, law.least - 1, law.least, law.least + 1, size, size + 1, 2 * size + 2}
-    for count in sorted(number for number in counts if number >= 1):
-        with_unit, without = shown(law, count), shown(law, count - 1)
-        assert divergence(with_unit, without, power) <= allowed, count
-        assert divergence(without, with_unit, power) <= allowed, count
-
-
-@pytest.mark.parametrize("given", SELECTIONS)
-def test_a_selection_hides_one_unit_exactly(given: tuple[int, str, str]) -> None:
-    check_selection(selection(*given))
-
-
-@pytest.mark.parametrize("given", SELECTIONS)
-def test_a_selection_is_the_best_one(given: tuple[int, str, str]) -> None:
-    law = selection(*given)
-    ratio, step, chance = math.exp(float(law.epsilon / law.groups)), float(law.delta / law.groups), 0.0
-    for value in law.passing:
-        chance = min(ratio * chance + step, 1 - (1 - chance - step) / ratio, 1.0)
-        assert value / 2**64 == pytest.approx(chance, rel=1e-6)
-    assert law.passing[law.half - 1] * 2 >= 2**64 > law.passing[law.half - 2] * 2 if law.half > 1 else True
-
-
-@dataclass(frozen=True)
-class _Lower(OptimalSelection):
-    """The threshold lowered by 1: a value is shown as if one more unit had it."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "passing", self.passing[1:])
-
-
-@dataclass(frozen=True)
-class _Halved(OptimalSelection):
-    """The noise halved: the law of twice the epsilon."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "passing", OptimalSelection(self.groups, 2 * self.epsilon, self.delta).passing)
-
-
-@dataclass(frozen=True)
-class _Twice(OptimalSelection):
-    """Delta spent twice: the law of twice the delta."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "passing", OptimalSelection(self.groups, self.epsilon, 2 * self.delta).passing)
-
-
-@pytest.mark.parametrize("mutant", [_Lower, _Halved, _Twice])
-@pytest.mark.parametrize("given", SELECTIONS[:2] + SELECTIONS[4:5])
-def test_mutants_of_a_selection_show(mutant: type[OptimalSelection], given: tuple[int, str, str]) -> None:
-    groups, epsilon, delta = given
-    with pytest.raises(AssertionError):
-        check_selection(mutant(groups, Fraction(epsilon), Fraction(delta)))
-
-
-def test_a_law_that_breaks_its_promise_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = optimal_selection._passing
-    monkeypatch.setattr(optimal_selection, "_passing", lambda ratio, step: real(ratio, 8 * step))
-    with pytest.raises(DataError, match="delta is too small"):
-        selection(1, "1", "1e-6")
-
-
-# -- Gaussian -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", GAUSSIANS)
@@ -201,22 +99,14 @@ def test_mutants_of_a_gaussian_threshold_show() -> None:
 def test_what_is_out_of_reach_is_said() -> None:
     with pytest.raises(DataError, match="larger than any table"):
         _ = GaussianThreshold(1, Fraction(1, 10**30), Fraction("1e-9")).least
-    for given in ((1, "0.00001", "1e-9"), (1, "30", "1e-9"), (1, "1", "1e-19")):
-        with pytest.raises(DataError):
-            selection(*given)
 
 
-# -- both -----------------------------------------------------------------------------------------
+# -- what is shown --------------------------------------------------------------------------------
 
-LAWS: list[Callable[[], Threshold]] = [
-    lambda: selection(1, "0.5", "1e-6"),
-    lambda: selection(3, "2", "1e-3"),
-    lambda: gaussian(1, "0.3", "1e-6"),
-    lambda: gaussian(4, "1", "1e-3"),
-]
+LAWS = [gaussian(1, "0.3", "1e-6"), gaussian(4, "1", "1e-3")]
 
 
-def chances(law: Threshold, count: int) -> tuple[np.ndarray, np.ndarray]:
+def chances(law: GaussianThreshold, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Noisy counts that are shown, and their chances, given that one is."""
     seen = np.arange(law.least, count + min(law.spread, 12 * math.ceil(law.stderr)) + 1)
     tails = np.exp(law.log_tail(np.append(seen, seen[-1] + 1).astype(float) - count))
@@ -224,10 +114,9 @@ def chances(law: Threshold, count: int) -> tuple[np.ndarray, np.ndarray]:
     return seen, found / found.sum()
 
 
-@pytest.mark.parametrize("make", LAWS)
-def test_intervals_hold_of_what_passed(make: Callable[[], Threshold]) -> None:
+@pytest.mark.parametrize("law", LAWS)
+def test_intervals_hold_of_what_passed(law: GaussianThreshold) -> None:
     """Given that a value is shown, its count lies in the interval with at least the stated probability."""
-    law = make()
     for alpha in (0.05, 0.3):
         for count in (1, 2, law.least // 2, law.least, law.least + 5, 3 * law.least):
             seen, chance = chances(law, count)
@@ -243,9 +132,9 @@ def test_intervals_hold_of_what_passed(make: Callable[[], Threshold]) -> None:
     assert high[0] - low[0] == pytest.approx(2 * 1.96 * law.stderr, rel=0.35, abs=3)
 
 
-@pytest.mark.parametrize("make", LAWS)
-def test_draws_have_the_law(make: Callable[[], Threshold], monkeypatch: pytest.MonkeyPatch) -> None:
-    law, count = make(), 100_000
+@pytest.mark.parametrize("law", LAWS)
+def test_draws_have_the_law(law: GaussianThreshold, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 100_000
     monkeypatch.setattr(os, "urandom", SeededSource(f"threshold {law.kind} {law.groups}"))
     found = Counter(law.sample(count).tolist())
     high = 2 * math.ceil(law.stderr)
@@ -268,7 +157,7 @@ def test_draws_have_the_law(make: Callable[[], Threshold], monkeypatch: pytest.M
         assert wrong > limit
 
 
-def in_bulk(law: Threshold, *, lower: int = 0) -> float:
+def in_bulk(law: GaussianThreshold, *, lower: int = 0) -> float:
     """How well what passes of many values of few counts agrees with noise on each; with all pairs of places, too."""
     size, sigma = 20_000, law.stderr
     counts = np.array(sorted({max(1, law.least - math.ceil(part * sigma)) for part in (2.6, 2.1, 1.7, -1)}))
@@ -289,16 +178,15 @@ def in_bulk(law: Threshold, *, lower: int = 0) -> float:
     return float(chi2.sf(total, free))
 
 
-@pytest.mark.parametrize("make", LAWS[1:3])
+@pytest.mark.parametrize("law", LAWS)
 def test_values_of_one_count_pass_as_with_noise_on_each(
-    make: Callable[[], Threshold], monkeypatch: pytest.MonkeyPatch
+    law: GaussianThreshold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    law = make()
     monkeypatch.setattr(os, "urandom", SeededSource(f"bulk {law.kind}"))
     drawn: list[int] = []
     real = threshold._each
 
-    def noted(law: threshold.Drawn, counts: np.ndarray, sizes: np.ndarray) -> Iterator[threshold.Passed]:
+    def noted(law: GaussianThreshold, counts: np.ndarray, sizes: np.ndarray) -> Iterator[threshold.Passed]:
         drawn.append(int(sizes.sum()))
         return real(law, counts, sizes)
 
@@ -307,10 +195,10 @@ def test_values_of_one_count_pass_as_with_noise_on_each(
     assert drawn[0] == 20_000  # the others had no draw each
     assert in_bulk(law, lower=1) < 1e-6
 
-    def forgotten(self: Threshold, at: int, many: int, word: draws.Words) -> list[int]:
+    def forgotten(self: GaussianThreshold, at: int, many: int, word: draws.Words) -> list[int]:
         return [at] * many
 
-    def halved(self: Threshold, at: int, many: int, word: draws.Words) -> list[int]:
+    def halved(self: GaussianThreshold, at: int, many: int, word: draws.Words) -> list[int]:
         return [at + (z - at) // 2 for z in right(law, at, many, word)]
 
     def first(word: draws.Words, count: int, cells: int, taken: np.ndarray) -> list[int]:
@@ -321,19 +209,3 @@ def test_values_of_one_count_pass_as_with_noise_on_each(
         with monkeypatch.context() as mutant:
             mutant.setattr(type(law) if name == "beyond" else threshold, name, wrong)
             assert in_bulk(law) < 1e-6
-
-
-def test_the_two_kinds_are_compared_at_what_they_promise() -> None:
-    """One group a unit: the selection shows rarer values. Many: the Gaussian threshold does."""
-    epsilon, delta = 1.0, 1e-6
-
-    def best(groups: int) -> int:
-        found = []
-        for part in range(1, 32):
-            fails = delta * part / 32
-            mu = Fraction(gaussian_mu(epsilon, delta - fails))
-            found.append(GaussianThreshold(groups, mu**2, Fraction(fails)).half)
-        return min(found)
-
-    assert selection(1, "1", "1e-6").half < best(1)
-    assert best(20) < selection(20, "1", "1e-6").half

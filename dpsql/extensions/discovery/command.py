@@ -14,7 +14,7 @@ def discover(options: argparse.Namespace) -> None:
     """Find the values of a column privately, or say what that would cost."""
     with inputs.connected_as(Discovering, options) as con:
         given = (options.column, options.epsilon, options.delta, options.rho)
-        how = {name: getattr(options, name) for name in ("max_groups", "weighted", "max_bytes", "alphabet")}
+        how = {name: getattr(options, name) for name in ("max_groups", "max_bytes", "alphabet")}
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
         if options.dry_run and options.bounds:
             options.usage("--dry-run is for values: bounds cost what a batch at that budget costs")

@@ -12,7 +12,6 @@ column TABLE.COLUMN  a column that the policy declares without a domain
 --delta D  (epsilon, delta)-differential privacy of this discovery; with --rho the chance that its threshold fails
 --rho R  instead of epsilon in a rho policy
 --max-groups K  in how many values of the column one unit counts at most; needed where a unit may have several rows
---weighted  two rounds in which units of fewer values weigh more: more values, counts with more noise
 --max-bytes N  instead of --delta: find texts of at most N bytes, at a pure epsilon
 --alphabet TEXT  with --max-bytes: the characters that such a text may have, such as 0123456789 (default: any)
 --bounds  find lower and upper bound of a number or a time instead, never its least or largest value

@@ -39,7 +39,6 @@ class Discovering(Connection):
     @taking(
         target=text(),
         max_groups=maybe(whole(1, 10**6)),
-        weighted=flag(),
         max_bytes=maybe(whole(1, MOST_BYTES)),
         alphabet=maybe(text()),
         bounds=flag(),
@@ -54,7 +53,6 @@ class Discovering(Connection):
         rho: object = None,
         *,
         max_groups: int | None = None,
-        weighted: bool = False,
         max_bytes: int | None = None,
         alphabet: str | None = None,
         bounds: bool = False,
@@ -69,8 +67,6 @@ class Discovering(Connection):
         how many values of the column one unit counts at most, needed where a unit may have several rows. The domain is
         kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
         are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
-        ``weighted``: two rounds in which a unit of fewer values weighs more in each, then counts (``TwoRounds``); they
-        find more values where units have several, and their counts have more noise.
 
         ``max_bytes``, instead of delta: values are the texts of at most so many bytes (of the characters in
         ``alphabet``), whoever has them or nobody, so that they are found at epsilon alone, purely
@@ -87,10 +83,10 @@ class Discovering(Connection):
         """
         said = self._custodian(label)
         if bounds:
-            if max_groups is not None or weighted or max_bytes is not None or alphabet is not None:
+            if max_groups is not None or max_bytes is not None or alphabet is not None:
                 raise DataError(
-                    "max_groups, weighted, max_bytes and alphabet are for values; of bounds leave them out, all rows "
-                    "that count are used"
+                    "max_groups, max_bytes and alphabet are for values; of bounds leave them out, all rows that count "
+                    "are used"
                 )
             _ = self.policy
             request = Request.of(*map(plain, (epsilon, delta, rho)))
@@ -101,7 +97,7 @@ class Discovering(Connection):
             self._batches.register(record, again=True)
             return found
         universe = _universe(max_bytes, alphabet)
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted, universe)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, universe)
         found, record = finder.find(asked, fresh=fresh, label=said)
         self._batches.register(record)
         return found
@@ -109,7 +105,6 @@ class Discovering(Connection):
     @taking(
         target=text(),
         max_groups=maybe(whole(1, 10**6)),
-        weighted=flag(),
         max_bytes=maybe(whole(1, MOST_BYTES)),
         alphabet=maybe(text()),
     )
@@ -121,13 +116,12 @@ class Discovering(Connection):
         rho: object = None,
         *,
         max_groups: int | None = None,
-        weighted: bool = False,
         max_bytes: int | None = None,
         alphabet: str | None = None,
     ) -> Prospect:
         """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
         universe = _universe(max_bytes, alphabet)
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted, universe)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, universe)
         return finder.prospect(asked)
 
     @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
@@ -228,7 +222,6 @@ class Discovering(Connection):
         target: str,
         budget: tuple[object, object, object],
         max_groups: int | None,
-        weighted: bool,
         universe: Universe | None,
     ) -> tuple[Finder, Asked]:
         from dpsql.extensions.discovery.discovery import Asked
@@ -236,7 +229,7 @@ class Discovering(Connection):
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         chance = None if delta is None else Request.of(1, delta).delta
-        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, weighted, universe)
+        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, universe)
         return self._values(), asked
 
     def _values(self) -> Finder:

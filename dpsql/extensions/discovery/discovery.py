@@ -24,11 +24,11 @@ from dpsql.privacy import reserve
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry
-from dpsql.privacy.finding import Way, chosen, pure_way, ways
+from dpsql.privacy.finding import Way, gaussian_way, pure_way
 from dpsql.privacy.pure_threshold import STRAYS, PureThreshold
 from dpsql.privacy.shown_counts import intervals
 from dpsql.privacy.state import BudgetState
-from dpsql.privacy.threshold import Integers, TwoRounds
+from dpsql.privacy.threshold import Integers
 from dpsql.privacy.universe import Universe
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.books import Books
@@ -62,7 +62,7 @@ class Prospect:
     @property
     def threshold(self) -> int:
         """The count from which a value is shown with a probability of at least one half."""
-        return self.way.law.half
+        return self.way.law.least
 
     @property
     def charge(self) -> Charge:
@@ -76,10 +76,7 @@ class Prospect:
 
     def __str__(self) -> str:
         rule = self.way.law
-        law = "Gaussian threshold" if self.charge.noise == "gaussian" else "optimal selection"
-        law, more = "two weighted rounds" if isinstance(rule, TwoRounds) else law, ""
-        if isinstance(rule, TwoRounds) and rule.sure > rule.half:
-            more = f", those of about {about(rule.sure)} whatever else these have"
+        law, more = "Gaussian threshold", ""
         if isinstance(rule, PureThreshold):
             law, more = f"noise on every {rule.universe}", f", and fewer than {STRAYS:g} that nobody has are expected"
         of = "each in one value" if self.groups == 1 else f"each in at most {self.groups} values"
@@ -148,27 +145,24 @@ class Discovery:
 class Asked:
     """What ``Connection.discover`` was given: a column ("visits.diagnosis"), epsilon or rho, delta, groups a unit.
 
-    ``weighted``: by two weighted rounds. ``universe``: the texts that are values, of what is found purely.
+    ``universe``: the texts that are values, of what is found purely.
     """
 
     target: str
     request: Request
     delta: Fraction | None
     max_groups: int | None
-    weighted: bool = False
     universe: Universe | None = None
 
     def __post_init__(self) -> None:
-        if self.universe is not None and (self.delta is not None or self.weighted):
-            raise DataError(
-                "values of max_bytes are found without delta and in one round; leave delta and weighted out"
-            )
+        if self.universe is not None and self.delta is not None:
+            raise DataError("values of max_bytes are found without delta; leave delta out, or max_bytes")
 
     def __str__(self) -> str:
         of = self.universe
         said = "" if of is None else f" {of.longest} bytes{'' if of.alphabet is None else f' of {of.alphabet}'}"
         amounts = (self.request.epsilon, self.request.rho, self.delta, self.max_groups or 1)
-        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{' weighted' * self.weighted}{said}"
+        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{said}"
 
 
 @dataclass(eq=False)
@@ -183,15 +177,13 @@ class Finder:
         """What a discovery would be; see ``Connection.discover`` for what is refused."""
         held, column = target_of(self.declared, asked.target)
         groups = _groups(held, asked.max_groups)
-        if asked.weighted and held.unit == "row":
-            raise DataError("weights are for units of several values, and here the unit is a row; leave weighted out")
         if asked.universe is not None:
-            way = chosen([pure_way(asked.request, self.books.budget, groups, asked.universe)], self.books.state())
-            aside = None
+            state, aside = self.books.state(), None
+            way = pure_way(asked.request, self.books.budget, groups, asked.universe)
         else:
             state, there, aside = reserved(self.books)
-            law = {"weighted": asked.weighted}
-            way = chosen(ways(asked.request, asked.delta, self.books.budget, groups, there.left, **law), state)
+            way = gaussian_way(asked.request, asked.delta, self.books.budget, groups, there.left)
+        state.check(way.charge)
         found = Prospect(held.name, column.name, unit_word(held), groups, way, aside, held.minimum)
         check_reach(held, found)
         return found
@@ -422,11 +414,7 @@ def _record(release: int, prospect: Prospect, job: DiscoveryJob, table: ReleaseT
         purse=prospect.charge.account,
         cost=prospect.charge.amount,
         noise=prospect.charge.noise,
-        strategy=(
-            "values of two weighted rounds, then counted"
-            if isinstance(prospect.way.law, TwoRounds)
-            else f"values from {prospect.way.law.least} on, intervals of counts that passed"
-        ),
+        strategy=f"values from {prospect.way.law.least} on, intervals of counts that passed",
         queries=len(table),
         sql=f"-- the values of {prospect.table}.{prospect.column}, found privately",
         unit=f"one {prospect.unit} of {prospect.table}",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from dpsql.measure import discovery as room
 from dpsql.measure.discovery import DiscoveryJob
 from dpsql.privacy import threshold
 from dpsql.privacy.charge import Charge
-from dpsql.privacy.optimal_selection import OptimalSelection
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
 from dpsql.workloads.expr import values as tree
@@ -75,9 +75,8 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(self: object, count: int) -> Integers:
         return np.zeros(count, dtype=np.int64)
 
-    for law in (GaussianThreshold, OptimalSelection):
-        monkeypatch.setattr(law, "sample", none)
-        monkeypatch.setattr(law, "least", 2)
+    monkeypatch.setattr(GaussianThreshold, "sample", none)
+    monkeypatch.setattr(GaussianThreshold, "least", 2)
 
 
 def found_by(con: dpsql.Connection, **options: Any) -> Discovery:
@@ -279,14 +278,19 @@ def test_a_unit_moves_the_same_counts_whatever_is_drawn_first(tmp_path: Path, mo
         given = {"epsilon": 1, "delta": None, "max_bytes": 5}
         patch.setattr(con, "discover", lambda target, **options: real(target, **{**options, **given}))
         job = job_of(con, 2, patch)
-    engine, texts = con._holdings.engine, ["v0", "v1", "v2"]
+    engine, texts, once_of = con._holdings.engine, ["v0", "v1", "v2"], DiscoveryJob._once
     assert isinstance(engine, ConnectionEngine)
     with engine.opened([job.sources["visits"]]) as held, held.kept(job.scan(job.counted())) as counted:
         parts = [held.scan(job.values_from(1, room._of(counted, texts, only=only))) for only in (True, False)]
     listed = [text for part in parts for text in np.ma.array(part["value"]).tolist()]
     assert len(listed) == len(set(listed)) == 2
-    before = [job.scan(job.counted(test)) for test in _tests(texts)]  # the mutant
-    assert sum(len(engine.scan(job.values_from(1, scan))["n"]) for scan in before) > 2
+    monkeypatch.setattr(DiscoveryJob, "_once", lambda job: narrowed())  # the mutant
+    once, shown = once_of(job), 0
+    for test in _tests(texts):
+        assert once.then is not None
+        narrowed = partial(replace, once, then=tree.Guarded(test, once.then))
+        shown += len(engine.scan(job.values_from(1, job.scan(job.counted())))["n"])
+    assert shown > 2
 
 
 def _tests(texts: list[str]) -> list[tree.Test]:
@@ -445,6 +449,7 @@ def test_bad_input_is_refused_before_any_charge(
         lambda text: text.replace("delta = 1e-6", ""),
         lambda text: text.replace("epsilon = 2.0", "rho = 0.1").replace("delta = 1e-6", ""),
         lambda text: text.replace("delta = 1e-6", "delta = 1e-6\npure_epsilon = 2.0"),
+        lambda text: text.replace("delta = 1e-6", "delta = 1e-6\npure_epsilon = 2.0\ndiscovery_delta = 1e-7"),
     ],
 )
 def test_policies_without_a_delta_to_set_aside_are_refused(

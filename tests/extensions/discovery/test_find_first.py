@@ -60,6 +60,25 @@ def test_a_batch_finds_its_groups_and_says_so_before(tmp_path: Path) -> None:
     assert con.run(SHORT, epsilon=0.7).cost == 0
 
 
+@pytest.mark.parametrize(
+    "budget", ["epsilon = 4.0\ndelta = 1e-6\npure_epsilon = 2.0", "rho = 0.5\ndiscovery_delta = 1e-7"]
+)
+def test_groups_are_found_from_the_gaussian_account_at_epsilon(budget: str, tmp_path: Path) -> None:
+    con = connected(tmp_path, policy=POLICY.replace("epsilon = 4.0\ndelta = 1e-6", budget))
+    assert list(con.run(SHORT, epsilon=1.0).only.df()["diagnosis"][:2]) == ["cold", "flu"]
+    (found,) = (entry.charge for entry in con.releases() if entry.description.get("kind") == "discovery")
+    assert (found.account, found.noise) == ("gaussian", "gaussian")
+    assert found.guarantee.startswith("epsilon 0.3, delta")
+
+
+@pytest.mark.parametrize("more", ["", "\ndiscovery_delta = 1e-7"])
+def test_a_policy_that_is_all_pure_says_what_to_write(more: str, tmp_path: Path) -> None:
+    con = connected(tmp_path, policy=POLICY.replace("delta = 1e-6", f"delta = 1e-6\npure_epsilon = 4.0{more}"))
+    with pytest.raises(dpsql.PolicyError, match="find short texts with max_bytes and no delta"):
+        con.run(SHORT, epsilon=1.0)
+    assert con.discover("visits.diagnosis", epsilon=1.0, max_groups=1, max_bytes=4).values == ("cold", "flu")
+
+
 def test_several_columns_share_and_those_that_are_not_grouped_wait(tmp_path: Path) -> None:
     con = connected(tmp_path)
     both = con.plan("SELECT diagnosis, code, COUNT(*) AS n FROM visits GROUP BY ALL", epsilon=1.0)

@@ -69,8 +69,6 @@ def test_pure_values_and_numbers_and_what_is_refused(words: Any, tmp_path: Path)
     con = dpsql.connect(words[0], policy=Policy.parse(POLICY), ledger=tmp_path / "w.ledger")
     numbers = con.discover("words.number", epsilon=1, delta=1e-10, max_groups=3)
     assert numbers.values == (0, 1, 2)
-    with pytest.raises(dpsql.NotSupportedError, match="weighted rounds"):
-        con.discover("words.word", epsilon=0.1, delta=1e-12, max_groups=2, weighted=True)
     pure = dpsql.connect(
         words[0], policy=Policy.parse(POLICY.replace("delta = 1e-6\n", "")), ledger=tmp_path / "p.ledger"
     )
