@@ -78,28 +78,26 @@ def quantile(
 
     Without any row left after rounding the value is the domain's own quantile, v at place q (d - 1), rounded.
 
-    Interval: the true value v* has fewer than q (n - 1) + 1 rows below it and more than q (n - 1) at or below
-    it. A value is refuted where either is contradicted by its estimate at level alpha / 2; what lies between the
-    smallest and the largest value that are not refuted is the interval. Of MIN and MAX it covers v* with
-    probability at least 1 - alpha, in groups of any size: v* itself is refuted with probability at most
-    alpha, no other value needs to be judged rightly, and counts before monotonisation have a known law. The interval
-    of MIN starts at v_1 in all but freak cases, since one row there can never be excluded; so ends that of MAX.
+    Interval: the true value v* has fewer than q (n - 1) + 1 rows below it and more than q (n - 1) at or below it. A
+    value is refuted where either is contradicted by its estimate at level alpha / 2; what lies between the smallest and
+    the largest value that are not refuted is the interval. Of MIN and MAX it covers v* with probability at least
+    1 - alpha, in groups of any size: v* itself is refuted with probability at most alpha, no other value needs to be
+    judged rightly, and counts before monotonisation have a known law. Unless noise is less than about half a row, one
+    row at v_1 can hardly be excluded, and the interval of MIN starts there; so ends that of MAX. With less noise every
+    value may be refuted, in at most alpha of the releases: then the interval is the estimate alone.
 
     Of 0 < q < 1 monotone counts are tested (``_pooled``): noise leaves some single counts far from v* unrefuted, which
-    made intervals up to ten times as long. That their coverage is kept is measured, not proved. With the average
-    half-width of a block in place of the largest, 3 of 5,176 random shapes of 3 to 1,000 rows on 5 to 120 values, of
-    normal and Laplace noise, were below 95 % in 10,000 releases, the least at 93.7 %; with the largest these three
-    have 95 to 97 % in 5,000. Evenly spread rows have 97 to 99.9 %: values are discrete, and a group of fewer rows than
-    two standard errors of a count gets nearly the whole domain.
+    made intervals up to ten times as long. Their coverage is measured, not proved: at least 95 % of random shapes of 3
+    to 1,000 rows on 5 to 120 values, of normal and Laplace noise. Evenly spread rows have 97 to 99.9 %: values are
+    discrete, and a group of fewer rows than two standard errors of a count gets nearly the whole domain.
 
     Standard error: the true value is at most v_i where more than q (n - 1) rows are, which the monotone estimates of
     D_i and their standard errors give a chance c_i of, given that the rank is one of the group; the value v_i has the
     chance c_i - c_(i-1). Where neighbouring estimates had to be made monotone, they err by themselves and widen this
-    law beyond the error of the value, which is taken off (``_within``). For MIN and MAX the chances are those of one
-    standard error further out, as the value lies one further in, of estimates as they are. Over where the true rank
-    may lie this is right on average, or too large by a half in groups of some tens of rows; where it lies just between
-    two values of a coarse domain, errors are up to 1.4 times as large, and so in a group of a few rows near one end of
-    a fine domain.
+    law beyond the error of the value, which is taken off (``_within``). For MIN and MAX the chances are those of about
+    one standard error further out, as the value lies one further in. Over where the true rank may lie this is right on
+    average, or too large by a half in groups of some tens of rows; errors are up to 1.4 times as large where it lies
+    just between two values of a coarse domain, or in a group of a few rows near one end of a fine domain.
 
     Cost O(nnz of rows), with Laplace noise one quantile of 24 nodes for every row. Deterministic. Raises
     DataError for q outside [0, 1], values that do not ascend or prefixes not finite, InterfaceError for wrong shapes.
@@ -147,7 +145,7 @@ def _value(
 ) -> tuple[Floats, Places, Places, Floats]:
     """The value of every group (g,), with the places that it lies between and how far between them."""
     domain = ends[0] + (ends[1] - ends[0]) / 2
-    monotone = np.stack([scipy.optimize.isotonic_regression(row).x for row in counts])
+    monotone = _monotone(counts)
     if q == 0:
         lower = upper = _first(monotone >= np.maximum(spread, 0.5), 0)
         fraction = np.zeros(len(counts))
@@ -155,6 +153,11 @@ def _value(
         lower, upper, fraction = _between(q, np.rint(np.maximum(monotone, 0.0)), discrete)
     value = np.minimum(domain[lower] + fraction * (domain[upper] - domain[lower]), domain[upper])
     return value, lower, upper, fraction
+
+
+def _monotone(rows: Floats) -> Floats:
+    """Each row made ascending by least squares."""
+    return np.stack([scipy.optimize.isotonic_regression(row).x for row in rows])
 
 
 def _check(q: float, domain: Floats, counts: Floats) -> None:
@@ -196,11 +199,17 @@ def _quantile(
     law = (1.0, 0.0) if q == 0 else (0.0, 0.0) if discrete else (-q, 1 - q)
     half = np.broadcast_to(half_widths(held, noise, alpha).reshape(d + 1, g).T, D.shape)
     first, last = _unrefuted(*law, *((D, half) if q == 0 else _pooled(D, half)))
-    # The estimate counts whole rows and the tests do not, so it may lie outside; then the interval grows.
-    first, last = np.minimum(first, lower), np.maximum(last, upper)
+    # The estimate counts whole rows and the tests do not, so it may lie outside; then the interval grows. With little
+    # noise the tests of MIN may leave no value; then it is the estimate, which they contradict least, or all values
+    # where no row is likely.
+    all_values = (last < 0) & (counts[:, -1] < 0.5)
+    first = np.where(all_values, 0, np.minimum(first, lower))
+    last = np.where(all_values, d - 1, np.maximum(last, upper))
     spread = standard_errors(held, noise).reshape(d + 1, g).T
     if q == 0:
-        chance, widened = _chance(D + spread - 0.5, spread), np.ones(n)
+        # Odds of one row against none are exp((D - 1/2) / spread^2), by which a normal law is narrower at little noise.
+        beyond = _monotone(D) - 0.5 + np.sqrt(np.maximum(spread**2 - 0.25, 0.0))
+        chance, widened = _chance(beyond, np.minimum(spread, 1.7 * spread**2)), np.ones(n)
         chance[:, 0], chance[:, -1] = 0.0, 1.0
         chance = np.maximum.accumulate(chance, axis=1)
     else:
@@ -264,7 +273,7 @@ def _first(found: NDArray[np.bool_], otherwise: int) -> Places:
 
 
 def _unrefuted(least: float, most: float, D: Floats, h: Floats) -> tuple[Places, Places]:
-    """The first and last place of the domain that the tests leave, all of them where they leave none.
+    """The first and last place (g,) of the domain that the tests leave; d and -1 where they leave none.
 
     D_i = F_i - q F_d (g x (d + 1)), ``h`` its half-width. At the true value v* = v_i, D_(i-1) < ``most`` and D_i >
     ``least``; where v* lies between v_i and v_(i+1), both hold of D_i. Where ``most`` <= ``least`` ranks are whole: v*
@@ -278,8 +287,8 @@ def _unrefuted(least: float, most: float, D: Floats, h: Floats) -> tuple[Places,
         gap = (enough & few)[:, 1:-1]
         left[:, :-1] |= gap
         left[:, 1:] |= gap
-    left[~left.any(axis=1)] = True
-    return left.argmax(axis=1).astype(np.int64), (left.shape[1] - 1 - left[:, ::-1].argmax(axis=1)).astype(np.int64)
+    d = left.shape[1]
+    return _first(left, d), d - 1 - _first(left[:, ::-1], d)
 
 
 def _pooled(D: Floats, h: Floats) -> tuple[Floats, Floats]:
@@ -293,7 +302,7 @@ def _pooled(D: Floats, h: Floats) -> tuple[Floats, Floats]:
     if D.shape[1] == 2:
         return D, h
     D, h = D.copy(), h.copy()
-    fit = np.stack([scipy.optimize.isotonic_regression(row).x for row in D[:, 1:-1]])
+    fit = _monotone(D[:, 1:-1])
     starts = np.flatnonzero(np.diff(fit, axis=1, prepend=-np.inf))  # of the blocks of all groups, one after another
     sizes = np.diff(starts, append=fit.size)
     largest = np.maximum.reduceat(h[:, 1:-1].ravel(), starts)
@@ -330,14 +339,5 @@ def _stack(parts: list[Matrix]) -> Matrix:
 
 def _mirrored(found: Quantiles, d: int) -> Quantiles:
     last = d - 1
-    return Quantiles(
-        value=-found.value,
-        stderr=found.stderr,
-        low=-found.high,
-        high=-found.low,
-        lower=last - found.upper,
-        upper=last - found.lower,
-        fraction=found.fraction,
-        first=last - found.last,
-        last=last - found.first,
-    )
+    places, interval = (last - found.upper, last - found.lower), (last - found.last, last - found.first)
+    return Quantiles(-found.value, found.stderr, -found.high, -found.low, *places, found.fraction, *interval)

@@ -900,7 +900,7 @@ ELSEWHERE = {
     "the … groups of … are too many for a policy": "running/test_minimum.py",
     "no value of … has enough": "extensions/discovery/test_find_first.py",
     "there is nothing to find": "extensions/discovery/test_survey.py",
-    "no private table has a column": "extensions/discovery/test_survey.py",
+    "no private table has a domain": "extensions/discovery/test_survey.py",
     "polars has one column a name": "release/test_result_exchange.py",
     "the result has no Arrow form": "release/test_result_exchange.py",
     "the … groups of … are estimated": "strategies/test_long_ranges.py",

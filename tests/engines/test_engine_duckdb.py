@@ -251,6 +251,15 @@ def test_a_csv_needs_its_header(tmp_path: Path) -> None:
         exact("SELECT COUNT(*) FROM t", policy, None)
 
 
+def test_a_table_elsewhere_is_copied_first(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('dataset = "f-1"\n[budget]\nepsilon = 4.0\n[tables.t]\nunit = "row"\n')
+    for place, copied in (("delta:visits", True), ("delta:/lake/visits", True), ("visits", False)):
+        with dpsql.connect(place, policy=tmp_path / "p.toml") as con, pytest.raises(OperationalError) as caught:
+            con.schemas()
+        assert f"{place} is not a file; give the path of the DuckDB database" in str(caught.value)
+        assert str(caught.value).endswith("of Delta, are copied into one with CREATE TABLE ... AS") == copied
+
+
 def test_two_tables_of_one_batch() -> None:
     policy = policy_of("""
 [tables.t]

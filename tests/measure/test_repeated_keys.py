@@ -1,4 +1,6 @@
-"""Counts of the units and rows that repeat a declared key: exact without noise, one unit or row moves them by one."""
+"""Counts of the units and rows that break a declared key or reference: exact without noise, and how much one unit
+moves them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ sex = { values = ["f", "m"], nulls = false }
 unit = "pid"
 max_rows_per_unit = 2
 key = ["id", "day"]
-references = { pid = "patients.Patient ID" }
+references = { pid = "patients.Patient ID", ward = "wards.ward" }
 [tables.labs]
 unit = "visits.pid"
 max_rows_per_unit = 9
@@ -50,9 +52,10 @@ key = ["token"]
 ROWS = """
 CREATE TABLE patients AS SELECT (i % 270)::INTEGER AS "Patient ID", 'f' AS sex FROM range(300) r(i);
 CREATE TABLE visits AS SELECT i % 40 AS pid, CASE WHEN i % 40 < 7 AND i > 79 THEN i - 40 ELSE i END AS id,
-    DATE '2024-01-01' AS day FROM range(200) r(i);
-INSERT INTO visits SELECT 20, NULL, DATE '2024-01-01' FROM range(5);
-CREATE TABLE labs AS SELECT i AS lab, i AS id, DATE '2024-01-01' AS day FROM range(9) r(i);
+    DATE '2024-01-01' AS day, CASE WHEN i % 40 > 5 THEN 1 END AS ward FROM range(200) r(i);
+INSERT INTO visits SELECT 20, NULL, DATE '2024-01-01', 1 FROM range(5);
+INSERT INTO visits SELECT 1000 + i // 2, i // 4 * 2 + i % 2, DATE '2024-01-02', 2 + i % 2 FROM range(24) r(i);
+CREATE TABLE labs AS SELECT i // 2 AS lab, i AS id, DATE '2024-01-01' AS day FROM range(9) r(i);
 CREATE TABLE events AS SELECT i % 50 AS a, 'b' || (i // 60) AS b FROM range(1000) r(i);
 CREATE TABLE wards AS SELECT 1 AS ward;
 CREATE TABLE stays AS SELECT i AS pid, uuid() AS token FROM range(9) r(i);
@@ -67,36 +70,39 @@ def policy(tmp_path: Path) -> Path:
     return tmp_path / "keys.toml"
 
 
-def test_what_repeats_a_key_is_counted_privately(policy: Path) -> None:
+def test_what_breaks_a_key_or_reference_is_counted_privately(policy: Path) -> None:
     with dpsql.connect(policy=policy) as con:
         found = con.coverage(100000.0)
-        assert {(one.table, one.unit): round(one.number or 0) for one in found.repeated} == {
-            ("patients", "Patient ID"): 30,  # although one row of a patient counts
-            ("visits", "pid"): 7,  # of which one has more rows than count, and NULL repeats nothing
-            ("events", "row"): 1000 - 18 * 50 + 60,
+        counts = {(one.table, one.unit, one.target): round(one.number or 0) for one in found.broken}
+        assert 12 <= counts.pop(("visits", "row", None)) <= 12 + 7  # of those that count, of 12 units and of 7
+        assert counts == {
+            ("patients", "Patient ID", None): 30,  # although one row of a patient counts
+            ("visits", "pid", None): 7,  # of which one has more rows than count, and NULL repeats nothing
+            ("visits", "pid", "patients"): 12,
+            ("visits", "pid", "wards"): 12,  # NULL refers to nothing
+            ("labs", "row", None): 4,
+            ("events", "row", None): 1000 - 18 * 50 + 60,
         }
-        for one in found.repeated:
+        for one in found.broken:
             assert one.low is not None
             assert one.low <= (one.number or 0) <= (one.high or 0)
         assert found.cost == pytest.approx(con.budget.charges[0].charge.amount)
 
 
 def test_a_unit_or_row_moves_its_count_by_one_at_most(policy: Path) -> None:
+    """Of the rows that count; those of a unit that share keys with others are as many as count."""
     with dpsql.connect(policy=policy) as con:
         schemas = con.schemas()
-        asked = Asked.of(opened(con.policy, schemas), schemas)
-        counts = dict(zip(("patients", "visits", "events"), asked.sql.split(";\n")[len(asked.domains) :], strict=True))
-    one_of = {
-        "patients": ('"Patient ID"', (0, 100, 269)),
-        "visits": ("pid", (3, 20, 39)),
-        "events": ("rowid", (0, 999)),
-    }
+        promises = Asked.of(opened(con.policy, schemas), schemas).promises
+    some = {"patients": (0, 100, 269), "visits": (3, 20, 39, 1000, 1001), "labs": (0, 8), "events": (0, 999)}
     with duckdb.connect(str(policy.with_suffix(".duckdb"))) as held:
-        for table, (unit, some) in one_of.items():
-            (whole,) = held.execute(counts[table].partition(" AS ")[2]).fetchone() or (0,)
-            for lost in some:
+        for one in promises:
+            table, unit = one.table.name, "rowid" if one.unit == "row" else f'"{one.unit}"'
+            count = one.sql.partition(" AS ")[2]
+            (whole,) = held.execute(count).fetchone() or (0,)
+            for lost in some[table]:
                 held.execute(f"BEGIN; DELETE FROM {table} WHERE {unit} = {lost}")
-                (less,) = held.execute(counts[table].partition(" AS ")[2]).fetchone() or (0,)
+                (less,) = held.execute(count).fetchone() or (0,)
                 held.execute("ROLLBACK")
                 assert 0 <= whole - less <= 1
 
@@ -106,24 +112,23 @@ def test_policy_check_shows_a_line_for_each_key_and_why_others_are_left_out(
 ) -> None:
     asked = ["policy", "check", str(policy), "--epsilon", "100"]
     assert main([*asked, "--dry-run"]) == 0
-    assert "visits_repeated" in capsys.readouterr().out
+    assert "visits_without_patients" in capsys.readouterr().out
     caplog.clear()
     assert main(asked) == 0
     shown = capsys.readouterr().out
     (line,) = [line.split() for line in shown.splitlines() if line.startswith("patients (Patient ID)")]
     assert line[3:6] == ["units", "(Patient", "ID)"]
     assert len(line) == 10
-    assert "visits (id, day)" in shown
+    assert shown.count("visits (id, day)") == 2
+    assert "visits (ward) to wards" in shown
     assert "events (a, b)" in shown
     assert "epsilon 100" in shown
-    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("key ")]
-    assert [message.partition(": ")[0] for message in said] == [
-        "key labs (lab)",
-        "key wards (ward)",
-        "key stays (token)",
+    said = [record.getMessage() for record in caplog.records if "not counted" in record.getMessage()]
+    assert said == [
+        "reference labs (id, day): not counted, since a row whose unit is not found belongs to nobody",
+        "key wards (ward): not counted, since the table is public: anybody can look",
+        "key stays (token): not counted, since token is UUID, which no batch reads",
     ]
-    assert "finds its unit through visits.pid" in said[0]
-    assert "the table is public" in said[1]
-    assert "token is UUID, which no batch reads" in said[2]
     assert main([*asked, "--json"]) == 0
-    assert [one["table"] for one in json.loads(capsys.readouterr().out)["repeated"]] == ["patients", "visits", "events"]
+    broken = json.loads(capsys.readouterr().out)["broken"]
+    assert [one["target"] for one in broken] == [None, None, None, "patients", "wards", None, None]

@@ -124,3 +124,13 @@ def test_sparse_rows_and_certain_numbers() -> None:
     assert certain.high - certain.value == pytest.approx(half_widths(rows[:G], noise) / 4, rel=1e-6)
     nothing = ratios(S, np.full(G, 4.0), np.zeros((2 * G, 5)), noise)
     assert (nothing.low == nothing.high).all()
+
+
+@pytest.mark.parametrize("steps", [20, 100, 500, 700])
+def test_noise_that_is_nearly_always_nothing_leaves_an_interval(steps: int) -> None:
+    """At scale 1/500 its deviation is 1e-109 beside a half-width of a step; the fourth power of the ratio overflows."""
+    rows = np.concatenate([np.tile([0.3, 1.7, -0.4, 0, 0], (G, 1)), np.tile([0, 0.3, 0.1, -0.6, 1], (G, 1))])
+    found = ratios(np.full(G, 30.0), np.full(G, 10.0), rows, Noise.laplace(Fraction(1, steps)))
+    assert found.bounded.all()
+    assert (found.value == 3).all()
+    assert ((found.low > 2.8) & (found.low <= 3) & (found.high >= 3) & (found.high < 3.3)).all()

@@ -80,7 +80,7 @@ def test_the_interval_is_what_the_tests_leave(q: float, noise: Noise) -> None:
             for i in range(1, D):
                 if least - half[i] <= difference[i] <= most + half[i]:
                     left |= {i - 1, i}
-        left = left or set(range(D))
+        left = left or (set(range(D)) if counts[j, -1] < 0.5 else {int(found.lower[j])})
         assert found.first[j] == min(min(left), found.lower[j])
         assert found.last[j] == max(max(left), found.upper[j])
 
@@ -99,18 +99,18 @@ def test_standard_error_is_that_of_the_law_of_ranks(q: float, noise: Noise) -> N
             squares = np.diff(chances) * (DOMAIN - found.value[j]) ** 2
             assert found.stderr[j] == pytest.approx(math.sqrt(squares.sum() / wider), rel=1e-6, abs=1e-9)
             continue
-        chances = [0.0]
-        for i in range(D):
-            if q == 1.0:  # rows at or above a value: MAX is below v_(i + 1) where there are none
-                row, rank = (rows[j::g][-1] - rows[j::g][i], counts[j, -1] - counts[j, i]) if i < D - 1 else (0, 0)
-                size = sd * float(np.linalg.norm(row))
-                chance = 1 - normal((rank - 0.5 + size) / size) if i < D - 1 else 1.0
-            else:
-                size = sd * float(np.linalg.norm(rows[j::g][i]))
-                chance = normal((counts[j, i] - 0.5 + size) / size)
-            chances.append(chance)
-        ends = np.minimum.accumulate(chances[::-1])[::-1] if q == 1.0 else np.maximum.accumulate([*chances[:-1], 1.0])
-        squares = np.diff(ends) * (DOMAIN - found.value[j]) ** 2
+        # Rows at or below v_0 (none), v_1, ...; for MAX at or above none, the last value, the one before it, ...
+        R, F = [np.zeros(6), *rows[j::g]], [0.0, *counts[j]]
+        if q == 1.0:
+            R, F = [R[-1] - row for row in reversed(R)], [F[-1] - count for count in reversed(F)]
+        sizes = [sd * float(np.linalg.norm(row)) for row in R]
+        assert min(sizes[1:]) > 0.6
+        beyond = [
+            (x - 0.5 + math.sqrt(size**2 - 0.25)) / size
+            for x, size in zip(ascending(F)[1:-1], sizes[1:-1], strict=True)
+        ]
+        ends = np.maximum.accumulate([0.0, *map(normal, beyond), 1.0])
+        squares = np.diff(ends) * ((DOMAIN[::-1] if q == 1.0 else DOMAIN) - found.value[j]) ** 2
         assert found.stderr[j] == pytest.approx(math.sqrt(squares.sum()), rel=1e-6, abs=1e-9)
 
 
@@ -338,6 +338,21 @@ def test_coverage(size: int, noise: Noise) -> None:
         assert ((found.low <= truth) & (truth <= found.high)).mean() > 0.933
         if size == 150 and 0 < q < 1:
             assert (found.last - found.first < D - 1).mean() > 0.9  # and says something
+
+
+@pytest.mark.parametrize("sd", [0.1, 0.25])
+@pytest.mark.parametrize("q", [0.0, 1.0])
+def test_extremes_are_told_where_noise_is_little(q: float, sd: float) -> None:
+    """Noise refutes every value in up to 5 % of releases; what is left then is the estimate, not the whole domain."""
+    table, releases, rows = np.array([2.5, 10.0, 11.0]), 10_000, np.eye(D)
+    counts = prefixes(table) + np.random.default_rng(8).normal(0, sd, (releases, D))
+    noise = Noise.gaussian(Fraction(round(100 * sd)) ** 2)
+    found, truth = quantile(q, DOMAIN, counts, rows, noise, divisor=100), np.quantile(table, q)
+    assert ((found.low <= truth) & (truth <= found.high)).mean() >= 0.945
+    assert (found.last - found.first < D - 1).all()
+    assert math.sqrt(np.mean(found.stderr**2)) <= 2 * math.sqrt(np.mean((found.value - truth) ** 2)) + 0.3
+    none = quantile(q, DOMAIN, np.zeros((1, D)), rows, noise, divisor=100)
+    assert (none.low[0], none.high[0]) == (-3, 40)  # without a row any value may be
 
 
 def test_refusals() -> None:

@@ -244,3 +244,16 @@ day = { lower = 2024-01-01, upper = 2024-01-31 }
     assert np.einsum("kgp,gp->kg", few, few[-1]) == pytest.approx(np.einsum("kgp,gp->kg", whole, whole[-1]), abs=1e-9)
     monkeypatch.setattr(ResidualRows, "_product", lambda *_: None)  # as where conditions are over several columns
     assert rank_rows(answers, parts, noise).reshape(4, 32, 2) == pytest.approx(few, abs=1e-9)
+
+
+def test_quantiles_of_dates_are_of_duckdbs_types() -> None:
+    """Between two days there are hours: MEDIAN and QUANTILE_CONT are TIMESTAMPs, MIN, MAX and QUANTILE_DISC dates."""
+    con = duckdb.connect()
+    con.execute(f"{ROWS} WHERE i < 8")
+    columns = "MEDIAN(day), QUANTILE_CONT(day, 0.1), QUANTILE_DISC(day, 0.1), MIN(day), MAX(day)"
+    (result,) = Pipeline.of(POLICY, con).results(f"SELECT {columns} FROM t")
+    (row,) = rows_of(result)[1]
+    wanted = con.execute(f"SELECT {columns} FROM t").fetchone()
+    assert wanted is not None
+    assert [(type(value), value) for value in row] == [(type(value), value) for value in wanted]
+    assert wanted[0].hour == 12

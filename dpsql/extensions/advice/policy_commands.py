@@ -52,7 +52,7 @@ def check(options: argparse.Namespace) -> None:
             return
         if options.dry_run or options.fresh:
             options.usage(
-                "--dry-run and --fresh are for counts of the rows that domains miss and of what repeats keys; give "
+                "--dry-run and --fresh are for counts of the rows that domains miss and of broken keys; give "
                 "--epsilon, too"
             )
         held = con.policy
@@ -85,11 +85,11 @@ def check(options: argparse.Namespace) -> None:
 
 
 def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
-    """Say how many rows each domain misses and what repeats each key, counted privately; or what that would cost."""
+    """Say how many rows each domain misses and what breaks keys and references, counted privately; or at which cost."""
     budget = [getattr(options, name) for name in _BUDGET]
     schemas = con.schemas()
     for refused in Asked.of(opened(con.policy, schemas), schemas).refused:
-        log.warning("key %s", refused)
+        log.warning("%s", refused)
     if options.dry_run:
         plan = con.plan_coverage(*budget)
         output.print_json(output.plan_json(plan)) if options.json else output.show(output.plan_text(plan))
@@ -97,22 +97,22 @@ def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
     found = con.coverage(*budget, fresh=options.fresh)
     if options.json:
         spent = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
-        counted = {name: [vars(one) for one in getattr(found, name)] for name in ("missed", "repeated")}
+        counted = {name: [vars(one) for one in getattr(found, name)] for name in ("missed", "broken")}
         output.print_json({**spent, **counted, "budget": output.budget_json(con.budget)})
         return
     outside = [[f"{m.table}.{m.column}", *_counted(m.rows, m.stderr, m.low, m.high)] for m in found.missed]
-    again = [
+    broken = [
         [
-            f"{one.table} ({', '.join(one.key)})",
+            f"{one.table} ({', '.join(one.columns)})" + (f" to {one.target}" if one.target else ""),
             "rows" if one.unit == "row" else f"units ({one.unit})",
             *_counted(one.number, one.stderr, one.low, one.high),
         ]
-        for one in found.repeated
+        for one in found.broken
     ]
     errors = ("std error", "low", "high")
     grids = [
         output.grid((*heads, *errors), [*["VARCHAR"] * (len(heads) - 1), *["DOUBLE"] * 4], rows)
-        for heads, rows in ((("domain", "rows outside"), outside), (("key", "counted", "repeated"), again))
+        for heads, rows in ((("domain", "rows outside"), outside), (("key or reference", "counted", "broken"), broken))
         if rows
     ]
     print("\n\n".join(grids))

@@ -22,8 +22,6 @@ column TABLE.COLUMN  a column that the policy declares without a domain
 
 COMMANDS = Commands(
     _GRAMMAR,
-    {
-        "discover": "dpsql.extensions.discovery.command:discover",
-    },
+    {"discover": "dpsql.extensions.discovery.command:discover"},
     details={"--max-groups": {"type": int}, "--max-bytes": {"type": int}},
 )

@@ -1,13 +1,13 @@
-"""How many rows the domains of a policy miss, and how many units or rows repeat its keys: a batch like any other,
-planned, charged and measured as one.
+"""How many rows the domains of a policy miss, and how many units or rows break its keys and references: a batch like
+any other, planned, charged and measured as one.
 
 Of each private table one SELECT: for each column with a domain the rows whose value is not in it, or which have none
 where the policy says that none is without. A row moves each count by at most 1.
 
-For each declared key of a private table one SELECT more. Where a column of the table is its unit: in how many units two
-rows have one key, of all rows of the unit, since a table of units is made of them all; a unit moves it by at most 1.
-Where a row is a unit: how many rows come after the first of their key, which is COUNT less COUNT(DISTINCT); a row moves
-each of the two by at most 1. NULL repeats nothing, but rows without a unit are one unit together, as everywhere.
+Of each key: in how many units two rows share it, of all rows of the unit; a unit moves it by at most 1. Where several
+units can share it: how many rows come after the first of their key, COUNT less COUNT(DISTINCT) of the rows that count;
+a row moves each by at most 1. Of each reference: how many units, or rows that are units, have one without NULL that
+leads nowhere; each moves it by at most 1. NULL repeats nothing; rows without a unit are one unit.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ class Missed:
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """How many units have two rows with one ``key``, or how many rows have the key of another before them where
-    ``unit`` is "row"; with standard error and interval, all None under a ``minimum``.
+class Broken:
+    """How many units of a column, or rows where ``unit`` is "row", repeat a key, or refer to no row of ``target``; with
+    standard error and interval, all None under a ``minimum``.
     """
 
     table: str
-    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    target: str | None
     unit: str
     number: float | None
     stderr: float | None
@@ -59,99 +60,135 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a release says of each domain and key; ``id``, ``cost`` and ``guarantee`` are those of the release."""
+    """What a release says of domains, keys and references; ``id``, ``cost`` and ``guarantee`` are the release's."""
 
     id: int
     cost: float
     guarantee: str
     missed: tuple[Missed, ...]
-    repeated: tuple[Repeated, ...]
+    broken: tuple[Broken, ...]
 
     @classmethod
     def of(cls, asked: Asked, release: Release) -> Coverage:
-        """What a release of ``asked.sql`` says, domain by domain and key by key."""
-        missed, repeated = [], []
+        """What a release of ``asked.sql`` says, in its order."""
+
+        def shown(view: str, at: int = 0) -> list[float | None]:
+            (row,) = release[view].fetchall()
+            return [None if value is None else float(str(value)) for value in row[at : at + 4]]
+
+        missed = []
         for held, columns in asked.domains:
-            (row,) = release[_view(held)].fetchall()
             width = 1 + len(beside_numbers(held.minimum))
-            for at, column in enumerate(columns):
-                missed.append(Missed(held.name, column.name, *_shown(row[width * at :])))
-        for held in asked.keys:
-            (row,) = release[_view(held, "repeated")].fetchall()
-            repeated.append(Repeated(held.name, held.unique, held.unit, *_shown(row)))
-        return cls(release.id, release.cost, release.guarantee, tuple(missed), tuple(repeated))
+            missed += [Missed(held.name, c.name, *shown(_view(held), width * at)) for at, c in enumerate(columns)]
+        broken = (Broken(p.table.name, p.columns, p.target, p.unit, *shown(p.view)) for p in asked.promises)
+        return cls(release.id, release.cost, release.guarantee, tuple(missed), tuple(broken))
 
 
-def _shown(row: tuple[object, ...]) -> list[float | None]:
-    """A number with its standard error and the ends of its interval."""
-    return [None if value is None else float(str(value)) for value in row[:4]]
+@dataclass(frozen=True)
+class _Promise:
+    """A key, or columns that refer to the key of ``target``; counted are units of the column ``unit``, or rows."""
+
+    table: TablePolicy
+    columns: tuple[str, ...]
+    target: str | None
+    unit: str
+
+    @property
+    def view(self) -> str:
+        return _view(self.table, f"without_{self.target}" if self.target else f"repeated_by_{self.unit}")
+
+    @property
+    def sql(self) -> str:
+        begin = f"CREATE OR REPLACE VIEW {identifier(self.view)} AS SELECT"
+        own, unit = _from(self.table.name), identifier(self.unit)
+        if self.target:
+            count = "COUNT(*)" if self.unit == "row" else f"COUNT(DISTINCT {unit})"
+            ties = {identifier(name): identifier(self.table.references[name][1]) for name in self.columns}
+            tied = " AND ".join(f"{own}.{name} = there.{key}" for name, key in ties.items())
+            here = " AND ".join(f"{name} IS NOT NULL" for name in ties)
+            without = f"NOT EXISTS (FROM {_from(self.target)} AS there WHERE {tied})"
+            return f"{begin} {count} AS broken FROM {own} WHERE {here} AND {without}"
+        names = [identifier(name) for name in self.columns if fold(name) != fold(self.unit)]
+        key = names[0] if len(names) == 1 else " || '\x1f' || ".join(f"CAST({name} AS VARCHAR)" for name in names)
+        if self.unit == "row":
+            return f"{begin} COUNT({key}) - COUNT(DISTINCT {key}) AS broken FROM {own}"
+        counts = f"COUNT({key}) AS n, COUNT(DISTINCT {key}) AS k" if names else "COUNT(*) AS n, 1 AS k"
+        units = f"SELECT {unit}, {counts}"
+        return f"{begin} COUNT_IF(n > k) AS broken FROM ({units} FROM {own} GROUP BY {unit})"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The private tables with the columns whose domains can be checked, and those whose keys can; ``refused`` says of
-    each other key in one sentence why it is not counted.
+    """The private tables with the columns whose domains can be checked, and what is counted of keys and references;
+    ``refused`` says of each other one in one sentence why it is not counted.
     """
 
     domains: tuple[tuple[TablePolicy, list[ColumnPolicy]], ...]
-    keys: tuple[TablePolicy, ...]
+    promises: tuple[_Promise, ...]
     refused: tuple[str, ...]
 
     @classmethod
     def of(cls, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Asked:
-        """What can be asked of ``policy``; PolicyError where there is neither a domain nor a key."""
-        domains, keys, refused = [], [], []
+        """What can be asked of ``policy``; PolicyError where there is nothing."""
+        domains, counted, refused = [], [], list[str]()
         for held in policy.tables.values():
             columns = [column for column in held.columns.values() if _listed(column)]
             if columns and not held.public and held.counts is None:
                 domains.append((held, columns))
-            why = _not_counted(held, policy, schemas) if held.unique else ""
-            if why:
-                refused.append(f"{held.name} ({', '.join(held.unique)}): {why}")
-            elif held.unique:
-                keys.append(held)
-        if not domains and not keys:
-            raise PolicyError(
-                "no private table has a column with a domain, which could miss rows, or a key that can be counted; "
-                "find some first",
-                *(f"key {one}" for one in refused),
-            )
-        return cls(tuple(domains), tuple(keys), tuple(refused))
+            for one in _promises(held):
+                if why := _not_counted(one, policy, schemas):
+                    kind = "reference" if one.target else "key"
+                    refused.append(f"{kind} {held.name} ({', '.join(one.columns)}): not counted{why}")
+                else:
+                    counted.append(one)
+        if domains or counted:
+            return cls(tuple(domains), tuple(counted), tuple(dict.fromkeys(refused)))
+        raise PolicyError("no private table has a domain, a key or a reference to count by; find some first", *refused)
 
     @property
     def sql(self) -> str:
-        """The batch that counts the rows outside of each domain, as visits_outside, and what repeats each key, as
-        visits_repeated.
-        """
-        return ";\n".join([*(_of_table(*one) for one in self.domains), *(_of_key(held) for held in self.keys)])
+        """Views: of the rows outside of each domain visits_outside, of each promise one as visits_without_wards."""
+        return ";\n".join([*(_of_table(*one) for one in self.domains), *(one.sql for one in self.promises)])
 
 
-def _not_counted(held: TablePolicy, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> str:
-    """Why what repeats a declared key is not counted, in a sentence; empty where it is."""
-    if held.public:
-        return "not counted, since the table is public: anybody can look"
-    if held.unit != "row" and "." in held.unit:
-        return f"not counted, since the table finds its unit through {held.unit}; count it where the unit is a column"
-    for column, text in schemas.get(held.name, {}).items():
-        if fold(column) in map(fold, _beside_unit(held)) and column_type(text).kind == "other":
-            return f"not counted, since {column} is {column_type(text)}, which no batch reads"
+def _promises(held: TablePolicy) -> Iterator[_Promise]:
+    own = "row" if "." in held.unit else held.unit
+    if held.unique:
+        yield _Promise(held, held.unique, None, own)
+        if own != "row" and fold(own) not in map(fold, held.unique):  # units may share a key
+            yield _Promise(held, held.unique, None, "row")
+    for target in () if held.public else dict.fromkeys(table for table, _ in held.references.values()):
+        columns = tuple(name for name, (table, _) in held.references.items() if table == target)
+        yield _Promise(held, columns, target, own)
+
+
+def _not_counted(one: _Promise, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> str:
+    """Why a promise is not counted, after "not counted"; empty where it is."""
+    if one.table.public:
+        return ", since the table is public: anybody can look"
+    if one.target and one.table.unit.startswith(f"{one.target}."):
+        return ", since a row whose unit is not found belongs to nobody"
+    read = {*map(fold, one.columns)} - {fold(one.unit)}
+    for column, text in schemas.get(one.table.name, {}).items():
+        if fold(column) in read and column_type(text).kind == "other":
+            return f", since {column} is {column_type(text)}, which no batch reads"
     try:
-        understood_of(_of_key(held), policy, schemas)
+        understood_of(one.sql, policy, schemas)
     except SQLError as error:
-        return f"not counted: {one_line(str(error).partition(' (line ')[0])}"
+        return f": {one_line(str(error).partition(' (line ')[0])}"
     return ""
 
 
 def opened(policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Policy:
     """The policy in which no domain is closed: without OTHER, rows of other values would be taken for impossible.
 
-    Columns of keys may be read, whether or not they are declared.
+    Columns of keys and references may be read, whether or not they are declared.
     """
     tables = {}
     for name, held in policy.tables.items():
         types = {fold(column): column_type(text).kind for column, text in schemas.get(name, {}).items()}
         columns = {c.name: c if c.values is None else replace(c, other=True) for c in held.columns.values()}
-        for column in held.unique:
+        for column in (*held.unique, *held.references):
             if fold(column) not in map(fold, columns) and types.get(fold(column), "other") != "other":
                 columns[column] = ColumnPolicy(column)
         tables[name] = held if held.public else replace(held, columns=columns)
@@ -168,33 +205,13 @@ def _view(held: TablePolicy, what: str = "outside") -> str:
     return f"{held.name}_{what}".replace(".", "_")
 
 
-def _from(held: TablePolicy) -> str:
-    return ".".join(identifier(part) for part in held.name.split("."))
+def _from(name: str) -> str:
+    return ".".join(identifier(part) for part in name.split("."))
 
 
 def _of_table(held: TablePolicy, columns: list[ColumnPolicy]) -> str:
     counts = ", ".join(f"COUNT(*) FILTER (WHERE {_outside(c)}) AS {identifier(c.name)}" for c in columns)
-    return f"CREATE OR REPLACE VIEW {identifier(_view(held))} AS SELECT {counts} FROM {_from(held)}"  # noqa: S608
-
-
-def _beside_unit(held: TablePolicy) -> list[str]:
-    """The columns of a table's key but for its unit."""
-    return [name for name in held.unique if fold(name) != fold(held.unit)]
-
-
-def _of_key(held: TablePolicy) -> str:
-    begin = f"CREATE OR REPLACE VIEW {identifier(_view(held, 'repeated'))} AS SELECT"
-    names = list(map(identifier, _beside_unit(held)))
-    texts = " || '\x1f' || ".join(f"CAST({name} AS VARCHAR)" for name in names)
-    key = names[0] if len(names) == 1 else texts
-    if held.unit == "row":
-        return f"{begin} COUNT({key}) - COUNT(DISTINCT {key}) AS repeated FROM {_from(held)}"
-    unit = identifier(held.unit)
-    if not names:  # the unit is the key
-        units, more = f"SELECT {unit}, COUNT(*) AS n", "n > 1"
-    else:
-        units, more = f"SELECT {unit}, COUNT({key}) AS n, COUNT(DISTINCT {key}) AS k", "n > k"
-    return f"{begin} COUNT_IF({more}) AS repeated FROM ({units} FROM {_from(held)} GROUP BY {unit})"
+    return f"CREATE OR REPLACE VIEW {identifier(_view(held))} AS SELECT {counts} FROM {_from(held.name)}"  # noqa: S608
 
 
 def _outside(column: ColumnPolicy) -> str:

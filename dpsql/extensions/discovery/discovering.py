@@ -6,18 +6,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.common.arguments import (
-    flag,
-    maybe,
-    taking,
-    text,
-    whole,
-)
+from dpsql.common.arguments import flag, maybe, taking, text, whole
 from dpsql.common.out_of_memory import guards_calls
 from dpsql.driver.connection import Connection
-from dpsql.errors import (
-    DataError,
-)
+from dpsql.errors import DataError
 from dpsql.measure.sources import Holdings
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
@@ -179,11 +171,10 @@ class Discovering(Connection):
         label: str | None = None,
     ) -> Coverage:
         """Count privately how many rows the domain of each column misses, declared or found, and how many units, or
-        rows, repeat each declared key (``Coverage``).
+        rows, break each declared key and reference (``Coverage``).
 
-        A charged release of one result a table, as visits_outside, with a number for each column, and one for each
-        key, as visits_repeated. Columns of more than 2,000 values, and values with NUL, are left out, and so are keys
-        of public tables, of those that find their unit elsewhere, and of several columns whose text is not fixed.
+        A charged release of one result a table, as visits_outside, with a number for each column, and one for each key
+        or reference. Columns of more than 2,000 values, values with NUL and what ``Asked.refused`` names are left out.
         Raises PolicyError where there is nothing to count, else as ``run``.
         """
         from dpsql.extensions.discovery.coverage import Asked, Coverage, opened

@@ -235,13 +235,7 @@ class Surveyor:
         return found, record
 
     def _part(
-        self,
-        share: Share,
-        max_groups: int,
-        schemas: Schemas,
-        held: TablePolicy,
-        column: ColumnPolicy | None,
-        what: str,
+        self, share: Share, max_groups: int, schemas: Schemas, held: TablePolicy, column: ColumnPolicy | None, what: str
     ) -> Part:
         unit, state = unit_word(held), self.batches.books.state()
         if column is None:

@@ -235,7 +235,7 @@ def test_single_rows_and_policies_without_an_account(tmp_path: Path) -> None:
     assert abs((table.expected_rows or 0) - 5000) < 6 * 30
     assert (table.max_rows_per_unit, table.column("ward").values) == (None, ("a",))
     assert table.column("day").lower is None
-    with pytest.raises(dpsql.PolicyError, match="no private table has a column with a domain"):
+    with pytest.raises(dpsql.PolicyError, match="no private table has a domain"):
         connected(tmp_path / "bare", rows, lambda text: text.replace("state = ", "# ")).coverage(1.0)
     held = duckdb.connect(":memory:")
     held.execute(f"CREATE TABLE visits ({COLUMNS})")
