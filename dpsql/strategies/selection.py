@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import overload
 import numpy as np
 
 from dpsql.common.arguments import maybe, real, taking
-from dpsql.errors import DataError, nearest, quoted
+from dpsql.errors import DataError, SQLError, nearest, quoted
 from dpsql.strategies.cached import cache as kept
 from dpsql.strategies.choose.best import best_of
 from dpsql.strategies.choose.task import BY_SOURCE, CELLS_AUTO, FORMER_NAMES, WORK, Task, catalogue
@@ -38,6 +39,7 @@ from dpsql.strategies.marginals.residual import fits, residual_piece, residual_p
 from dpsql.strategies.ranges.range_strategy import range_strategy
 from dpsql.strategies.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workloads.cells.boxes import BoxWorkload
+from dpsql.workloads.compile.products import marginal_batch
 from dpsql.workloads.compile.structured import Structured, is_single
 from dpsql.workloads.families.marginals import Marginals
 from dpsql.workloads.families.matrix import Workload
@@ -70,7 +72,7 @@ def select(
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
     known: float = ...,
-) -> MatrixStrategy | MarginalStrategy: ...
+) -> MatrixStrategy | MarginalStrategy | StructuredStrategy: ...
 @overload
 def select(
     W: Structured,
@@ -120,7 +122,8 @@ def select(
     For ``Marginals`` and Gaussian noise the optimum is known in closed form (method "residual-basis", whose lower bound
     is the singular value bound). For Laplace noise weighted blocks of attributes are searched without the cells (method
     "marginal-blocks"), for "pure" rows of signs in blocks beside them ("sign-blocks"). All are written out over all
-    where these are few; else a ``MarginalStrategy`` comes back.
+    where these are few; else a ``MarginalStrategy`` comes back. Their largest error is planned as that of the batch of
+    blocks that SQL compiles to, a ``StructuredStrategy``, where that has less than what is planned over all cells.
     ``workload.products`` are planned column by column, a ``StructuredStrategy``; ``method``, ``effort`` and ``cache``
     say nothing of them.
     ``effort`` multiplies the work that searches without a certificate may take.
@@ -180,16 +183,26 @@ def select(
         def total(V: Workload | Marginals, name: str) -> MatrixStrategy:
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
             found = select(V, asked, name, tolerance, left, progress, effort, cache=cache)
-            if isinstance(found, MarginalStrategy):
+            if not isinstance(found, MatrixStrategy):
                 raise DataError(
                     "strategy: the largest error is not planned over so many cells; use the total one, or fewer "
                     "attributes"
                 )
             return found
 
-        check_size(W.shape[0])
-        start = total(W, method)
-        return minimise_largest(start, method, deadline, total, progress or _silent)
+        say, best = progress or _silent, list[MatrixStrategy | StructuredStrategy]()
+        if method == "auto" and isinstance(W, Marginals) and (noise == "laplace" or not fits(residual_plan(W))):
+            # As SQL that asks for them is planned; over all cells beside, where these are few.
+            with contextlib.suppress(SQLError):  # a marginal of too many cells
+                batch = marginal_batch(W)
+                best.append(least_largest(batch, noise, tolerance=tolerance, time_limit=time_limit, say=say))
+        try:
+            check_size(W.shape[0])
+            best.append(minimise_largest(total(W, method), method, deadline, total, say))
+        except DataError:
+            if not best:
+                raise
+        return min(best, key=lambda one: one.value)
     if isinstance(W, Marginals):
         if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
             return _marginals(W, noise, tolerance)

@@ -10,6 +10,7 @@ from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
 from dpsql.strategies.marginals.marginal_blocks import _Problem, log_error, plan_blocks, within
 from dpsql.strategies.marginals.marginal_strategy import MarginalStrategy, block_strategy, blocks_error
+from dpsql.workloads.compile.products import marginal_batch
 
 BATCHES = {
     "2 x 3 x 4": workload.marginals((2, 3, 4), (1, 2)),
@@ -176,3 +177,40 @@ def test_refusals():
         strategy.select(BATCHES["2^4"], "gaussian", "marginal-blocks")
     assert blocks_error(BATCHES["2^4"], {(0, 1): 1}) == float("inf")
     assert S.error(workload.marginals((2, 3, 4), 3)) == float("inf")
+
+
+SEVERAL = workload.marginals([10, 5, 3, 3, 3, 20], sets=[(0, 1), (2,), (3, 4, 5), (0, 5)], weights=[1, 2, 0.5, 1])
+
+
+@pytest.mark.parametrize("W", [SEVERAL, workload.marginals([4, 3, 2], order=(0, 1, 2)), workload.data_cube([2, 3, 4])])
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_marginals_are_the_blocks_that_sql_compiles_to(W, noise):
+    batch = marginal_batch(W)
+    products = workload.products(*map(workload.identity, W.sizes), sets=W.sets, weights=W.weights)
+    assert [(b.start, b.stop, b.weight, b.key_sizes) for b in batch.blocks] == [
+        (b.start, b.stop, b.weight, b.key_sizes) for b in products.blocks
+    ]
+    assert batch.pure
+    mine = strategy.residual_strategy(W) if noise == "gaussian" else strategy.block_strategy(W)
+    theirs = strategy.structured_strategy(batch, noise, tolerance=1e-4)
+    assert theirs.expected == pytest.approx(mine.expected, rel=2e-4)
+    assert theirs.variances(batch) == pytest.approx(mine.variances(W), rel=0.02)
+
+
+def test_the_largest_error_of_marginals_is_that_of_their_blocks():
+    W = workload.marginals(SEVERAL.sizes, sets=SEVERAL.sets)
+    # One weight for each of four tables that share no residual but the total's: 4^2 without inference.
+    S = strategy.select(W, "laplace", objective="max")
+    assert isinstance(S, strategy.StructuredStrategy)
+    assert 15 < S.value <= 16
+    assert S.value == pytest.approx(S.variances(marginal_batch(W)).max(), rel=1e-9)
+    assert S.value < strategy.select(W, "laplace").largest(W) / 5
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "pure"])
+def test_the_largest_error_is_planned_over_ten_to_the_thirty_cells(noise):
+    W = workload.marginals([10] * 30, order=2)
+    S = strategy.select(W, noise, objective="max")
+    assert S.value == pytest.approx(S.variances(marginal_batch(W)).max(), rel=1e-9)
+    if noise == "gaussian":
+        assert S.gap < 1e-3

@@ -101,8 +101,7 @@ def test_marginals_over_ten_to_the_33_cells(noise: str) -> None:
         S.matrix()
     with pytest.raises(DataError, match="sizes"):
         S.error(workload.marginals([7] * 39, order=1))
-    with pytest.raises(DataError, match=r"largest error|written out"):
-        strategy.select(W, noise, objective="max")
+    assert 0 < strategy.select(W, noise, objective="max").value <= S.largest(W) * (1 + 1e-3)
 
 
 PLANNED = """

@@ -41,7 +41,7 @@ from scipy import sparse
 
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual, RowBlock, RowFactor
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.reconstruct import Answers, ResidualAnswers
 from dpsql.strategies.core.base import MATRIX_ENTRIES, AnyWorkload, Batch, Strategy
@@ -53,6 +53,7 @@ from dpsql.strategies.marginals.sign_blocks import precision, sign_plan, signs
 from dpsql.strategies.marginals.sign_blocks import rows_of as sign_rows
 from dpsql.workloads.compile.histograms import homes_of
 from dpsql.workloads.compile.kronecker import Histogram, KroneckerIntegers
+from dpsql.workloads.compile.products import row_blocks
 from dpsql.workloads.families.marginals import Marginals, spelled
 from dpsql.workloads.families.matrix import Workload
 
@@ -292,16 +293,9 @@ class MarginalStrategy(Strategy):
         return self._answers(self.planned.sets)
 
     def _answers(self, sets: Sequence[Subset]) -> ResidualAnswers:
-        factors: dict[tuple[int, int], RowFactor] = {}
-        blocks, at = [], 0
-        for S in sets:
-            for place, i in enumerate(S):
-                if (i, place) not in factors:
-                    factors[i, place] = RowFactor((i,), (place,), sparse.eye_array(self.sizes[i], format="csr"))
-            shape, mine = tuple(self.sizes[i] for i in S), tuple(factors[i, place] for place, i in enumerate(S))
-            blocks.append(RowBlock(at, at + prod(shape), 0, 0, 1.0, 1.0, shape, mine))
-            at += prod(shape)
-        return ResidualAnswers(tuple(blocks), self.measured.residuals, (self.sizes,), at)
+        every = [sparse.eye_array(d, dtype="int64", format="csr") for d in self.sizes]
+        blocks = row_blocks(sets, [1.0] * len(sets), every)
+        return ResidualAnswers(blocks, self.measured.residuals, (self.sizes,), blocks[-1].stop if blocks else 0)
 
     def _cells(self, S: Iterable[int]) -> int:
         return prod(self.sizes[i] for i in S)

@@ -8,6 +8,7 @@ from math import prod
 from scipy import sparse
 
 from dpsql.common.arguments import all_of, taking
+from dpsql.common.arrays import Csr
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.histograms import lay_out
@@ -18,7 +19,7 @@ from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.regions import RunAxis
 from dpsql.workloads.expr.rows import RowSource
 from dpsql.workloads.families.families import check_plain
-from dpsql.workloads.families.marginals import AttributeSet, marginals
+from dpsql.workloads.families.marginals import AttributeSet, Marginals, marginals
 from dpsql.workloads.families.matrix import Workload
 
 _TABLE = "products"
@@ -39,29 +40,39 @@ def products(
     of its own.
     """
     check_plain(columns, "products")
-    shape = [W.shape[1] for W in columns]
-    asked = marginals(shape, order, sets=sets, weights=weights)
-    rows = [sparse.csr_array(W.matrix()) for W in columns]
+    chosen = marginals([W.shape[1] for W in columns], order, sets=sets, weights=weights)
+    return _batch_of(chosen, [sparse.csr_array(W.matrix()) for W in columns])
+
+
+def marginal_batch(W: Marginals) -> Structured:
+    """Marginals as the batch of blocks that SQL asking for them compiles to. Raises SQLError for too large a one."""
+    return _batch_of(W, [sparse.eye_array(d, dtype="int64", format="csr") for d in W.sizes])
+
+
+def row_blocks(sets: Iterable[AttributeSet], weights: Iterable[float], rows: Sequence[Csr]) -> tuple[RowBlock, ...]:
+    """For each set of columns the products of the ``rows`` of each, one block after the other, the last fastest."""
     factors: dict[tuple[int, int], RowFactor] = {}
-    blocks, spans, queries, start = [], [], [], 0
-    for number, (S, weight) in enumerate(zip(asked.sets, asked.weights, strict=True)):
-        for key, i in enumerate(S):
-            factors.setdefault((i, key), RowFactor((i,), (key,), rows[i]))
-        keys = tuple(columns[i].shape[0] for i in S)
-        stop = start + prod(keys)
-        mine = tuple(factors[i, key] for key, i in enumerate(S))
-        blocks.append(RowBlock(start, stop, 0, 0, 1.0, weight, keys, mine))
-        query = Query(f"columns {S}", _TABLE, (), (Output("queries", ()),), weight)
-        queries.append(query)
-        spans.append(Span(number, query.outputs[0], start, stop))
-        start = stop
-    names = tuple(f"column {i}" for i in range(len(columns)))
+    blocks, start = list[RowBlock](), 0
+    for S, weight in zip(sets, weights, strict=True):
+        mine = tuple(factors.setdefault((i, key), RowFactor((i,), (key,), rows[i])) for key, i in enumerate(S))
+        keys = tuple(rows[i].shape[0] for i in S)
+        blocks.append(RowBlock(start, start + prod(keys), 0, 0, 1.0, weight, keys, mine))
+        start += prod(keys)
+    return tuple(blocks)
+
+
+def _batch_of(W: Marginals, rows: Sequence[Csr]) -> Structured:
+    """The products of the ``rows`` of each column over the sets and weights of ``W``."""
+    blocks, shape = row_blocks(W.sets, W.weights, rows), W.sizes
+    queries = tuple(
+        Query(f"columns {S}", _TABLE, (), (Output("queries", ()),), w) for S, w in zip(W.sets, W.weights, strict=True)
+    )
+    spans = tuple(Span(i, queries[i].outputs[0], block.start, block.stop) for i, block in enumerate(blocks))
+    names = tuple(f"column {i}" for i in range(len(shape)))
     axes = tuple(RunAxis(name, line_of("BIGINT"), 0, d) for name, d in zip(names, shape, strict=True))
     whole = Layout(_TABLE, Grid(axes), (), sparse.csr_array((1, 1)).toarray().astype("int64"), RowSource(_TABLE))
-    laid = lay_out(0, whole, shape, {S: {0} for S in asked.sets}, 0)
+    laid = lay_out(0, whole, shape, {S: {0} for S in W.sets}, 0)
     layouts = tuple(layout for layout, _ in laid)
     histograms = tuple(h for _, held in laid for h in held)
-    return Structured(
-        tuple(queries), tuple(spans), (_TABLE,), (tuple(shape),), (names,), tuple(blocks), layouts, histograms,
-        (tuple(range(len(layouts))),),
-    )  # fmt: skip
+    owners = (tuple(range(len(layouts))),)
+    return Structured(queries, spans, (_TABLE,), (shape,), (names,), blocks, layouts, histograms, owners)
