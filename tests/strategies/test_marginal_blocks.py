@@ -213,4 +213,4 @@ def test_the_largest_error_is_planned_over_ten_to_the_thirty_cells(noise):
     S = strategy.select(W, noise, objective="max")
     assert S.value == pytest.approx(S.variances(marginal_batch(W)).max(), rel=1e-9)
     if noise == "gaussian":
-        assert S.gap < 1e-3
+        assert S.lower_bound <= S.value <= 1.001 * S.lower_bound
