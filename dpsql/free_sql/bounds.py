@@ -51,7 +51,7 @@ def check(
     failure = ""
     try:
         lists = partial(_list_in, connection)
-        return _Query(sql, tables, lists, macros, parameters, limits.MOST_STEPS // runs).query(nodes[0], (), {})
+        return _Query(sql, tables, lists, macros, parameters, runs).query(nodes[0], (), {})
     except RecursionError:
         failure = "the query nests too deeply; flatten it"
     raise SQLError(failure, code="too-large")
@@ -66,6 +66,11 @@ class _Query(Sources):
     def query(self, node: Node, outer: Scope, known: Mapping[str, Bounds]) -> Bounds:
         """The columns and rows of a query; ``known``: what WITH gives."""
         known = {**known}
+        self.selects += 1
+        if self.selects > limits.MOST_SELECTS:
+            raise self._refused(
+                f"it has more than {limits.MOST_SELECTS:,} SELECTs; ask for less at once", node, "too-large"
+            )
         for one in (node.get("cte_map") or {}).get("map", ()):
             before = self.written
             found = self.query(query_in(one["value"]), outer, known)
@@ -163,7 +168,7 @@ class _Query(Sources):
             self._check_rows(times(frame.rows, max(sets, 1) * frame.unnested), node, "unnest")
         rows = self._modified(node, frame, scope, known, rows)
         self._check_work(frame, node)
-        return Bounds(columns, rows, listed, *self._keys(node, frame, columns), wide=wide, joined=frame.joined)
+        return Bounds(columns, rows, listed, *self._keys(node, frame, columns), wide=wide, joined=max(1, frame.joined))
 
     def _keys(self, node: Node, frame: Frame, columns: Mapping[str, Extent]) -> tuple[Keys, Measure | None]:
         """The columns that determine a row of a SELECT, and what counts the rows that agree in columns."""

@@ -14,7 +14,7 @@ from . import limits
 from .constants import MOMENTS, constant, interval, moment, number_in, parameter
 from .copies import DOUBLED, FEW_CONSTANTS
 from .extents import NUMBER, TEXT, Extent, either, series, text, times, whole
-from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, SCALARS, STEPS, TYPES, WORDS
+from .functions import AGGREGATES, COUNTS, GATHERING, LAMBDAS, REDUCTIONS, SCALARS, STEPS, TYPES, WORDS, recounted
 from .parse import Macro, Macros, Node, array_elements, children, column_references, descend, query_in, type_names, word
 from .scopes import Frame, Scope, column_extent, outer_columns, rows_around, widest, widest_in
 from .tables import Bounds, Tables
@@ -35,11 +35,13 @@ class Expressions(ABC):
         lists: Callable[[str], Bounds],
         macros: Macros,
         parameters: Sequence[object] | Mapping[str, object] | None,
-        most_steps: int,
+        runs: int,
     ) -> None:
         self.sql = sql
         self.tables = cache(tables)  # which may count rows
-        self.most_steps = most_steps
+        self.most_steps = limits.MOST_STEPS // runs
+        self.call = limits.CALL if runs == 1 else 0
+        self.selects = 0
         self.lists = lists
         self.macros = macros
         self.written = 0.0
@@ -137,10 +139,11 @@ class Expressions(ABC):
         return Extent()
 
     def _call(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
-        name = str(node["function_name"]).lower()
+        name, before = str(node["function_name"]).lower(), self.written
         frame = scope[-1] if scope else Frame()
         if name in AGGREGATES or name in GATHERING:
             parts = [self.extent(part, scope, known) for part in children(node)]
+            self.copy(self.written - before if name in DOUBLED else 0, node)
             own = _is_own(node, scope)
             frame.aggregated = frame.aggregated or own
             return self._gathered(name, parts, frame.each if own else max(one.rows for one in scope))
@@ -151,7 +154,6 @@ class Expressions(ABC):
         rule = SCALARS.get(name)
         if rule is None:
             raise self._unlisted(name, node)
-        before = self.written
         parts = [Extent() if part["class"] == "LAMBDA" else self.extent(part, scope, known) for part in arguments]
         if name in DOUBLED:
             self.copy(self.written - before, node)
@@ -163,7 +165,7 @@ class Expressions(ABC):
             raise self._refused(f"{name[:60]} takes no lambda here", node)
         try:
             found = rule(parts)
-            steps = STEPS[name](parts) if name in STEPS else 0
+            steps = self.call + (STEPS[name](parts) if name in STEPS else 0)
         except IndexError:  # DuckDB has no such function of fewer arguments
             return Extent()
         frame.steps += steps
@@ -203,7 +205,8 @@ class Expressions(ABC):
                 node,
                 "too-large",
             )
-        if scope:
+        once = node.get("function_name") == "list_value" and _are_constants(children(node))
+        if scope and not once:  # DuckDB makes a list of constants once
             frame = scope[-1]
             frame.built += found.size if found.size > NUMBER else 0
             frame.steps += found.size if found.size > _FREE else 0
@@ -267,10 +270,14 @@ class Expressions(ABC):
         if name not in AGGREGATES and name not in GATHERING:
             raise self._unlisted(name, node)
         found = self._gathered(name, parts, scope[-1].each)
+        moves = bool(node.get("orders")) or node.get("start") != "UNBOUNDED_PRECEDING"
+        scope[-1].steps += recounted(name, distinct=bool(node.get("distinct")), moves=moves) * scope[-1].each
         return self._kept(found, parts, node, scope) if name in GATHERING else found
 
     def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
         child = self.extent(node["child"], scope, known)
+        if scope:
+            scope[-1].steps += self.call
         target = node.get("type_expr") or node.get("cast_type") or {}
         names = list(type_names(target))
         for name in names:

@@ -29,62 +29,54 @@ GATHERING = _words("string_agg group_concat listagg list array_agg json_group_ar
 
 SCALARS: Mapping[str, Rule] = {
     **_each(
-        rules.any_number, "/ ^ ** & | ~ xor >> << ! @ abs acos acosh asin asinh atan atan2 atanh cbrt cos cosh cot"
-    ),
-    **_each(
-        rules.any_number, "degrees radians even exp fdiv fmod gamma lgamma factorial gcd lcm greatest_common_divisor"
-    ),
-    **_each(
-        rules.any_number, "least_common_multiple isfinite isinf isnan ln log log10 log2 nextafter pi signbit sin sinh"
-    ),
-    **_each(rules.any_number, "sqrt tan tanh divide geomean geometric_mean bit_count ascii ord unicode"),
-    **_each(rules.any_number, "= <> != < <= > >= ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape"),
-    **_each(rules.any_number, "not_ilike_escape contains starts_with ends_with prefix suffix ^@ regexp_matches"),
-    **_each(rules.any_number, "regexp_full_match hash json_valid json_exists json_contains in_search_path"),
-    **_each(
-        rules.any_number, "age century date_diff datediff date_sub datesub date_part datepart day dayofmonth dayofweek"
-    ),
-    **_each(
-        rules.any_number, "dayofyear decade epoch epoch_ms epoch_ns epoch_us era hour isodow isoyear julian last_day"
+        rules.any_number,
+        """
+        / ^ ** & | ~ xor >> << ! @ abs acos acosh asin asinh atan atan2 atanh cbrt cos cosh cot degrees radians even
+        exp fdiv fmod gamma lgamma factorial gcd lcm greatest_common_divisor least_common_multiple isfinite isinf
+        isnan ln log log10 log2 nextafter pi signbit sin sinh sqrt tan tanh divide geomean geometric_mean bit_count
+        ascii ord unicode = <> != < <= > >= ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape
+        not_ilike_escape contains starts_with ends_with prefix suffix ^@ regexp_matches regexp_full_match hash
+        json_valid json_exists json_contains in_search_path age century date_diff datediff date_sub datesub date_part
+        datepart day dayofmonth dayofweek dayofyear decade epoch epoch_ms epoch_ns epoch_us era hour isodow isoyear
+        julian last_day make_timestamp_ms make_timestamp_ns microsecond millennium millisecond minute month quarter
+        second timezone timezone_hour timezone_minute week weekday weekofyear year yearweek days_in_month strptime
+        try_strptime to_timestamp nanosecond dayname monthname to_centuries to_decades to_millennia get_current_time
+        current_localtime ago md5 sha1 sha256 uuid gen_random_uuid uuidv4 uuidv7 random typeof pg_typeof format_bytes
+        formatreadablesize formatreadabledecimalsize list_contains list_has list_has_all list_has_any array_contains
+        list_median list_product list_stddev_pop list_stddev_samp list_var_pop list_var_samp md5_number json_type
+        json_array_length && @> <@ IS_DISTINCT_FROM levenshtein editdist3 damerau_levenshtein jaro_similarity
+        jaro_winkler_similarity jaccard hamming mismatches error array_distance array_inner_product array_dot_product
+        array_negative_inner_product array_cosine_similarity array_cosine_distance array_negative_dot_product
+        list_distance list_inner_product list_dot_product list_negative_inner_product list_cosine_similarity
+        list_cosine_distance list_negative_dot_product version grouping grouping_id alias
+        """,
     ),
     **_each(
         rules.any_number,
         "date_trunc datetrunc date_add time_bucket make_date make_time make_timestamp make_timestamptz",
     ),
     **_each(
-        rules.any_number, "make_timestamp_ms make_timestamp_ns microsecond millennium millisecond minute month quarter"
-    ),
-    **_each(rules.any_number, "second timezone timezone_hour timezone_minute week weekday weekofyear year yearweek"),
-    **_each(rules.any_number, "days_in_month strptime try_strptime to_timestamp nanosecond dayname monthname"),
-    **_each(rules.any_number, "to_centuries to_decades to_millennia"),
-    **_each(rules.any_number, "get_current_time"),
-    **_each(rules.any_number, "current_localtime ago md5 sha1 sha256 uuid"),
-    **_each(rules.any_number, "gen_random_uuid uuidv4 uuidv7 random typeof pg_typeof format_bytes formatreadablesize"),
-    **_each(
-        rules.any_number, "formatreadabledecimalsize list_contains list_has list_has_all list_has_any array_contains"
-    ),
-    **_each(
         rules.any_number,
         "array_has array_has_all array_has_any list_sum list_avg list_count list_bool_and list_bool_or",
     ),
-    **_each(rules.any_number, "list_median list_product list_stddev_pop list_stddev_samp list_var_pop list_var_samp"),
-    **_each(rules.any_number, "md5_number json_type json_array_length && @> <@ IS_DISTINCT_FROM levenshtein editdist3"),
     **_each(
-        rules.any_number, "damerau_levenshtein jaro_similarity jaro_winkler_similarity jaccard hamming mismatches error"
+        rules.first_argument,
+        """
+        list_reduce array_reduce reduce list_slice array_slice list_sort list_reverse_sort list_distinct list_reverse
+        list_where array_sort array_reverse_sort array_distinct array_reverse array_where array_pop_back
+        array_pop_front list_filter array_filter filter list_select array_select list_intersect array_intersect
+        regexp_extract split_part constant_or_null strip_accents reverse map_keys map_values list_grade_up
+        array_grade_up json_extract_string json_extract_path_text json_value ->> url_decode parse_filename
+        parse_dirname parse_dirpath list_min list_max list_first list_last list_any_value list_mode map_extract_value
+        map_extract element_at struct_extract struct_extract_at map_contains left right left_grapheme right_grapheme
+        substr substring substring_grapheme trim ltrim rtrim
+        """,
     ),
-    **_each(rules.any_number, "array_distance array_inner_product array_dot_product array_negative_inner_product"),
-    **_each(rules.any_number, "array_cosine_similarity array_cosine_distance array_negative_dot_product"),
-    **_each(rules.any_number, "list_distance list_inner_product list_dot_product list_negative_inner_product"),
-    **_each(rules.any_number, "list_cosine_similarity list_cosine_distance list_negative_dot_product"),
-    **_each(rules.first_argument, "list_reduce array_reduce reduce"),
-    **_each(rules.any_number, "version grouping grouping_id alias"),
     **{name: rules.of_days(*days) for name, days in DAYS.items()},
     **_each(rules.today, "now today current_date get_current_timestamp transaction_timestamp current_localtimestamp"),
     **_each(rules.within(-1, 1), "sign"),
-    **_each(
-        rules.length, "length len strlen char_length character_length length_grapheme octet_length bit_length instr"
-    ),
-    **_each(rules.length, "strpos position list_position list_indexof array_position array_indexof array_length"),
+    **_each(rules.length, "length len strlen char_length character_length length_grapheme octet_length bit_length"),
+    **_each(rules.length, "instr strpos position list_position list_indexof array_position array_indexof array_length"),
     **_each(rules.length, "cardinality list_unique array_unique"),
     **_each(rules.plus, "+ add"),
     **_each(rules.difference, "- subtract"),
@@ -96,46 +88,21 @@ SCALARS: Mapping[str, Rule] = {
     **_each(rules.least, "least"),
     **_each(rules.greatest, "greatest"),
     **_each(rules.one_argument, "if ifnull nullif coalesce switch"),
-    **_each(
-        rules.first_argument,
-        "left right left_grapheme right_grapheme substr substring substring_grapheme trim ltrim rtrim",
-    ),
-    **_each(
-        rules.first_argument, "list_slice array_slice list_sort list_reverse_sort list_distinct list_reverse list_where"
-    ),
-    **_each(
-        rules.first_argument, "array_sort array_reverse_sort array_distinct array_reverse array_where array_pop_back"
-    ),
-    **_each(
-        rules.first_argument, "array_pop_front list_filter array_filter filter list_select array_select list_intersect"
-    ),
-    **_each(rules.first_argument, "array_intersect regexp_extract split_part constant_or_null strip_accents reverse"),
-    **_each(rules.first_argument, "map_keys map_values list_grade_up array_grade_up json_extract_string"),
-    **_each(rules.first_argument, "json_extract_path_text json_value ->> url_decode"),
-    **_each(rules.first_argument, "parse_filename parse_dirname parse_dirpath"),
-    **_each(rules.first_argument, "list_min list_max list_first list_last list_any_value list_mode"),
     **_each(rules.list_aggregate(GATHERING), "list_aggr list_aggregate array_aggr array_aggregate aggregate"),
-    **_each(rules.first_argument, "map_extract_value map_extract element_at"),
     **_each(rules.element, "list_extract list_element array_extract unnest"),
-    **_each(rules.first_argument, "struct_extract struct_extract_at map_contains"),
     **_each(rules.flat, "flatten map_entries json_keys"),
     **_each(rules.grown(1), "concat || list_concat list_cat array_concat array_cat list_append list_prepend"),
     **_each(rules.grown(1), "array_append array_prepend array_push_back array_push_front overlay"),
     **_each(rules.subscripts, "generate_subscripts"),
     **_each(rules.separated, "concat_ws"),
     **_each(rules.listed_out, "array_to_string list_string_agg"),
-    **_each(rules.grown(3), "upper lower ucase lcase hex to_hex to_base64 base64"),
-    **_each(
-        rules.grown(3), "json_extract json_extract_path -> url_encode regexp_escape nfc_normalize json_merge_patch"
-    ),
-    **_each(
-        rules.grown(4), "translate encode decode from_base64 from_hex unhex from_binary unbin"
-    ),  # bytes as text take four letters each
+    **_each(rules.grown(3), "upper lower ucase lcase hex to_hex to_base64 base64 regexp_escape nfc_normalize"),
+    **_each(rules.grown(3), "json_extract json_extract_path -> url_encode json_merge_patch"),
+    # Bytes as text take four letters each.
+    **_each(rules.grown(4), "translate encode decode from_base64 from_hex unhex from_binary unbin"),
     **_each(rules.grown(8), "to_json json json_object json_array json_quote row_to_json array_to_json bin to_binary"),
-    **_each(
-        rules.packed,
-        "list_value list_pack array_value struct_pack row map map_from_entries struct_insert struct_update",
-    ),
+    **_each(rules.packed, "list_value list_pack array_value struct_pack row map map_from_entries"),
+    **_each(rules.packed, "struct_insert struct_update"),
     **_each(rules.zipped, "list_zip array_zip"),
     **_each(rules.repeated, "repeat"),
     **_each(rules.padded, "lpad rpad to_base"),
@@ -183,24 +150,41 @@ def _liked(args: Sequence[Extent]) -> float:
 _FEW_STATES = 64
 _MOST_REPEATED = 1_000  # a sign of a regular expression, as RE2 takes it
 
+
+def _sorted(args: Sequence[Extent]) -> float:
+    return 20 * args[0].size
+
+
+_PATTERNS = "regexp_matches regexp_full_match regexp_extract regexp_replace regexp_extract_all regexp_split_to_array"
 STEPS: Mapping[str, Callable[[Sequence[Extent]], float]] = {
-    **dict.fromkeys(("levenshtein", "editdist3", "jaro_similarity", "jaro_winkler_similarity", "translate"), _both),
+    **dict.fromkeys(_words("levenshtein editdist3 jaro_similarity jaro_winkler_similarity translate"), _both),
     "damerau_levenshtein": lambda args: 8 * _both(args),
-    **dict.fromkeys(("regexp_matches", "regexp_full_match", "regexp_extract", "regexp_replace"), _searched),
-    **dict.fromkeys(("regexp_extract_all", "regexp_split_to_array", "string_split_regex"), _searched),
-    "str_split_regex": _searched,
-    "regexp_split_to_table": _searched,
-    **dict.fromkeys(("~~", "!~~", "~~*", "!~~*", "~~~", "like_escape", "not_like_escape"), _liked),
-    **dict.fromkeys(("ilike_escape", "not_ilike_escape"), _liked),
-    **dict.fromkeys(("list_has_all", "list_has_any", "list_intersect", "array_intersect", "&&", "@>", "<@"), _both),
-    **dict.fromkeys(("array_has_all", "array_has_any"), _both),
-    **dict.fromkeys(("list_sort", "list_reverse_sort", "array_sort", "array_reverse_sort", "list_distinct",
-                     "array_distinct", "list_unique", "array_unique", "list_grade_up", "array_grade_up"),
-                    lambda args: 20 * args[0].size),
-    **dict.fromkeys(("list_aggr", "list_aggregate", "array_aggr", "array_aggregate", "aggregate", "list_median",
-                     "list_mode"), lambda args: 20 * args[0].size),
-}  # fmt: skip
+    **dict.fromkeys(_words(f"{_PATTERNS} string_split_regex str_split_regex regexp_split_to_table"), _searched),
+    **dict.fromkeys(_words("md5 sha1 md5_number"), lambda args: 64 + args[0].size),
+    "sha256": lambda args: 128 + 2 * args[0].size,
+    **dict.fromkeys(_words("~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape"), _liked),
+    **dict.fromkeys(_words("list_has_all list_has_any list_intersect array_intersect && @> <@"), _both),
+    **dict.fromkeys(_words("array_has_all array_has_any"), _both),
+    **dict.fromkeys(
+        _words("list_sort list_reverse_sort array_sort array_reverse_sort list_distinct list_mode"), _sorted
+    ),
+    **dict.fromkeys(
+        _words("array_distinct list_unique array_unique list_grade_up array_grade_up list_median"), _sorted
+    ),
+    **dict.fromkeys(_words("list_aggr list_aggregate array_aggr array_aggregate aggregate"), _sorted),
+}
 """Steps of a call beyond the bytes that it gives, where these grow faster than its arguments."""
+
+_RECOUNTED = {"mode": 2, "mad": 2, "entropy": 40, "histogram": 40}
+_RECOUNTED_DISTINCT = {*_RECOUNTED, "median", "quantile", "quantile_cont", "quantile_disc"}
+
+
+def recounted(name: str, *, distinct: bool, moves: bool) -> int:
+    """Steps of a window function for each row of a frame that ``moves``, if it does not go on from the frame before."""
+    if distinct and name in _RECOUNTED_DISTINCT:
+        return max(_RECOUNTED.values())
+    return _RECOUNTED.get(name, 0) if moves or name == "histogram" else 0
+
 
 LAMBDAS = _words("list_transform array_transform list_apply array_apply apply list_filter array_filter filter")
 """Functions whose second argument is a lambda, of an element and its place."""

@@ -192,6 +192,15 @@ def _after(query: str) -> Callable[[Scene], object]:
     return provoke
 
 
+def _full_joins(first: int, tables: int) -> str:
+    """FULL JOINs of FULL JOINs of so many tables."""
+    if tables == 1:
+        return f"range(1) r{first}(a{first})"
+    half = tables // 2
+    left, right = _full_joins(first, half), _full_joins(first + half, half)
+    return f"({left} FULL JOIN {right} ON a{first} = a{first + half})"
+
+
 def _beside(query: str, **options: Any) -> Callable[[Scene], object]:
     """Ask the releases for errors, once there are some; {n} is a number below the one that was released."""
 
@@ -279,7 +288,7 @@ def _slow_query(s: Scene) -> None:
     con = s.again(query_timeout=0.2)
     con.run(COUNT, **BUDGET)
     con.sql(
-        "SELECT max(m) FROM (SELECT median(hash(a)) OVER (PARTITION BY b) AS m FROM range(3000) s(a), range(3000) t(b))"
+        "SELECT max(m) FROM (SELECT median(hash(a)) OVER (PARTITION BY b) AS m FROM range(3000) s(a), range(1600) t(b))"
     )
 
 
@@ -774,7 +783,26 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "many steps": _after("SELECT levenshtein(repeat('a', 40000), repeat('b', 40000))"),
     "a large join": _after("FROM range(10000) a, range(10000) b"),
     "a large series": _after("FROM range(100000000)"),
-    "many grouping sets": _after("SELECT count(*) FROM range(10000000) r(a) GROUP BY CUBE(a)"),
+    "many grouping sets": _after("SELECT count(*) FROM range(4000000) r(a) GROUP BY CUBE(a)"),
+    "grouping sets beyond count": _after(
+        f"SELECT count(*) FROM range(9) r(a) GROUP BY CUBE({', '.join(f'a + {i}' for i in range(8))})"
+    ),
+    "many SELECTs": _after(" UNION ALL ".join(["SELECT 1"] * 1_001)),
+    "many tables": _after(f"SELECT 1 FROM {', '.join(f'range(1) r{i}' for i in range(65))}"),
+    "full joins of full joins": _after(f"SELECT 1 FROM {_full_joins(0, 16)}"),
+    "many copies": _after("SELECT " + "nullif(" * 14 + "1" + ", 2)" * 14),
+    "copies of the parser": _after("SELECT " + "CASE " * 20 + "1" + " WHEN 1 THEN 2 WHEN 2 THEN 1 END" * 20),
+    "a long query": _after("SELECT 1" + " + 1" * 30_000),
+    "a deep query": _after("SELECT " + "abs(" * 700 + "1" + ")" * 700),
+    "WITH RECURSIVE over releases": _after(
+        "WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM r) SELECT x FROM r"
+    ),
+    "SHOW of the server": _after("SHOW DATABASES"),
+    "a lambda too many": _after("SELECT list_sort([1], lambda x: x)"),
+    "no lambda": _after("SELECT list_transform([1], 2)"),
+    "no lambda to reduce by": _after("SELECT list_reduce([1], x)"),
+    "a list reduced to a long one": _after("SELECT list_reduce(['a'], lambda a, b: a || b)"),
+    "no expression": _after("SELECT DEFAULT FROM v"),
     "too many rows": _after("SELECT * FROM range(2_000_000)"),
     "errors of chance": _beside("SELECT n + random() AS r FROM v"),
     "errors of many rows": _beside("SELECT n, i.range AS i FROM v, range(20000) i"),

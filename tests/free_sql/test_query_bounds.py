@@ -29,7 +29,7 @@ TABLES = {
     "u": replace(table([("g", "VARCHAR"), ("m", "DOUBLE")], 50, SHORT), keys=(("g", 50),)),
     "big": table(COLUMNS, 1_000_000, SHORT),
     "few": replace(table(COLUMNS, 1_000_000, SHORT), measure=lambda columns: 20_000 if "g" in columns else 1_000_000),
-    "many": replace(table(COLUMNS, 1_000_000, SHORT), measure=lambda columns: 4 if "g" in columns else 1_000_000),
+    "many": replace(table(COLUMNS, 1_000_000, SHORT), measure=lambda columns: 3 if "g" in columns else 1_000_000),
     "old": table(COLUMNS, 50),  # of whose texts nothing is known
 }
 

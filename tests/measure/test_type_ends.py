@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -27,7 +28,8 @@ from dpsql.measure.reading import scans_of
 from dpsql.measure.region_sql import region, when
 from dpsql.policy import Policy
 from dpsql.sql import table_of
-from dpsql.workloads.compile.compiled import compile_batch
+from dpsql.workloads.compile import walks
+from dpsql.workloads.compile.compiled import compile_rows
 from dpsql.workloads.expr import total
 from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.batch import Table as Known
@@ -48,7 +50,20 @@ DAYS = ("-infinity", "5877642-06-25 (BC)", "0001-01-01", "1970-01-01", "2020-02-
         "infinity")  # fmt: skip
 MOMENTS = ("-infinity", "290309-12-22 (BC) 00:00:00", "0001-01-01", "1970-01-01", "2020-02-29 12:34:56.789",
            "9999-12-31 23:59:59.999999", "294247-01-10 04:00:54.775806", "infinity")  # fmt: skip
-CASTS = (*INTEGERS, *REALS, "DECIMAL(4,1)", "DECIMAL(18,0)", "DECIMAL(38,0)", "VARCHAR", "BOOLEAN")
+FARTHEST = 10**30 - 1
+"""The largest bound that a policy declares, in units of 10^-scale."""
+COMPARISONS = ("<", "<=", ">", ">=", "=", "<>")
+_NUMBERS = re.compile(
+    r"year|month|week|dayofweek|isoyear|century|date_part|date_diff|date_sub|length|TRY_CAST|CAST.*INT"
+)
+_TRUTHS = re.compile(r"NOT v|v [<>]|v IS|v LIKE|starts_with|CAST.*BOOL")
+_TEXTS = re.compile(r".*AS VARCHAR|strftime")
+CASTS = (*list(INTEGERS)[:5], "DOUBLE", "DECIMAL(4,1)", "DECIMAL(18,0)", "DECIMAL(38,0)") * 3 + (
+    *INTEGERS,
+    *REALS,
+    "VARCHAR",
+)
+"""Types that values are cast to; those that are refused come less often."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +127,10 @@ class Draw:
     def __post_init__(self) -> None:
         kind, rng = self.kind, self.rng
         if kind.sort == "number":
-            self.low, self.high = rng.choice([(kind.high - 3, kind.high), (kind.low, kind.low + 3),
-                                              (kind.low, kind.high), (max(0, kind.low), kind.high)])  # fmt: skip
+            least, most = max(kind.low, -FARTHEST), min(kind.high, FARTHEST)
+            self.low, self.high = rng.choice(
+                [(most - 3, most), (least, least + 3), (least, most), (max(0, least), most)]
+            )
             self.wide = self.high - self.low > 30
             low, high = kind.shown(self.low), kind.shown(self.high)
             step = f", step = {kind.shown(1)}" if kind.scale > 1 else ""
@@ -121,9 +138,8 @@ class Draw:
             if rng.random() < 0.1:
                 self.declared, self.wide = f"{{ values = [{low}, {high}], other = true }}", False
         elif kind.sort == "real":
-            most = "3.4028235e38" if kind.type == "FLOAT" else "1.7e308"
             self.declared = rng.choice(["{ lower = 0.0, upper = 2.5, step = 0.5 }", "{ lower = 120.0, upper = 127.5 }",
-                                        f"{{ lower = -{most}, upper = {most} }}"])  # fmt: skip
+                                        "{ lower = -9e29, upper = 9e29 }"])  # fmt: skip
         elif kind.sort in ("day", "moment"):
             low, high = rng.choice([("0001-01-01", "0001-01-09"), ("9999-12-20", "9999-12-31"),
                                     ("2020-02-25", "2020-03-02")])  # fmt: skip
@@ -150,24 +166,58 @@ class Draw:
         return rng.choice({"real": ["0", "0.5", "127", "3.5e38", "1e300", "-1e-40", "2.5"], "truth": ["TRUE", "FALSE"],
                            "text": ["'a'", "''", "'\U0010ffff'", "'zz'"]}[kind.sort])  # fmt: skip
 
-    def expression(self) -> str:
-        """An expression of ``v``; of a wide domain one with few values."""
+    def test(self) -> str:
+        """A condition on ``v``."""
         c, rng = self.constant, self.rng
-        tests = [f"v {rng.choice(['<', '<=', '>', '>=', '=', '<>'])} {c()}", f"v BETWEEN {c()} AND {c()}", "v IS NULL",
-                 f"v IN ({c()}, {c()})", f"CASE WHEN v >= {c()} THEN 1 WHEN v < {c()} THEN 2 END"]  # fmt: skip
-        return rng.choice([*getattr(self, f"_of_{self.kind.sort}")(), *(["v"] if not self.wide else []), *tests])
+        compared = f"v {rng.choice(COMPARISONS)} {c()}"
+        return rng.choice([compared, f"v BETWEEN {c()} AND {c()}", "v IS NULL", f"v IN ({c()}, {c()})"])
+
+    def value(self) -> str:
+        """An expression of ``v`` that is no condition; of a wide domain one with few values."""
+        own = [f"CASE WHEN v >= {self.constant()} THEN 1 WHEN v < {self.constant()} THEN 2 END"]
+        return self.rng.choice([*getattr(self, f"_of_{self.kind.sort}")(), *(["v"] if not self.wide else own)])
+
+    def expression(self) -> str:
+        """A value, or a condition."""
+        return self.value() if self.rng.random() < 0.75 else self.test()
+
+    def condition(self) -> str:
+        """A comparison of an expression with a constant of its type."""
+        compared, rng, kind = self.rng.choice(COMPARISONS), self.rng, self.kind
+        if rng.random() < 0.2:
+            return f"({self.test()}) {compared} {rng.choice(['TRUE', 'FALSE'])}"
+        value = self.value()
+        dated = kind.sort in ("day", "moment")
+        if _TRUTHS.match(value):
+            return f"({value}) {compared} {rng.choice(['TRUE', 'FALSE'])}"
+        if dated and _NUMBERS.match(value):
+            return f"({value}) {compared} {rng.choice([0, 1, 12, 97, 100, 2020, 9999, 10_000])}"
+        constant = {"truth": "TRUE", "text": "'a'"}.get(kind.sort) or self.constant()
+        if _TEXTS.match(value):
+            constant = "'9'"
+        if "CASE" in value or (kind.sort in ("text", "truth") and _NUMBERS.match(value)):
+            constant = "1"
+        return f"({value}) {compared} {constant}"
+
+    def counts(self) -> str:
+        """Several conditions, each of which counts as a statement; the first stands in the first line."""
+        return ",\n".join(f"COUNT(*) FILTER (WHERE {self.condition()}) AS n{at}" for at in range(TOGETHER))
 
     def _of_number(self) -> list[str]:
         rng, c, scale = self.rng, self.constant, self.kind.scale
         parts = max(1, (self.high - self.low) // 10**scale // rng.choice([1, 2, 3, 5])) if self.wide else 1
         digits = max(0, len(str(self.high // 10**scale)) - 1) if self.wide else rng.choice([0, 0, 1])
         inner = rng.choice(["v", "v", "(-v)", "(v * 2)", "(v + 1)", "(v - 1)", "abs(v)", "(v * -1)"])
-        few = [f"{inner} // {parts}", f"{inner} / {parts}" if not self.wide else "sign(v)", f"sign({inner})",
-               f"-(v // {parts})", f"v // -{parts}", f"floor(v / {parts}) + {c()}"]  # fmt: skip
+        if self.kind.high > FARTHEST and rng.random() < 0.9:  # most arithmetic takes more than 128 bits
+            inner = "v"
+        few = [f"{inner} / {parts}" if not self.wide else "sign(v)", f"sign({inner})", f"floor(v / {parts}) + {c()}"]
+        if not scale:
+            few += [f"{inner} // {parts}", f"-(v // {parts})", f"v // -{parts}"]
         few += [f"{name}({inner} / {parts})" for name in ("floor", "ceil", "round", "trunc")]
-        few += [f"round({inner}, -{digits})", f"{inner} % {rng.choice([2, 3, 7])}"]
+        few += [f"round({inner}, -{digits})" if digits <= 15 else "v IS NULL", f"{inner} % {rng.choice([2, 3, 7])}"]
         few += [f"{rng.choice(['CAST', 'TRY_CAST'])}({inner} / {parts} AS {rng.choice(CASTS)})"]
-        few += [f"width_bucket(v, {c()}, {c()}, 5)", f"CAST(v > {c()} AS INTEGER)"]
+        few += [f"width_bucket(v, {self.kind.shown(self.low)}, {self.kind.shown(self.high)}, 5)"]
+        few += [f"CAST(v > {c()} AS INTEGER)"]
         if self.wide:
             return few
         more = [
@@ -181,27 +231,32 @@ class Draw:
         ]
         more += [f"{name}({inner})" for name in ("floor", "ceil", "round", "trunc")]
         more += [f"round(v, {scale - 1 if scale else -1})", f"v + {c()}", f"v - {c()}", f"IF(v > {c()}, v, {c()})"]
-        more += [f"{rng.choice(['CAST', 'TRY_CAST'])}({inner} AS {rng.choice(CASTS)})", "v * v", "v // v"]
-        return [*few, *more]
+        more += [f"{rng.choice(['CAST', 'TRY_CAST'])}({inner} AS {rng.choice(CASTS)})", "v * v"]
+        return [*few, *more, *(["v // v"] if not scale else [])]
 
     def _of_real(self) -> list[str]:
-        rng, c = self.rng, self.constant
+        rng = self.rng
+        v = "v" if self.kind.type == "DOUBLE" or rng.random() < 0.1 else "CAST(v AS DOUBLE)"
         part = rng.choice(["1", "10", "1e38", "1e308"])
-        found = [f"{name}(v / {part})" for name in ("floor", "ceil", "round", "trunc")]
-        found += [f"round(v, {rng.choice([0, 1, -1, -38, -300])})", f"CAST(v AS {rng.choice(CASTS)})", "sign(v)"]
-        return [*found, f"TRY_CAST(v AS {rng.choice(CASTS)})", f"width_bucket(v, {c()}, {c()}, 5)", "abs(v)", "-v"]
+        found = [f"{name}({v} / {part})" for name in ("floor", "ceil", "round", "trunc")]
+        found += [f"round({v}, {rng.choice([0, 1, -1, -15])})", f"CAST({v} AS {rng.choice(CASTS)})", f"sign({v})"]
+        low, high = rng.choice([("0", "0.5"), ("-1e-40", "127"), ("2.5", "3.5e38"), ("0", "1e300")])
+        found += [f"TRY_CAST({v} AS {rng.choice(CASTS)})", f"width_bucket({v}, {low}, {high}, 5)"]
+        return [*found, f"abs({v})", f"-{v}"]
 
     def _of_day(self) -> list[str]:
         rng, c = self.rng, self.constant
-        unit = rng.choice(["day", "week", "month", "quarter", "year", "decade", "century", "millennium"])
-        found = [f"{name}(v)" for name in ("year", "month", "week", "dayofweek", "last_day", "isoyear", "century")]
-        found += [f"date_trunc('{unit}', v)", f"date_part('{unit}', v)", f"date_diff('{unit}', {c()}, v)"]
+        v = "CAST(v AS TIMESTAMP)" if self.kind.type == "TIMESTAMPTZ" else "v"
+        unit = rng.choice(["day", "week", "month", "quarter", "year", "decade", "century", "day"])
+        found = [f"{name}({v})" for name in ("year", "month", "week", "dayofweek", "last_day", "isoyear", "century")]
+        found += [f"date_trunc('{unit}', {v})", f"date_part('{unit}', {v})", f"date_diff('{unit}', {c()}, v)"]
         found += [
-            f"v {rng.choice('+-')} INTERVAL {rng.choice([1, 40])} {rng.choice(['DAY', 'MONTH'])}",
-            "strftime(v, '%Y')",
+            f"{v} {rng.choice('+-')} INTERVAL {rng.choice([1, 40])} {rng.choice(['DAY', 'MONTH'])}",
+            f"strftime({v}, '%Y')",
         ]
         found += [f"date_sub('{unit}', {c()}, v)", f"CAST(v AS {rng.choice(['DATE', 'TIMESTAMP', 'VARCHAR'])})"]
-        return [*found, f"greatest(v, {c()})", f"v - {c()}", "time_bucket(INTERVAL 1 MONTH, v)", "year(v) // 1000"]
+        found += [f"greatest(v, {c()})"] if v == "v" else []
+        return [*found, f"time_bucket(INTERVAL 1 MONTH, {v})", f"year({v}) // 1000", f"date_trunc('millennium', {v})"]
 
     _of_moment = _of_day
 
@@ -222,24 +277,27 @@ class Draw:
 
     def statement(self, use: str) -> tuple[str, str]:
         """SQL, and the policy that it is asked under."""
-        e, f, c, t = self.expression(), self.expression(), self.constant(), self.kind.table
-        compared = self.rng.choice(["<", "<=", ">", ">=", "="])
+        c, t, compared = self.constant, self.kind.table, self.rng.choice(COMPARISONS)
+        e, f = (self.value(), self.value()) if use in ("quantile", "two sides", "lag") else (self.expression(), "")
+        if use in ("keys", "sum", "case"):
+            f = self.expression()
+        held = "CAST(v AS TIMESTAMP)" if self.kind.type == "TIMESTAMPTZ" else "v"
         sql = {
             "key": f"SELECT {e} AS g, COUNT(*) AS n FROM {t} GROUP BY g",
             "keys": f"SELECT {e} AS g, {f} AS h, COUNT(*) AS n FROM {t} GROUP BY g, h",
             "quantile": f"SELECT MEDIAN({e}) AS m FROM {t}",
             "limit": f"SELECT COUNT(*) AS n FROM {t}",
             "sum": f"SELECT SUM({e}) AS s, COUNT({f}) AS n FROM {t}",
-            "where": f"SELECT COUNT(*) AS n FROM {t} WHERE ({e}) {compared} {c}",
+            "where": f"SELECT {self.counts() if use == 'where' else ''}\nFROM {t}",
             "two sides": f"SELECT COUNT(*) AS n FROM {t} WHERE ({e}) {compared} ({f})",
-            "case": f"SELECT SUM(CASE WHEN ({e}) {compared} {c} THEN {f} END) AS s FROM {t}",
+            "case": f"SELECT SUM(CASE WHEN {self.condition() if use == 'case' else ''} THEN {f} END) AS s FROM {t}",
             "distinct": f"SELECT COUNT(DISTINCT {e}) AS n FROM {t}",
             "per unit": f"SELECT {e} AS g, COUNT(*) AS n FROM (SELECT u, {self.rng.choice(['MAX', 'MIN'])}(v) AS v FROM"
             f" {t} GROUP BY u) GROUP BY g",
             "exists": f"SELECT COUNT(*) AS n FROM {t} AS a WHERE EXISTS (SELECT 1 FROM {t} AS b WHERE b.u = a.u AND"
-            f" b.v > a.v AND b.v {compared} {c})",
-            "lag": f"SELECT COUNT(*) AS n FROM (SELECT {e} AS e, LAG(v) OVER (PARTITION BY u ORDER BY v) AS v FROM {t})"
-            f" WHERE {f} {compared} e",
+            f" b.v > a.v AND b.v {compared} {c()})",
+            "lag": f"SELECT COUNT(*) AS n FROM (SELECT {e} AS e, LAG({held}) OVER (PARTITION BY u ORDER BY {held}) AS v"
+            f" FROM {t}) WHERE {f} {compared} e",
         }[use]
         limits = (
             f"at_most = [{{ {self.rng.choice(['rows', 'groups'])} = 1, per = '''{e}''' }}]\n" if use == "limit" else ""
@@ -251,22 +309,12 @@ class Draw:
         return sql, f"{HEADER}[tables.{t}]\n{unit}{limits}{columns}"
 
 
-USES = (
-    "key",
-    "quantile",
-    "limit",
-    "where",
-    "sum",
-    "keys",
-    "two sides",
-    "case",
-    "distinct",
-    "per unit",
-    "exists",
-    "lag",
-)
-OFTEN = ("where", "limit", "where", "key", "where", "limit", "where", "key", "where", "quantile")
-"""What is understood and compiled in a few milliseconds comes more often."""
+TOGETHER = 12
+"""Conditions that share a statement: to read one with the policy takes a millisecond, each by itself three."""
+MIX = {"where": 8, "key": 8, "limit": 5, "quantile": 1, "distinct": 6, "two sides": 3, "per unit": 3, "exists": 2,
+       "sum": 2, "case": 2, "keys": 2, "lag": 1}  # fmt: skip
+"""How often each use comes."""
+FEW = {"where": 12, "key": 7, "limit": 3, "quantile": 1}
 
 
 @functools.cache
@@ -285,7 +333,7 @@ def schema(table: str) -> dict[str, dict[str, str]]:
     return world().schemas([TableSource(table)])
 
 
-@functools.lru_cache(64)
+@functools.lru_cache(1024)  # as many as there are bounds without limits
 def known(policy: str) -> tuple[Policy, dict[str, Known]]:
     held = Policy.parse(policy)
     (table,) = held.tables
@@ -296,47 +344,74 @@ def scans(sql: str, policy: str) -> list[Scan]:
     """The scans of a batch. Raises as a plan does."""
     held, tables = known(policy)
     found = understood(sql, held, tables)
-    compiled = compile_batch(found.queries, found.tables)
-    return [reading.scan(sources_of(held)) for reading in scans_of(compiled.layouts, keeps=True)]
+    layouts, _, _ = compile_rows(found.queries, found.tables)
+    return [reading.scan(sources_of(held)) for reading in scans_of(layouts, keeps=True)]
 
 
-def statements(seed: int, uses: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """SQL and policy, each use of each kind in turn; most of them are admitted."""
+def admitted_scans(sql: str, policy: str) -> tuple[list[Scan], int]:
+    """The scans of what is admitted of a statement, and of how many of its lines; FROM may stand in the last one."""
+    *lines, last = sql.split("\n")
+    while lines or last:
+        try:
+            return scans("\n".join([*lines, last]), policy), max(1, len(lines))
+        except (SQLError, PolicyError, NotSupportedError) as error:
+            refused = getattr(error, "line", None)
+            if len(lines) < 2 or refused is None:
+                break
+            del lines[min(refused, len(lines)) - 1]
+            lines = [lines[0].removeprefix("SELECT ").removesuffix(",")] + [
+                line.removesuffix(",") for line in lines[1:]
+            ]
+            lines = [
+                "SELECT " + lines[0] + "," * (len(lines) > 1),
+                *(f"{line}," for line in lines[1:-1]),
+                *lines[1:][-1:],
+            ]
+    return [], 0
+
+
+def statements(seed: int, mix: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """SQL and policy of each use of each kind, in any order; most of them are admitted."""
     rng = random.Random(seed)
-    for use, kind in itertools.cycle(itertools.product(uses, KINDS)):
+    cases = list(itertools.product([use for use, times in mix.items() for _ in range(times)], KINDS))
+    rng.shuffle(cases)
+    for use, kind in itertools.cycle(cases):
         yield Draw(kind, rng).statement(use)
 
 
-def check(count: int, seed: int, uses: Sequence[str], rehearsed: int) -> None:
+def check(count: int, seed: int, mix: Mapping[str, int], rehearsed: int) -> None:
     """``count`` admitted statements scan all rows, so that none of these fails; each ``rehearsed``-th is rehearsed."""
     admitted = 0
-    for sql, policy in itertools.islice(statements(seed, uses), 4 * count):
-        try:
-            asked = scans(sql, policy)
-        except (SQLError, PolicyError, NotSupportedError):
-            continue
-        admitted += 1
+    for sql, policy in itertools.islice(statements(seed, mix), 4 * count):
+        asked, lines = admitted_scans(sql, policy)
+        before, admitted = admitted, admitted + lines
         for scan in asked:
             tables = {table.name: table.name for table in scan.tables}
             try:
                 world().connection.execute(select_text(scan.select, tables)).fetchall()
             except duckdb.Error as error:
                 pytest.fail(f"{sql}\n{policy}\n{error}")
-            if admitted % rehearsed == 0:
+            if before // rehearsed != admitted // rehearsed:
                 assert passes_rehearsal(scan, schema(scan.tables[0].name)), f"{sql}\n{policy}"
-        if admitted == count:
+        if admitted >= count:
             return
     pytest.fail(f"{admitted} statements were admitted")
 
 
-def test_no_row_at_the_end_of_a_type_makes_a_scan_fail() -> None:
-    check(500, 1, OFTEN, rehearsed=10)
+@pytest.fixture
+def combined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All combinations of regions are counted: to find those that no row is in takes longer than all else here."""
+    monkeypatch.setattr(walks, "related", lambda *_: ())
+
+
+def test_no_row_at_the_end_of_a_type_makes_a_scan_fail(combined: None) -> None:
+    check(500, 1, FEW, rehearsed=25)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(5))  # 40 seconds of a processor each; 20,000 statements are range(20)
-def test_nor_does_one_of_thousands_of_statements(seed: int) -> None:
-    check(1_000, 100 + seed, USES, rehearsed=5)
+@pytest.mark.parametrize("seed", range(20))
+def test_nor_does_one_of_twenty_thousand_statements(combined: None, seed: int) -> None:
+    check(1_000, 100 + seed, MIX, rehearsed=20)
 
 
 # -- each of three layers by itself ----------------------------------------------------------------

@@ -164,6 +164,7 @@ def test_an_open_connection_sees_the_new_names(place: Path) -> None:
 
 def test_queries_over_releases_have_a_limit_of_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "CALL", 0)
     endless = "SELECT count(*) FROM range(100000000000) a, range(1000) b WHERE a.range % 7 = b.range"
     con = connect(place, query_timeout=0.2)
     with pytest.raises(dpsql.OperationalError, match=r"stopped after 0\.2 s"):

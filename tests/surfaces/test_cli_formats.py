@@ -198,6 +198,7 @@ def test_a_query_is_stopped_in_time(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
+    monkeypatch.setattr(limits, "CALL", 0)
     told(capsys, "run", "one.sql", *P, "--epsilon", "1")
     slow = "SELECT count(*) FROM range(100000000000) a, range(1000) b WHERE a.range % 7 = b.range"
     assert main(["sql", slow, *P, "--timeout", "0.2"]) == 1
