@@ -120,11 +120,9 @@ def short_searches(monkeypatch):
     from dpsql.strategies import selection
     from dpsql.strategies.pure import norm_blocks
 
-    monkeypatch.setattr(selection, "WORK", 1.0)
+    monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
     monkeypatch.setattr(norm_blocks, "_FEWEST", 3)
-    monkeypatch.setattr(norm_blocks, "_MOST_STEPS", 4)
     monkeypatch.setattr(norm_blocks, "_JOINED", 10)
-    monkeypatch.setattr(norm_blocks, "_POLISHED", 1)
 
 
 def pytest_runtest_logreport(report):
