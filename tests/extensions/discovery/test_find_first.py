@@ -76,7 +76,8 @@ def test_a_policy_that_is_all_pure_says_what_to_write(more: str, tmp_path: Path)
     con = connected(tmp_path, policy=POLICY.replace("delta = 1e-6", f"delta = 1e-6\npure_epsilon = 4.0{more}"))
     with pytest.raises(dpsql.PolicyError, match="find short texts with max_bytes and no delta"):
         con.run(SHORT, epsilon=1.0)
-    assert con.discover("visits.diagnosis", epsilon=1.0, max_groups=1, max_bytes=4).values == ("cold", "flu")
+    # A text that nobody has is shown once in a hundred times.
+    assert {"cold", "flu"} <= set(con.discover("visits.diagnosis", epsilon=1.0, max_groups=1, max_bytes=4).values)
 
 
 def test_several_columns_share_and_those_that_are_not_grouped_wait(tmp_path: Path) -> None:
