@@ -25,6 +25,7 @@ help:
 	@echo "make docs       the site of docs/, into site/"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
+	@echo "make env        everything that development needs, in .venv; make extras adds Spark, notebooks and the site"
 	@echo "make bench-gate  a dozen operations against what they took: fails where one grew by 1.3"
 	@echo "make bench      every benchmark but that of Spark, one after the other"
 
@@ -43,8 +44,8 @@ demo: env
 demo-serve: env
 	mkdir -p demo
 	echo health-survey > demo/password.txt
-	$(BIN)/dpsql analyst add demo sql_examples/rand_hie.toml --epsilon 4 --pure-epsilon 1 \
-	    --password-file demo/password.txt || true
+	$(BIN)/dpsql analyst list sql_examples/rand_hie.toml | grep --quiet "^demo " || $(BIN)/dpsql analyst add demo \
+	    sql_examples/rand_hie.toml --epsilon 4 --pure-epsilon 1 --password-file demo/password.txt
 	$(BIN)/dpsql serve sql_examples/rand_hie.toml
 
 lint: env

@@ -57,12 +57,13 @@ FROM visits_by_health v, (SELECT visits AS whole FROM visits_of_the_limited)"""
 def demo(options: argparse.Namespace) -> None:
     """Plan and run the example's batch, query its releases, show the budget and the files."""
     examples = Path(dpsql.__file__).parent / "examples"
-    checkout = examples.is_symlink()  # there the policy's ledger is that of all who use the example; a wheel has none
+    # In a checkout the policy's ledger is that of all who use the example, also of a dpsql that is installed elsewhere.
+    home = examples if examples.is_symlink() else Path("sql_examples")
     examples = examples.resolve()
     policy, batch = examples / f"{NAME}.toml", examples / f"{NAME}.sql"
     if not (policy.is_file() and batch.is_file()):
         raise OperationalError(f"this installation has no examples in {examples}; install dpsql from its wheel")
-    directory = Path(options.directory or (examples if checkout else "demo"))
+    directory = Path(options.directory or (home if (home / f"{NAME}.toml").is_file() else "demo"))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sql = batch.read_text(encoding="utf-8")

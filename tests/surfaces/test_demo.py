@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.surfaces.cli import main
 
 
@@ -41,6 +43,25 @@ def test_a_quiet_demo_prints_its_tables_and_nothing_else(tmp_path: Path, capsys:
     assert quiet.startswith("by_coinsurance\ncoinsurance ")
     assert quiet.count("(5 rows)") > 2
     assert not any(word in quiet for word in ("Guarantee", "What is left", "rand_hie.ledger"))
+
+
+@pytest.mark.long
+def test_an_installed_demo_spends_from_the_ledger_of_the_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages" / "dpsql"
+    shutil.copytree(Path(dpsql.__file__).parent / "examples", installed / "examples", symlinks=False)
+    monkeypatch.setattr(dpsql, "__file__", str(installed / "__init__.py"))
+    for place, home in (("checkout", "sql_examples"), ("elsewhere", "demo")):
+        folder = tmp_path / place
+        folder.mkdir()
+        if home == "sql_examples":
+            (folder / home).mkdir()
+            shutil.copy(installed / "examples" / "rand_hie.toml", folder / home)
+        monkeypatch.chdir(folder)
+        assert main(["demo", "--quiet"]) == 0
+        assert [path.relative_to(folder) for path in folder.rglob("*.ledger")] == [Path(home, "rand_hie.ledger")]
+    capsys.readouterr()
 
 
 def test_demo_says_where_it_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -269,8 +269,8 @@ class Synthetic:
 
 
 def values_text(table: Table, row: Row) -> str:
-    """A row as SQL, in parentheses."""
-    return "(" + ", ".join(c.text(cell) for c, cell in zip(table.columns, row, strict=True)) + ")"
+    """A row as SQL, in parentheses; of a table without columns, that of ``_listed``."""
+    return "(" + (", ".join(c.text(cell) for c, cell in zip(table.columns, row, strict=True)) or "NULL") + ")"
 
 
 def _listed(table: Table) -> str:

@@ -50,6 +50,8 @@ max_rows_per_unit = 2
 references = {{ visit_id = "visits.id" }}
 [tables.labs.columns]
 v = {{ lower = -3, upper = 3 }}
+[tables.offices]
+public = true
 [tables.regions]
 public = true
 key = ["id"]
