@@ -144,6 +144,7 @@ class Expressions(ABC):
         if name in AGGREGATES or name in GATHERING:
             parts = [self.extent(part, scope, known) for part in children(node)]
             self.copy(self.written - before if name in DOUBLED else 0, node)
+            frame.steps += STEPS[name](parts) if name in STEPS else 0
             own = _is_own(node, scope)
             frame.aggregated = frame.aggregated or own
             return self._gathered(name, parts, frame.each if own else max(one.rows for one in scope))
@@ -276,10 +277,11 @@ class Expressions(ABC):
 
     def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
         child = self.extent(node["child"], scope, known)
-        if scope:
-            scope[-1].steps += self.call
         target = node.get("type_expr") or node.get("cast_type") or {}
         names = list(type_names(target))
+        if scope:
+            of_text = child.constant is None and child.elements == child.size + 1
+            scope[-1].steps += self.call * (12 if of_text or not WORDS.isdisjoint(names) else 1)
         for name in names:
             if name not in TYPES:
                 raise self._refused(f"a cast to {name[:60].upper()} is not among those that run over releases", node)

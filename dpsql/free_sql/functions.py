@@ -151,27 +151,21 @@ _FEW_STATES = 64
 _MOST_REPEATED = 1_000  # a sign of a regular expression, as RE2 takes it
 
 
-def _sorted(args: Sequence[Extent]) -> float:
-    return 20 * args[0].size
-
-
-_PATTERNS = "regexp_matches regexp_full_match regexp_extract regexp_replace regexp_extract_all regexp_split_to_array"
+_PATTERNS = "regexp_matches regexp_full_match regexp_extract regexp_extract_all regexp_split_to_array"
+_SORTS = "list_sort list_reverse_sort array_sort array_reverse_sort list_distinct array_distinct list_mode list_median "
+_SORTS += "list_unique array_unique list_grade_up array_grade_up list_aggr list_aggregate array_aggr"
 STEPS: Mapping[str, Callable[[Sequence[Extent]], float]] = {
     **dict.fromkeys(_words("levenshtein editdist3 jaro_similarity jaro_winkler_similarity translate"), _both),
+    **dict.fromkeys(_words("list_has_all list_has_any list_intersect array_intersect && @> <@ array_has_all"), _both),
+    "array_has_any": _both,
     "damerau_levenshtein": lambda args: 8 * _both(args),
     **dict.fromkeys(_words(f"{_PATTERNS} string_split_regex str_split_regex regexp_split_to_table"), _searched),
-    **dict.fromkeys(_words("md5 sha1 md5_number"), lambda args: 64 + args[0].size),
+    "regexp_replace": lambda args: 3 * _searched(args),
+    "histogram": lambda args: 1_500,
+    **dict.fromkeys(_words("md5 sha1 md5_number printf format"), lambda args: 64 + args[0].size),
     "sha256": lambda args: 128 + 2 * args[0].size,
     **dict.fromkeys(_words("~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape"), _liked),
-    **dict.fromkeys(_words("list_has_all list_has_any list_intersect array_intersect && @> <@"), _both),
-    **dict.fromkeys(_words("array_has_all array_has_any"), _both),
-    **dict.fromkeys(
-        _words("list_sort list_reverse_sort array_sort array_reverse_sort list_distinct list_mode"), _sorted
-    ),
-    **dict.fromkeys(
-        _words("array_distinct list_unique array_unique list_grade_up array_grade_up list_median"), _sorted
-    ),
-    **dict.fromkeys(_words("list_aggr list_aggregate array_aggr array_aggregate aggregate"), _sorted),
+    **dict.fromkeys(_words(f"{_SORTS} array_aggregate aggregate"), lambda args: 20 * args[0].size),
 }
 """Steps of a call beyond the bytes that it gives, where these grow faster than its arguments."""
 
