@@ -193,8 +193,8 @@ def test_the_largest_error_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     least = strategy.select(workload.from_matrix(W.astype(np.int64)), objective="max", tolerance=1e-2)
     assert S.lower_bound is not None
     assert S.lower_bound <= least.value * (1 + 1e-9)
-    assert S.gap is not None
-    assert S.gap < 0.15
+    assert S.value <= least.value * 1.15
+    assert S.gap is None
     monkeypatch.setattr("dpsql.strategies.kronecker.largest._ROUNDS", 1)
     pure = strategy.select(batch, noise="laplace", objective="max")
     assert pure.gap is None

@@ -209,7 +209,7 @@ def test_batches_over_many_columns(tmp_path: Path) -> None:
     assert found["pairs"].times == pytest.approx(plan.stderr["one"][0] / alone.stderr["one"][0], rel=0.01)
     needed = con.budget_for(f"CREATE VIEW pairs AS {pairs}", 90)
     assert float(np.max(needed.plan.widths)) == pytest.approx(90, rel=0.01)
-    assert needed.plan.gap is not None
+    assert needed.plan.gap is None
 
 
 # -- suggestions ----------------------------------------------------------------------------------------------
