@@ -137,10 +137,10 @@ def test_random_batches_of_expressions_of_one_column(world: World, tmp_path: Pat
 
 
 @pytest.mark.long
-def test_three_hundred_batches_of_expressions_of_one_column(world: World, tmp_path: Path) -> None:
-    found = [hold(world, tmp_path, ask, seed) for seed, ask in enumerate(asked(300, 2))]
-    assert sum(exact for exact, _ in found) >= 120
-    assert sum(fewer for _, fewer in found) >= 60
+def test_many_batches_of_expressions_of_one_column(world: World, tmp_path: Path) -> None:
+    found = [hold(world, tmp_path, ask, seed) for seed, ask in enumerate(asked(150, 2))]
+    assert sum(exact for exact, _ in found) >= 60
+    assert sum(fewer for _, fewer in found) >= 30
 
 
 def test_a_combination_that_is_wrongly_left_out_is_found(
