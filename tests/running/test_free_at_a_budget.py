@@ -250,10 +250,12 @@ def test_no_free_answer_of_a_history_is_worse_than_its_budget_buys(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_no_free_answer_of_300_histories_is_worse_than_its_budget_buys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.usefixtures("short_searches")
+def test_no_free_answer_of_300_histories_is_worse_than_its_budget_buys(tmp_path: Path, part: int) -> None:
     free = 0
-    for seed in range(300):
+    for seed in range(75 * part, 75 * part + 75):
         folder = tmp_path / str(seed)
         folder.mkdir()
         free += checked_history(folder, seed)
-    assert free > 100  # of 600, so that the comparison is put to the test
+    assert free > 25  # of 150, so that the comparison is put to the test
