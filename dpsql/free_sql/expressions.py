@@ -266,13 +266,15 @@ class Expressions(ABC):
         return replace(either(parts), least=-inf, most=inf, constant=None, type="") if parts else Extent()
 
     def _window(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:
-        parts = [self.extent(part, scope, known) for part in children(node)]
+        below, (argument, *_) = children(node), [*children(node.get("children")), None]
+        parts = [self.extent(part, scope, known) for part in below]
         name = str(node.get("function_name") or node["type"].removeprefix("WINDOW_")).lower()
         if name not in AGGREGATES and name not in GATHERING:
             raise self._unlisted(name, node)
         found = self._gathered(name, parts, scope[-1].each)
         moves = bool(node.get("orders")) or node.get("start") != "UNBOUNDED_PRECEDING"
-        scope[-1].steps += recounted(name, distinct=bool(node.get("distinct")), moves=moves) * scope[-1].each
+        kind = next((part.type for one, part in zip(below, parts, strict=True) if one is argument), "")
+        scope[-1].steps += recounted(name, kind, distinct=bool(node.get("distinct")), moves=moves) * scope[-1].each
         return self._kept(found, parts, node, scope) if name in GATHERING else found
 
     def _cast(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Extent:

@@ -169,14 +169,28 @@ STEPS: Mapping[str, Callable[[Sequence[Extent]], float]] = {
 }
 """Steps of a call beyond the bytes that it gives, where these grow faster than its arguments."""
 
-_RECOUNTED = {"mode": 2, "mad": 2, "entropy": 40, "histogram": 40}
-_RECOUNTED_DISTINCT = {*_RECOUNTED, "median", "quantile", "quantile_cont", "quantile_disc"}
+_QUANTILES = ("median", "quantile", "quantile_cont", "quantile_disc")
+_RECOUNTED = {
+    "mode": 2,
+    "mad": 2,
+    "entropy": 40,
+    "histogram": 40,
+    "approx_quantile": 40,
+    **dict.fromkeys(_QUANTILES, 20),
+}
+_ON_THE_WAY = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|DATE|TIME.*|INTERVAL|UUID)")
 
 
-def recounted(name: str, *, distinct: bool, moves: bool) -> int:
-    """Steps of a window function for each row of a frame that ``moves``, if it does not go on from the frame before."""
-    if distinct and name in _RECOUNTED_DISTINCT:
+def recounted(name: str, kind: str, *, distinct: bool, moves: bool) -> int:
+    """Steps of a window function for each row of a frame that ``moves``, if it does not go on from the frame before.
+
+    ``kind``: the type of its argument where that is a column, else nothing. DuckDB moves quantiles of numbers and times
+    along with the frame, those of Booleans, lists and structs are found anew in each.
+    """
+    if distinct and name in _RECOUNTED:
         return max(_RECOUNTED.values())
+    if name in _QUANTILES and _ON_THE_WAY.fullmatch(kind.upper()):
+        return 0
     return _RECOUNTED.get(name, 0) if moves or name == "histogram" else 0
 
 

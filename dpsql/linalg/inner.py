@@ -57,10 +57,6 @@ class Inner(ABC):
         entries = self.matrix() @ coords
         return Dense(sparse.csr_array(entries) if is_sparse(entries) else np.asarray(entries, dtype=np.float64))
 
-    def without_zeros(self) -> Inner:
-        """The same rows but for those that are zero throughout, where these are known one by one."""
-        return self if np.any(self.variances()) else Dense(np.zeros((0, self.shape[1])))
-
     def coupling(self) -> Ints:
         """Labels (q,): columns with different labels never meet in one row of F."""
         return np.zeros(self.shape[1], dtype=np.int64)
@@ -124,9 +120,6 @@ class Dense(Inner):
 
     def variances(self, root: Matrix | None = None) -> Floats:
         return row_squares(self.entries if root is None else self.entries @ root)
-
-    def without_zeros(self) -> Inner:
-        return Dense(self.entries[np.flatnonzero(abs(sparse.csr_array(self.entries)).sum(axis=1) > 0)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,12 +313,6 @@ class Stack(Inner):
 
     def variances(self, root: Matrix | None = None) -> Floats:
         return np.concatenate([part.variances(root) for part in self.parts])
-
-    def without_zeros(self) -> Inner:
-        kept = tuple(part for part in (part.without_zeros() for part in self.parts) if part.shape[0])
-        if not kept:
-            return Dense(np.zeros((0, self.shape[1])))
-        return kept[0] if len(kept) == 1 else Stack(kept)
 
 
 def _split(parts: tuple[Inner, ...], weights: Floats | None) -> list[Floats] | list[None]:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from dpsql.common.arrays import Json
 from dpsql.engines.base import TableSource
+from dpsql.errors import InternalError
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.workloads.cells.integers import Integers
@@ -65,6 +66,13 @@ class Job:
     blocks: tuple[int, ...] = ()
     charge_id: str = ""
     over: Over | None = None
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            return
+        whole = min(self.blocks) > 0 and sum(self.blocks) == self.integers.shape[0]
+        if self.charge.noise != "laplace" or not whole:
+            raise InternalError("noise in blocks is pure, and its blocks are all the rows that are measured")
 
     def over_time(self, over: Over) -> Job:
         """The job of one period, measured of earlier ones, too. Raises SQLError as ``Over.all_layouts``."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from dpsql.common.thread_lock import ThreadLock
-from dpsql.errors import IntegrityError, SQLError
+from dpsql.errors import DataError, IntegrityError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.policy import Policy
@@ -159,6 +159,10 @@ class PastReleases:
             return None
         _, measurement = unpack(self.books.ledger().release(entry.id).payload or b"")
         objective = str(said.get("objective", "balanced"))
+        try:
+            prepared = prepared.by(str(said.get("named", "")))
+        except DataError:  # the strategy is of an extension that is gone
+            return None
         return planned_again(prepared, entry.charge, objective, measurement, alpha, entry.id)
 
     def prepared(self, entry: Entry, schemas: Schemas) -> Prepared | None:

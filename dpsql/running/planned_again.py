@@ -130,7 +130,8 @@ def _again(
 def _candidates(prepared: Prepared, charge: Charge, options: PlanOptions) -> Iterator[Strategy]:
     """What ``planning.make_plan`` may have taken, the likelier first."""
     weighed = prepared.weighed(charge.noise, options.objective)
-    first = finest(weighed, charge, prepared.strategy(charge.noise, options), options)
+    first = prepared.strategy(charge.noise, options)
+    first = first if prepared.named else finest(weighed, charge, first, options)
     yield first
     if options.objective == "balanced":
         held = held_balanced(prepared, first, options)

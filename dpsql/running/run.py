@@ -251,6 +251,7 @@ class Batches:
             "noise": plan.charge.noise,
             "method": strategy.method,
             **({} if strategy.objective == "balanced" else {"objective": strategy.objective}),
+            **({"named": plan.named} if plan.named else {}),
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
             **({"periods": plan.reads.as_dict()} if plan.reads is not None else {}),

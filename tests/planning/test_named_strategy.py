@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -11,11 +13,13 @@ from scipy import sparse
 
 import dpsql
 from dpsql import registry, strategy
-from dpsql.errors import BudgetError, DataError, IntegrityError, NotSupportedError
+from dpsql.errors import BudgetError, DataError, IntegrityError, InternalError, NotSupportedError
 from dpsql.extensions.audit.batch_audit import audit
+from dpsql.planning.prepare import prepare
 from dpsql.strategies.core.integer import Piece
 from dpsql.surfaces.cli import main
 from dpsql.workload import Workload
+from dpsql.workloads.compile.sensitivity import rough_sensitivity
 
 POLICY = """
 dataset = "named"
@@ -127,6 +131,23 @@ def test_another_strategy_is_another_question(con) -> None:
     assert con.run(LINE, epsilon=1.0, method="identity").id != first.id
 
 
+def test_a_named_release_is_no_answer_to_a_cursor(tmp_path: Path) -> None:
+    """Another strategy may be exacter at the same charge. The noise of both can be drawn again for questions."""
+    duck = duckdb.connect()
+    duck.execute("CREATE TABLE t AS SELECT (i * i % 60)::INTEGER AS k FROM range(300) r(i)")
+    columns = "[tables.t.columns]\nk = { lower = 0, upper = 59 }"
+    text = f'dataset = "n"\n[budget]\nrho = 1000\n[tables.t]\nunit = "row"\n{columns}'
+    con = dpsql.connect(duck, policy=dpsql.Policy.parse(text), ledger=tmp_path / "n.ledger")
+    sql = "SELECT " + ", ".join(f"COUNT_IF(k >= {i}) AS c{i}" for i in range(0, 60, 5)) + " FROM t"
+    named = con.run(sql, rho=0.01, method="workload")
+    con.cursor().execute(sql, rho=0.01)
+    first, second = con._books.entries()
+    assert (first.id, first.description["named"]) == (named.id, "workload")
+    assert "named" not in second.description
+    for entry in (first, second):
+        assert con._past._again(prepare(sql, con.policy, con.schemas()), entry, 0.05) is not None
+
+
 def test_a_wanted_error_is_met_by_the_named_strategy(con) -> None:
     plan = con.plan(LINE, max_error=20, method="haar")
     assert plan.strategy.method == "haar"
@@ -211,6 +232,18 @@ def test_no_sensitivity_is_taken_from_an_extension(con, liar: str) -> None:
     with pytest.raises(IntegrityError, match="the plan's sensitivity is not that of its strategy"):
         con.run(LINE, epsilon=1.0, method=liar)
     assert con.budget == spent
+
+
+def test_gaussian_noise_is_never_measured_in_the_norm_of_blocks(con) -> None:
+    job = con._batches.job(con.plan(LINE, rho=0.125), "key", "")
+    rows = job.integers.shape[0]
+    with pytest.raises(InternalError, match="noise in blocks is pure"):
+        replace(job, sensitivity=1, blocks=(rows,))
+    pure = con._batches.job(con.plan(LINE, epsilon=0.5), "key", "")
+    for blocks in ((1,), (*([1] * rows), 0), (-1, rows + 1)):
+        with pytest.raises(InternalError, match="its blocks are all the rows"):
+            replace(pure, blocks=blocks)
+    assert rough_sensitivity("gaussian", job.integers, job.layouts, (rows,)) == job.rough
 
 
 def test_the_command_line_takes_names_too(con, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,7 +182,6 @@ def test_queries_by_structure_are_those_by_entries(inner, stored):
     assert queries.gram(w) == pytest.approx(E.T @ np.diag(w) @ E)
     assert queries.variances() == pytest.approx((E * E).sum(axis=1))
     assert queries.variances(root) == pytest.approx(((E @ root) ** 2).sum(axis=1))
-    assert queries.without_zeros().shape[0] == np.count_nonzero(np.abs(E).sum(axis=1))
     scaled = Weighted(inner, w)
     half = scaled.matrix()
     half = half.toarray() if sparse.issparse(half) else half
@@ -197,12 +196,6 @@ def test_reweighted_errors_are_weighted_sums():
         w = np.random.default_rng(2).random(W.shape[0])
         S = strategy.select(W)
         assert S.error(reweighted(W, w)) == pytest.approx(w @ S.variances(W))
-
-
-def test_zeros_inside_blocks_leave_the_other_parts():
-    inner = algebra.Blocks((algebra.Ranges(2), algebra.Ranges(2)), (1.0, 1.0))
-    held = np.vstack([np.zeros((2, 1)), np.ones((2, 1))])
-    assert inner.times(held).without_zeros().shape[0] == 3
 
 
 def test_rounds_lower_the_largest_error():

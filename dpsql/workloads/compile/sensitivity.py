@@ -51,6 +51,7 @@ def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout], bl
 def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contributions, blocks: tuple[int, ...] = ()) -> int:
     """``sensitivity_of`` a matrix mixing @ basis over ``units``."""
     order = 1 if noise == "laplace" else 2
+    blocks = blocks if order == 1 else ()  # Gaussian noise knows none
     if units.listable:
         if not units.units:
             return 0
@@ -65,6 +66,7 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
     held against some of what a unit can change.
     """
     order = 1 if noise == "laplace" else 2
+    blocks = blocks if order == 1 else ()
     held = integers.written
     if held is None:
         return _rough_triangle(order, integers, layouts)
