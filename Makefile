@@ -12,16 +12,17 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Every worker and every process that a test kills imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env extras demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench bench-gate
+.PHONY: help env extras demo demo-serve lint quick test test-long test-surfaces test-spark coverage docs assurance bench bench-gate
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
 	@echo "make demo-serve  a server on the same data: psql -h localhost -U demo, password health-survey"
 	@echo "make quick      tests of every room from SQL to noise, for the way back to the editor: 45 seconds"
-	@echo "make test       lint, types and tests: 4 minutes"
-	@echo "make test-long  statistical and exhaustive tests: a quarter of an hour"
+	@echo "make test       lint, types and tests: 7 minutes"
+	@echo "make test-long  statistical and exhaustive tests, and their branch coverage: half an hour"
 	@echo "make test-surfaces  notebooks, browser and every snippet of the docs"
 	@echo "make test-spark  the engine of Spark, with a session on this machine; needs Java 17"
+	@echo "make coverage   which branches of privacy/, measure/ and workloads/compile/ the tests run, into docs/assurance.md"
 	@echo "make docs       the site of docs/, into site/"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
@@ -82,6 +83,10 @@ $(ACCOUNTING): $(STAMP)
 
 test-long: $(ACCOUNTING)
 	$(BIN)/pytest -n auto --dist worksteal -m "long and not surfaces and not spark"
+	$(BIN)/python tests/shared/branch_coverage.py
+
+coverage: env
+	$(BIN)/python tests/shared/branch_coverage.py --write
 
 # The extras of notebooks and of the site, beside those of development.
 $(SURFACES): $(STAMP)

@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+
+sys.path.append(str(Path(__file__).parents[2] / "shared"))
+from branch_coverage import section, written
 from threats import THREATS
 
 ROOT = Path(__file__).parents[3]
@@ -201,7 +204,8 @@ def main(arguments: Sequence[str]) -> int:
     if code not in (0, 1):  # pytest's own: 0 all passed, 1 some failed; anything else is no whole run
         print(f"the tests did not run to their end (pytest: {code}); {PAGE.relative_to(ROOT)} is as it was")
         return 1
-    PAGE.write_text(page(notes, figures, quick=quick), encoding="utf-8")
+    measured = section(PAGE.read_text(encoding="utf-8"))  # of branches, by make coverage
+    PAGE.write_text(written(page(notes, figures, quick=quick), measured), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
     missing = [] if quick else not_run({note["ran"]: note for note in notes if "ran" in note})
     for name in missing:
