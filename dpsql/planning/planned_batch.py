@@ -177,7 +177,9 @@ class PlannedBatch:
     @functools.cached_property
     def against(self) -> str:
         """For which units the certificate is, where these are more than the policy's: units that ...; else empty."""
-        return wider_than_true(self.compiled.layouts, listed=isinstance(self.compiled, Compiled))
+        return wider_than_true(
+            self.compiled.layouts, self.compiled.units if isinstance(self.compiled, Compiled) else None
+        )
 
     @functools.cached_property
     def bound_ratio(self) -> float:

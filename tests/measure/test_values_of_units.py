@@ -163,7 +163,7 @@ def test_no_unit_moves_more_than_claimed_and_exact_claims_are_reached(
 ) -> None:
     compiled = _compiled(con, sql, _policy(most, caps))
     vectors = changes(con, compiled, most)
-    exact = compiled.units.listable and not wider_than_true(compiled.layouts, listed=True)
+    exact = compiled.units.listable and not wider_than_true(compiled.layouts, compiled.units)
     assert exact == ((sql, caps) in EXACT)
     for B, noise in measurements(vectors.shape[1]):
         found, claim = moved(vectors, B, noise), claimed(compiled, B, noise)

@@ -9,6 +9,7 @@ all numbers of rows of each kind, as many as count, go through one scan that tel
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,10 +46,10 @@ COLUMNS = {
     "shifts": "nurse INTEGER, ward VARCHAR, hours INTEGER",
 }
 VALUES: dict[str, tuple[Sequence[Any], ...]] = {
-    "patients": (("f", "m", None), (0, 10, None)),
+    "patients": (("f", "m", "x", None), (0, 10, None)),
     "visits": (("a", "b", "x", None), (1, 2, 3, 9, None), (-2, 4, None, 1)),
     "labs": (("p", "q", None), (-3, 3, None)),
-    "shifts": (("a", "b"), (0, 8, None)),
+    "shifts": (("a", "b", "x"), (0, 8, None)),
 }
 """What the columns of a row hold: all groups, both bounds, and what lies outside or is missing."""
 DECLARED = """dataset = "worlds"
@@ -67,6 +68,7 @@ references = {{ patient = "patients.patient" }}
 max_rows_per_unit = {visits}
 at_most = [{caps}]
 [tables.visits.columns]
+patient = {{ }}
 ward = {{ values = ["a", "b"], other = true }}
 day = {{ lower = 1, upper = 3 }}
 cost = {{ lower = -2, upper = 4 }}
@@ -84,6 +86,8 @@ ward = {{ values = ["a", "b"], nulls = false }}
 hours = {{ lower = 0, upper = 8 }}
 """
 _MOST = 20_000  # contributions of several tables together
+_FEW = 20  # rows of nobody that are tried, twice
+_AGAIN = 12  # persons with the same rows, more than count
 _CAPS: dict[str, int] = {"ward": 1, "day": 2}
 """The place of a capped column in a row without its person."""
 
@@ -107,14 +111,53 @@ class Ask:
 
     @property
     def joined(self) -> bool:
-        """Whether visits are read with their patient."""
-        return "JOIN" in self.sql
+        """Whether visits are read with their patient, or patients with their visits."""
+        return "JOIN" in self.sql or "EXISTS" in self.sql
+
+    @property
+    def days(self) -> bool:
+        """Whether days of rows matter beyond what one row by itself adds."""
+        return any(word in self.sql for word in ("MAX(day)", "ORDER BY day"))
+
+    @property
+    def looks(self) -> bool:
+        """Whether rows matter that are no longer counted."""
+        return any(word in self.sql for word in ("AS k FROM", "HAVING", "OVER", "EXISTS"))
 
 
 def asks(count: int, seed: int) -> list[Ask]:
     """Random batches over random policies, the same every time."""
     draw = random.Random(seed)
     return [_ask(draw) for _ in range(count)]
+
+
+def further_asks(count: int, seed: int) -> list[Ask]:
+    """The same with statements that look at all rows of a person, count values, or read who owns a row."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        ask = _ask(draw)
+        more = [draw.choice(_FURTHER) for _ in range(draw.choice((1, 1, 2)))]
+        beside = ask.sql.split("; ")[: draw.choice((0, 1, 1, 2))]
+        caps = ask.caps if draw.random() < 0.3 else ()
+        found.append(Ask("; ".join([*more, *beside]), ask.most, caps))
+    return found
+
+
+_FURTHER = (
+    "SELECT k, COUNT(*) AS c FROM (SELECT patient, COUNT(*) AS k FROM visits GROUP BY patient) GROUP BY k",
+    "SELECT k, COUNT(*) AS c FROM (SELECT patient, COUNT(*) AS k FROM labs GROUP BY patient) WHERE k < 3 GROUP BY k",
+    "SELECT k, COUNT(*) AS c FROM (SELECT patient, MAX(day) AS k FROM visits GROUP BY patient) GROUP BY k",
+    "SELECT COUNT(*) AS c FROM (SELECT patient FROM visits WHERE ward = 'a' GROUP BY patient HAVING COUNT(*) > 1)",
+    "SELECT sex, COUNT(*) AS c FROM visits LEFT JOIN patients USING (patient) GROUP BY sex",
+    "SELECT sex, ward, COUNT(DISTINCT patient) AS c FROM visits LEFT JOIN patients USING (patient) GROUP BY sex, ward",
+    "SELECT sex, COUNT(*) AS c FROM patients WHERE EXISTS (SELECT 1 FROM visits WHERE visits.patient = "
+    "patients.patient AND ward = 'a') GROUP BY sex",
+    "SELECT ward, COUNT(*) AS c FROM (SELECT ward, row_number() OVER (PARTITION BY patient ORDER BY day) AS r FROM "
+    "visits) WHERE r = 1 GROUP BY ward",
+    "SELECT ward, COUNT(*) AS c FROM visits WHERE patient IS NOT NULL GROUP BY ward",
+    "SELECT COUNT(*) AS c, COUNT(DISTINCT patient) AS k FROM visits WHERE patient IS NOT NULL",
+)
 
 
 def _ask(draw: random.Random) -> Ask:
@@ -252,21 +295,24 @@ def enumerated(world: World, ask: Ask, compiled: Compiled, most: int, draw: rand
         if not layouts:
             continue
         read = {name for layout in layouts for name in layout.source.tables}
-        parts: list[Enumerated] = []
+        parts: list[tuple[Enumerated, np.ndarray]] = []
         clusters = [("patients", "visits"), ("labs",)] if ask.joined and "labs" in tables else [(t,) for t in tables]
         for cluster in clusters:
             mine = [layout for layout in layouts if layout.source.table in cluster]
             if mine and read & set(cluster):
                 parts.append(_cluster(world, ask, compiled, mine, [t for t in cluster if t in read], most, draw))
-        vectors, whole = np.zeros((1, compiled.rows.shape[1]), dtype=object), True
-        for part in parts:
-            whole &= part.whole
-            held = np.concatenate([np.zeros((1, vectors.shape[1]), dtype=object), part.vectors])
-            if len(vectors) * len(held) > _MOST:
-                few = max(1, _MOST // len(vectors))
-                held, whole = held[draw.sample(range(len(held)), few)], False
-            vectors = _distinct((vectors[:, None, :] + held[None, :, :]).reshape(-1, vectors.shape[1]))
-        found.append(Enumerated(vectors, whole))
+        whole = all(part.whole for part, _ in parts)
+        each = []
+        for of_tables in ([part.vectors for part, _ in parts], [nobody for _, nobody in parts]):
+            vectors = np.zeros((1, compiled.rows.shape[1]), dtype=object)
+            for added in of_tables:
+                held = np.concatenate([np.zeros((1, vectors.shape[1]), dtype=object), added])
+                if len(vectors) * len(held) > _MOST:
+                    few = max(1, _MOST // len(vectors))
+                    held, whole = held[draw.sample(range(len(held)), few)], False
+                vectors = _distinct((vectors[:, None, :] + held[None, :, :]).reshape(-1, vectors.shape[1]))
+            each.append(vectors)
+        found.append(Enumerated(_distinct(np.concatenate(each)), whole))
     return found
 
 
@@ -284,8 +330,11 @@ def _cluster(
     tables: Sequence[str],
     most: int,
     draw: random.Random,
-) -> Enumerated:
-    """Persons of some tables: a row of patients, or none, and all numbers of rows of each kind of the others."""
+) -> tuple[Enumerated, np.ndarray]:
+    """Persons of some tables: a row of patients, or none, and all numbers of rows of each kind of the others.
+
+    And what rows of nobody add.
+    """
     persons: list[dict[str, list[Row]]] = [{}]
     whole = True
     for table in tables:
@@ -295,18 +344,41 @@ def _cluster(
             k = 2 if table == "shifts" else ask.most[table]
             held, all_ = _numbers(kinds, 1 if len(tables) > 1 and table == "patients" else k, most, draw)
             whole &= all_
+            scans = sum(layout.source.table == table for layout in layouts)
+            if table != "patients" and (scans > 1 or ask.looks):
+                more = _beyond(kinds, k, max(2, scans), 4 * most)
+                held, whole = held + more, whole and bool(more)
             longer.extend({**person, table: rows} for rows in held)
         persons = longer
     if len(tables) > 1 and ask.most["patients"] > 1:
         whole = False
     world.fill(dict(enumerate(persons)))
     vectors = world.each(compiled, layouts, len(persons))
-    # Rows of nobody are a unit, too, which finds no row of patients and which no count of persons counts.
-    nobody = vectors[[not (ask.joined and person.get("patients")) for person in persons]]
+    # Rows of nobody are a unit, too, which finds no row of patients and which no count of persons counts. Its own row of
+    # patients is found by none of its visits.
+    if "IS NOT NULL" in ask.sql or ask.looks:
+        return Enumerated(_distinct(vectors), whole), _alone(world, compiled, persons, draw)
+    parts = [vectors[[not (ask.joined and person.get("patients")) for person in persons]]]
+    if ask.joined and "patients" in tables:
+        parts.append(vectors[[set(person) <= {"patients"} or not person["visits"] for person in persons]])
     for layout in layouts:
         if layout.source.counts_units:
-            nobody[:, np.unique(layout.entry[layout.entry >= 0])] = 0
-    return Enumerated(_distinct(np.concatenate([vectors, nobody])), whole)
+            for one in parts:
+                one[:, np.unique(layout.entry[layout.entry >= 0])] = 0
+    nobody = parts[0]
+    for one in parts[1:]:
+        nobody = (nobody[:, None, :] + _distinct(one)[None, :, :]).reshape(-1, nobody.shape[1])
+    return Enumerated(_distinct(vectors), whole), _distinct(nobody)
+
+
+def _alone(world: World, compiled: Compiled, persons: Sequence[Person], draw: random.Random) -> np.ndarray:
+    """What rows of nobody add that are those of some of the persons, the longest among them."""
+    longest = sorted(persons, key=lambda person: -max(map(len, person.values()), default=0))[:_FEW]
+    found = []
+    for person in [*longest, *draw.sample(list(persons), min(_FEW, len(persons)))]:
+        world.fill({None: person})
+        found.append(world.whole(compiled))
+    return _distinct(np.array(found, dtype=object))
 
 
 def _kinds(
@@ -319,7 +391,20 @@ def _kinds(
     world.fill({i: {**person, table: [row]} for i, row in enumerate(rows)})
     x = world.each(compiled, layouts, len(rows))
     capped = [_CAPS[per.partition(" ")[0]] - 1 for _, _, per in ask.caps] if table == "visits" else []
+    capped += [1] if ask.days and table == "visits" else []
+    capped += [0] if ask.looks and table == "visits" else []
     return list({(tuple(v), *(row[i] for i in capped)): row for v, row in zip(x.tolist(), rows, strict=True)}.values())
+
+
+def _beyond(kinds: Sequence[Row], k: int, scans: int, most: int) -> list[list[Row]]:
+    """More rows than count, of which each of several scans keeps others, if these are few, for several persons: which
+    are kept is decided by a hash of the person's number.
+    """
+    sizes = range(k + 1, scans * k + 1)
+    if sum(math.comb(len(kinds) + size - 1, size) for size in sizes) * _AGAIN > most:
+        return []
+    rows = [list(some) for size in sizes for some in itertools.combinations_with_replacement(kinds, size)]
+    return rows * _AGAIN
 
 
 def _numbers(kinds: Sequence[Row], k: int, most: int, draw: random.Random) -> tuple[list[list[Row]], bool]:

@@ -47,7 +47,7 @@ def world() -> World:
 
 def is_exact(compiled: Compiled) -> bool:
     """Whether C is just what a person can change: listed, and no wider than the plan says."""
-    return compiled.units.listable and not wider_than_true(compiled.layouts, listed=True)
+    return compiled.units.listable and not wider_than_true(compiled.layouts, compiled.units)
 
 
 def planned(world: World, ask: Ask, noise: str, folder: Path) -> dpsql.Plan | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dpsql.common.arrays import Ints
 from dpsql.linalg.linked import linked_parts
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.compile.layout import Layout
-from dpsql.workloads.expr.regions import LineAxis
+from dpsql.workloads.expr.regions import Axis, LineAxis
 from dpsql.workloads.expr.rows import Cap
 
 
@@ -136,3 +138,11 @@ def before(axis: LineAxis, cuts: Sequence[object]) -> Ints:
     """For each piece of the finer ``cuts`` the piece of the axis that it lies in."""
     own = set(axis.cuts)
     return np.cumsum([0, *(cut in own for cut in cuts)])
+
+
+def groups_of(cap: Cap, axis: Axis, layout: Layout) -> Layout:
+    """A table of the groups of a bound on the rows of ``layout``, of which an axis is over the same column."""
+    size, column = cap.axis.size, axis.column if isinstance(axis, LineAxis) else cap.column
+    axes, counted = (replace(cap.axis, column=column),), sparse.csr_array((0, size), dtype=np.int64)
+    cells = Cells(axes, (np.arange(size, dtype=np.int32)[None, :],), np.arange(size), counted)
+    return replace(layout, cells=cells, measures=(), entry=np.arange(size)[None, :])

@@ -22,16 +22,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
 
 from dpsql.common.arrays import Ints
 from dpsql.workloads.cells.cell_table import Cells
-from dpsql.workloads.compile.caps import is_over
+from dpsql.workloads.compile.caps import groups_of, is_over
 from dpsql.workloads.compile.layout import Layout, Together, Walk
 from dpsql.workloads.compile.units import by_unit
 from dpsql.workloads.compile.walks import walked
-from dpsql.workloads.expr.regions import Axis, LineAxis, is_total
-from dpsql.workloads.expr.rows import Cap
+from dpsql.workloads.expr.regions import is_total
 
 _MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
 _MOST_COLUMNS = 2_000  # of groups that one row can have its unit counted in
@@ -71,7 +69,7 @@ def _in_classes(mates: Sequence[Layout], rows: bool = False) -> tuple[Ints, Walk
         found = _columns(mates, rows)
         return None if found is None else (*found, None)
     for cap in mates[0].source.caps:
-        over = (_groups_of(cap, axis, mate) for mate in mates for axis in mate.cells.axes if is_over(axis, mate, cap))
+        over = (groups_of(cap, axis, mate) for mate in mates for axis in mate.cells.axes if is_over(axis, mate, cap))
         groups = next(over, None) if cap.rows == 1 and is_total(cap.axis) else None
         found = None if groups is None else _columns(mates, rows, groups)
         if found is not None:
@@ -128,11 +126,3 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | Non
     whole = all(np.isin(*both).all() for both in zip(used, found, strict=False))
     few = found.shape[1] <= _MOST_COLUMNS and sum(table.size for table in walk) <= _MOST_STATES
     return (found, Walk(followed.axes, tuple(walk))) if whole and few else None
-
-
-def _groups_of(cap: Cap, axis: Axis, layout: Layout) -> Layout:
-    """A table of the groups of a bound on the rows of ``layout``, of which an axis is over the same column."""
-    size, column = cap.axis.size, axis.column if isinstance(axis, LineAxis) else cap.column
-    axes, counted = (replace(cap.axis, column=column),), sparse.csr_array((0, size), dtype=np.int64)
-    cells = Cells(axes, (np.arange(size, dtype=np.int32)[None, :],), np.arange(size), counted)
-    return replace(layout, cells=cells, measures=(), entry=np.arange(size)[None, :])

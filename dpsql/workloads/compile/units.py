@@ -18,6 +18,7 @@ from dpsql.workloads.cells.corners import corners_of
 from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workloads.compile.layout import Layout, Tie
+from dpsql.workloads.compile.one_unit import contributions_of_unit
 from dpsql.workloads.compile.values_once import extremes
 from dpsql.workloads.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workloads.expr.regions import LineAxis
@@ -35,7 +36,13 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     units: list[tuple[Part, ...]] = []
     tied: dict[int, Tied] = {}
     patterns: dict[int, tuple[Patterns, ...]] = {}
+    listed_whole: set[str] = set()
     for mates in by_unit(layouts):
+        listed = contributions_of_unit(mates, size) if len(mates) > 1 or _is_joined(mates[0].source) else None
+        if listed is not None and listed.shape[1]:
+            listed_whole.add(mates[0].source.protects)
+            units.append((Part(listed, 1, 1),))
+            continue
         rows = next((layout for layout in mates if layout.tie is not None), None)
         if rows is not None and rows.tie is not None:
             # The two are the first of their unit.
@@ -47,7 +54,13 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
         if filled:
             patterns[len(units)] = _patterns(filled, size)
             units.append(tuple(part for part in parts if part.corners.shape[1]))
-    return Contributions(tuple(units), size, tied, {kind: found for kind, found in patterns.items() if found})
+    together = {kind: found for kind, found in patterns.items() if found}
+    return Contributions(tuple(units), size, tied, together, exact=frozenset(listed_whole))
+
+
+def _is_joined(source: RowSource) -> bool:
+    """Whether a single layout says less of a unit than what its rows do by themselves."""
+    return bool(source.caps) or any(join.private for join in source.joins)
 
 
 def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
@@ -195,13 +208,16 @@ def _meets(rows: Layout, other: Layout) -> Ints | None:
     return met if all(np.isin(*both).all() for both in zip(held, met, strict=True)) else None
 
 
-def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
+def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> str:
     """Of which units C is, where it is wider than what a unit can do: units that ... ; empty where it is not.
 
-    ``listed``: whether W is over listed cells, which bounds of ``at_most`` tell apart.
+    ``units``: C, where W is over listed cells, which bounds of ``at_most`` tell apart.
     """
-    said = []
+    said, listed = [], units is not None
     for mates in by_unit(layouts):
+        if units is not None and mates[0].source.protects in units.exact:
+            said += [phrase for layout in mates for phrase in _sums_apart(layout)]
+            continue
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
         apart: dict[object, Layout] = {}  # of several over the same rows one
         for layout in mates:

@@ -196,7 +196,7 @@ def _steps(layouts: Sequence[Layout]) -> list[_Step] | None:
             return None
         takes = tuple(at < len(own) and own[at] == key for at, own in zip(done, keys, strict=True))
         axes = [layout.cells.axes[at] if t else None for layout, at, t in zip(layouts, done, takes, strict=True)]
-        joint = _regions(axes)
+        joint = joint_regions(axes)
         if joint is None:
             return None
         first = takes.index(True)
@@ -219,7 +219,7 @@ def _next(keys: Sequence[Sequence[object]], done: Sequence[int]) -> object | Non
     return None
 
 
-def _regions(axes: Sequence[Axis | None]) -> tuple[Ints, Axis] | None:
+def joint_regions(axes: Sequence[Axis | None]) -> tuple[Ints, Axis] | None:
     """The regions of axes over one column that a row can have, -1 for none; 0 for no axis (T x joint regions).
 
     And the axis of these joint regions; one that is not total has the first of them where a row has no region.

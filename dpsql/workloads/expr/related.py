@@ -292,10 +292,10 @@ def _regions(
     if isinstance(axis, OpaqueAxis):
         return [int(number or 0) for number in values]  # never NULL
     assert isinstance(axis, LineAxis)  # noqa: S101 - asked before
-    return [_region(axis, value) for value in values]
+    return [region_of(axis, value) for value in values]
 
 
-def _region(axis: LineAxis, value: Place) -> int:
+def region_of(axis: LineAxis, value: Place) -> int:
     """The region of a value as a scan reads it (``total.read_once``)."""
     low, high = axis.line.low, axis.line.high
     held = axis.line.kind == "integer" and low is not None and high is not None

@@ -158,7 +158,8 @@ class Contributions:
 
     ``tied`` has, for some kinds of unit, what it can change of its first two sources together: less than the sums of
     one change of each. ``patterns`` has what it can change of some of its sources together. ``kept``: what was
-    planned for them, to be found again when the same queries are weighed anew.
+    planned for them, to be found again when the same queries are weighed anew. ``exact``: the labels of units of which
+    C is just what they can change (``dpsql.workloads.compile.one_unit``).
     """
 
     units: tuple[tuple[Part, ...], ...]
@@ -166,6 +167,7 @@ class Contributions:
     tied: Mapping[int, Tied] = field(default_factory=dict)
     patterns: Mapping[int, tuple[Patterns, ...]] = field(default_factory=dict)
     kept: dict[object, Any] = field(default_factory=dict, repr=False)
+    exact: frozenset[str] = frozenset()
 
     @cached_property
     def common(self) -> int:

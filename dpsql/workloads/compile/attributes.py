@@ -1,0 +1,167 @@
+"""What is the same for all rows of one unit: the unit itself, and the rows that are found by its own column.
+
+A visit that finds its patient by the patient's number finds the same row as every other visit of that patient, in every
+scan of a batch (``dpsql.workloads.expr.rows``). Columns of such rows are *attributes* of the unit. So are the columns
+of a table of one row a unit in scans of that table itself, where other tables find the row by the unit.
+
+A *state* says in which regions the attributes of a unit are, in all tables at once. Of each table a unit finds a row or
+none, and where it finds none all columns of it are NULL. Rows without a unit are one unit more: NULL equals nothing, so
+that they find no row. What row of a table of one row a unit they own is their own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+from typing import TypeAlias
+
+from dpsql.common.arrays import Ints
+from dpsql.policy.values import fold
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.walks import joint_regions
+from dpsql.workloads.expr.regions import LineAxis
+from dpsql.workloads.expr.related import region_of
+from dpsql.workloads.expr.rows import MATCHED, Join, RowSource
+from dpsql.workloads.expr.values import Stored, stored
+
+Origin: TypeAlias = tuple[str, frozenset[str]]
+"""A row that a unit finds: its table, and the columns of that which equal the unit."""
+_UNIT: Origin = ("", frozenset())
+"""The origin of the unit's own column, which is there but for rows without a unit."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The attributes of a unit: of each layout the region on each axis, None where rows of the unit may differ.
+
+    ``nobody``: of rows without a unit. ``owns``: of each layout whether the unit has the one row of its table that is
+    found, or none; None where it may have any.
+    """
+
+    regions: tuple[tuple[int | None, ...], ...]
+    owns: tuple[bool | None, ...]
+    nobody: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Attribute:
+    """One column of one row that is found: its ``places`` (layout, axis), and its regions there (places x joint ones).
+
+    ``present`` and ``absent``: the joint regions that it may have where the row is found, and where it is not.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    regions: Ints
+    origin: Origin
+    present: tuple[int, ...]
+    absent: tuple[int, ...]
+
+
+def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
+    """The states of a unit of these layouts, which share it, and of rows without a unit.
+
+    None for more than ``most``, where something is computed of an attribute, found by one, or summed of one for each of
+    several rows, and where a unit has other rows of a table, too, of which some are found, and they are counted.
+    """
+    found = [_found(layout.source) for layout in layouts]
+    shared = {origin for one in found for origin in one.values()}
+    bases = [base if (base := _base(layout.source)) in shared else None for layout in layouts]
+    others = {fold(layout.source.table) for layout, base in zip(layouts, bases, strict=True) if base is None}
+    if others & {table for table, _ in shared}:
+        return None
+    if any(_by_others(layout.source, one, others) for layout, one in zip(layouts, found, strict=True)):
+        return None
+    attributes = _attributes(layouts, found, bases)
+    if attributes is None:
+        return None
+    named = dict.fromkeys([*(one.origin for one in attributes), *(base for base in bases if base is not None)])
+    origins = [origin for origin in named if origin != _UNIT]
+    ways = [{_UNIT, *some} for number in range(len(origins) + 1) for some in combinations(origins, number)]
+    states: dict[State, None] = {}
+    for there in [*ways, set[Origin]()]:
+        each = [one.present if one.origin in there else one.absent for one in attributes]
+        if prod(map(len, each)) + len(states) > most:
+            return None
+        nobody = _UNIT not in there
+        owns = tuple(None if base is None or nobody else base in there for base in bases)
+        for chosen in product(*each):
+            regions: list[list[int | None]] = [[None] * len(layout.cells.axes) for layout in layouts]
+            for one, joint in zip(attributes, chosen, strict=True):
+                for row, (layout, axis) in enumerate(one.places):
+                    if not (nobody and bases[layout] is not None):
+                        regions[layout][axis] = int(one.regions[row, joint])
+            states[State(tuple(map(tuple, regions)), owns, nobody)] = None
+    return list(states)
+
+
+def _found(source: RowSource) -> dict[str, Origin]:
+    """The rows that joins of a source find by the unit alone, by the join's name."""
+    return {join.name: _origin(join) for join in source.joins if set(join.lefts) == {source.unit}}
+
+
+def _by_others(source: RowSource, found: dict[str, Origin], counted: set[str]) -> bool:
+    """Whether a row is found by what another one says that the unit finds, or is one of the unit's that are counted."""
+    rest = [join for join in source.joins if join.name not in found]
+    return any(join.private and fold(join.table) in counted for join in rest) or any(
+        left.source in found for join in rest for left in join.lefts
+    )
+
+
+def _origin(join: Join) -> Origin:
+    pairs = (*join.pairs, *(() if join.unit is None else (join.unit,)))
+    return fold(join.table), frozenset(fold(right.name) for _, right in pairs)
+
+
+def _base(source: RowSource) -> Origin | None:
+    """What the rows of a table of one row a unit are where they are found by the unit; None for other tables."""
+    if source.limit != 1 or source.of is not None or source.unit is None or source.unit.source:
+        return None
+    return fold(source.table), frozenset({fold(source.unit.name)})
+
+
+def _attributes(
+    layouts: Sequence[Layout], found: Sequence[dict[str, Origin]], bases: Sequence[Origin | None]
+) -> list[_Attribute] | None:
+    """The attributes that the layouts have axes over; None where one of them computes something of these."""
+    places: dict[tuple[Origin, str], list[tuple[int, int]]] = {}
+    summed: dict[tuple[Origin, str], int] = {}
+    for number, layout in enumerate(layouts):
+        for at, axis in enumerate(layout.cells.axes):
+            read = layout.functions.of(axis)
+            named = [_name(column, layout.source, found[number], bases[number]) for column in read.of]
+            if named == [None] * len(named):
+                continue
+            if not isinstance(axis, LineAxis) or not isinstance(read.value, Stored) or named[0] is None:
+                return None
+            places.setdefault(named[0], []).append((number, at))
+        for part in (part for one in layout.measures for part in stored(layout.functions.value(one.column, one.line))):
+            named = [_name(part, layout.source, found[number], bases[number])]
+            if named[0] is not None and (bases[number] is None or summed.setdefault(named[0], number) != number):
+                return None
+    if places.keys() & summed.keys():
+        return None
+    made = []
+    for (origin, name), mine in places.items():
+        joint = joint_regions([layouts[number].cells.axes[at] for number, at in mine])
+        line = None if joint is None else joint[1]
+        if joint is None or not isinstance(line, LineAxis):
+            return None
+        present = {*line.pieces.tolist(), line.null_region}
+        if name == MATCHED:
+            present = {region_of(line, value=True)}
+        elif origin == _UNIT:
+            present = set(line.pieces.tolist())
+        made.append(_Attribute(tuple(mine), joint[0], origin, tuple(sorted(present)), (line.null_region,)))
+    return made
+
+
+def _name(
+    column: Stored, source: RowSource, found: dict[str, Origin], base: Origin | None
+) -> tuple[Origin, str] | None:
+    """The attribute that a column is; None for a column of a row alone."""
+    if column == source.unit:
+        return _UNIT, ""
+    origin = found.get(column.source) if column.source else base
+    return None if origin is None else (origin, column.name if column.name == MATCHED else fold(column.name))
