@@ -79,8 +79,13 @@ class Join:
     private: bool = False
     of: Units | None = field(default=None, repr=False)
     nearest: Compared | None = field(default=None, repr=False)
+    order: tuple[Stored, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        if self.order and (self.of is not None or {column.source for column in self.order} != {self.name}):
+            raise InternalError(
+                f"join {self.name}: rows are ordered by columns of their table, rows of units by none"
+            )
         along = None if self.of is None else self.of.along
         if (along is None) != (self.nearest is None):
             raise InternalError(f"join {self.name}: rows along a value are found by the nearest, and no others are")
@@ -253,8 +258,9 @@ class RowSource:
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
     answer; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which protects nobody.
-    ``freed``: the policy has caps that the batch is planned without. See the
-    module for what neighbours may change.
+    ``freed``: the policy has caps that the batch is planned without. ``order``: columns of the base by which the least
+    row of each unit is taken, the only one that counts; empty where no such choice is made. See the module for what
+    neighbours may change.
     """
 
     table: str
@@ -272,6 +278,7 @@ class RowSource:
     only: Within | None = field(default=None, compare=False, repr=False)
     public: bool = field(default=False, repr=False)
     freed: bool = field(default=False, compare=False, repr=False)
+    order: tuple[Stored, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
@@ -282,6 +289,8 @@ class RowSource:
                 raise InternalError(f"join {join.name}: joins need names of their own, and keys from earlier ones")
             if join.private and join.name not in self.path and not self._keeps_units_apart(join):
                 raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")
+            if join.private and join.of is None and not join.order:
+                raise InternalError(f"join {join.name}: a private table has one order for all scans")
             known.add(join.name)
         if self.unit is None:
             private = any(join.private for join in self.joins)
@@ -295,6 +304,10 @@ class RowSource:
         if self.each is not None and (not self.distinct or self.of is not None):
             raise InternalError(f"{self.table}: values are counted of rows, each once")
         self._check_path()
+        owned = self.unit is not None and not self.unit.source and self.limit == 1
+        if self.order and (not owned or self.of is not None or any(column.source for column in self.order)):
+            raise InternalError(f"{self.table}: the least row is that of a unit of one row, by columns of the table")
+        one_choice([self])
         if self.windows is not None and not all(map(self._keeps_to_one_unit, self.windows.columns)):
             raise InternalError(f"{self.table}: a window holds rows of several units")
 
@@ -309,6 +322,14 @@ class RowSource:
             return ()
         first = next((join for join in self.joins if self.path[:1] == (join.name,)), None)
         return (self.unit,) if first is None else tuple(left for left, _ in first.pairs)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the row of a unit that counts here is the one that every join by the unit alone finds.
+
+        Of a table that grows a scan reads the rows of some periods, and a join those of all.
+        """
+        return bool(self.order) and self.only is None
 
     @property
     def conditional(self) -> bool:
@@ -353,6 +374,39 @@ class RowSource:
     def plain(self) -> bool:
         """Whether the scan reads the base table as it is, every row of it."""
         return self.unit is None and not self.joins and not self.distinct
+
+
+def agrees(source: RowSource, join: Join) -> bool:
+    """Whether all rows of a unit find one row by ``join``, the same in every scan whose rows find it likewise.
+
+    So it is where each column that is looked for is the unit, or comes from such a join or from a base of one row a
+    unit, among the columns that their order compares. Of a unit that is NULL no row finds anything, as NULL equals
+    nothing. That the base itself counts the row that others find is ``RowSource.agrees``. The module has the proof.
+    """
+    if join.order and join.private and join.name not in source.path:
+        by_name = {each.name: each for each in source.joins}
+        return all(_agreed(source, left, by_name) for left in join.lefts)
+    return False
+
+
+def _agreed(source: RowSource, left: Stored, by_name: dict[str, Join]) -> bool:
+    """Whether all rows of a unit have one value of the column, the same in every scan."""
+    if left == source.unit:
+        return True
+    if not left.source:
+        return source.agrees and left in source.order
+    return left in by_name[left.source].order and agrees(source, by_name[left.source])
+
+
+def one_choice(sources: Iterable[RowSource]) -> None:
+    """Raises InternalError where two of the sources, or of their joins, order the rows of one table differently."""
+    orders: dict[str, tuple[str, ...]] = {}
+    for source in sources:
+        held = [(source.table, source.order), *((join.table, join.order) for join in source.joins)]
+        for table, order in held:
+            names = tuple(column.name for column in order)
+            if names and orders.setdefault(table, names) != names:
+                raise InternalError(f"{table}: one order chooses among its rows, for all scans")
 
 
 def united(sources: Iterable[RowSource]) -> RowSource:
