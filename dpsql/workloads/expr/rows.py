@@ -25,7 +25,8 @@ owners are found along the path. D - u still has t, and no candidate that D has 
 By induction over the joins, a key that r takes from an earlier join is the same in both, so r finds the
 same values, or none, in both. If no owner is found (the key dangles, or a unit is NULL), the owner is "no
 value", which is one unit like the others.
-Truncation looks at the rows of one unit only (``measure/from_sql.py``), so that those of w stay as they are.
+Truncation, and the choice of the least row of a unit in ``RowSource.order``, look at the rows of one unit only
+(``measure/from_sql.py``), so that those of w stay as they are.
 
 **Claim.** Let u be a unit and T a private table. In all scans of a batch the rows of u find one row of T by every join
 that ``agrees``, whatever the scans read and whatever conditions the batch has. Where a source is over T itself and
@@ -86,10 +87,11 @@ class Join:
 
     ``pairs``: (a column of the base or of an earlier join, a column of ``table``), equal in the row that is
     found; NULL equals nothing. ``unit`` is one more pair, of the row's unit and ``table``'s, where NULL
-    equals NULL. ``first`` are columns of ``table``: of several rows with that key the least in them is
-    found, and among equal ones the least in the other columns that the scan uses. ``of``: what is joined is not the
-    table itself but these rows of its units. ``nearest`` compares their column ``along`` with a value of the row: of
-    the rows with that key for which it holds the one is found whose column is nearest to the value.
+    equals NULL. ``first`` and ``order`` are columns of ``table``: of several rows with that key the least in
+    ``first`` is found, among equal ones the least in ``order``, which is the same in all joins to a private table, and
+    among those the least in what else the scan uses. ``of``: what is joined is not the table itself but these rows of
+    its units. ``nearest`` compares their column ``along`` with a value of the row: of the rows with that key for which
+    it holds the one is found whose column is nearest to the value.
     """
 
     name: str
@@ -276,10 +278,10 @@ class RowSource:
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which protects nobody.
-    ``freed``: the policy has caps that the batch is planned without. ``order``: columns of the base by which the least
-    row of each unit is taken, the only one that counts; empty where no such choice is made. See the module for what
-    neighbours may change.
+    answer but where data break the key; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which protects nobody.
+    ``freed``: the policy has caps that the batch is planned without. ``order``: of each unit the least row of the base
+    in these columns is taken, before anything is joined or computed, and it is the only one; empty where the rows that
+    count are chosen by what the batch reads. See the module for what neighbours may change.
     """
 
     table: str
