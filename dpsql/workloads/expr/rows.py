@@ -278,10 +278,10 @@ class RowSource:
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer but where data break the key; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which protects nobody.
-    ``freed``: the policy has caps that the batch is planned without. ``order``: of each unit the least row of the base
-    in these columns is taken, before anything is joined or computed, and it is the only one; empty where the rows that
-    count are chosen by what the batch reads. See the module for what neighbours may change.
+    answer where keys hold; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which
+    protects nobody. ``freed``: the policy has caps that the batch is planned without. ``order``: of each unit the least
+    row of the base in these columns is taken, before anything is joined or computed, and it is the only one; empty
+    where the rows that count are chosen by what the batch reads. See the module for what neighbours may change.
     """
 
     table: str
