@@ -299,19 +299,19 @@ def joined(source: RowSource, used: Iterable[tree.Stored], *, least: bool = Fals
         joins.append(Match(rows, tree.Every(tuple(on)), nearest=join.nearest is not None))
     if source.of is not None and source.of.along is not None:
         raise InternalError(f"{source.table}: rows along a value are found, none is counted")
-    own = list(needed[""])
-    base = _windowed(source, own if least else ()) if source.of is None else _units(source.of)
+    columns = list(needed[""]) if least else []
+    base = _windowed(source, columns) if source.of is None else _units(source.of)
     return Joined(base, tuple(joins)) if joins else base
 
 
-def _windowed(source: RowSource, own: Sequence[tree.Stored]) -> Table | Select:
+def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select:
     """The base with the columns that follow from a row's place among those of its unit, held to their lines.
 
     Ties in the order of a window are broken by every stored column, so that they are equal in all that can be read.
-    ``own``: the columns that are read of the least row of each unit, empty where all rows are.
+    ``least``: the columns that are read of the least row of each unit, empty where all rows are.
     """
     if source.windows is None:
-        return _least(source, own) if own else base_of(source, source.table)
+        return _least(source, least) if least else base_of(source, source.table)
     stored, columns = source.windows.stored, source.windows.columns
     values: dict[tuple[tree.Value, Line], Once] = {}
     flags: dict[tree.Test, str] = {}
@@ -342,18 +342,16 @@ def _windowed(source: RowSource, own: Sequence[tree.Stored]) -> Table | Select:
     kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
     read = (*stored, *source.owners, *_of_base(values.values(), beside))
-    base = _least(source, read) if own else Table(source.table)
+    base = _least(source, read) if least else Table(source.table)
     rows = replace(values_of(list(values.values()), base, *beside), alias=BASE)
     return Select((*same(*(column.name for column in stored)), *made), rows, alias=BASE)
 
 
-def _least(source: RowSource, own: Iterable[tree.Stored]) -> Select:
-    """The columns ``own`` of the least row of each unit."""
-    assert source.unit is not None  # noqa: S101 - held where it is made
-    columns = list(dict.fromkeys(own))
-    order = _ordered((), source.order, columns, [source.unit])
-    rows = base_of(source, source.table)
-    return _first_of([(column.name, tree.Name(column.name, BASE)) for column in columns], rows, [source.unit], order)
+def _least(source: RowSource, columns: Iterable[tree.Stored]) -> Select:
+    """The columns of the least row of each unit."""
+    columns, unit = list(dict.fromkeys(columns)), source.owners
+    listed = [(column.name, tree.Name(column.name, BASE)) for column in columns]
+    return _first_of(listed, base_of(source, source.table), unit, _ordered((), source.order, columns, unit))
 
 
 def _first_of(
@@ -376,8 +374,8 @@ def _ordered(
     bare = [_bare(column) for column in key if column_type(column.type).kind != "float"]
     rest = [column for column in map(_bare, (*order, *first, *used)) if column not in bare]
     owners = [_key(_bare(column)) for column in first]
-    found = dict.fromkeys([*owners, *(part for column in rest for part in _order(column))])
-    return tuple(found) or tuple(_key(_bare(column)) for column in key)
+    parts = dict.fromkeys([*owners, *(part for column in rest for part in _order(column))])
+    return tuple(parts) or tuple(_key(_bare(column)) for column in key)
 
 
 def _comparable(value: Once, line: Line) -> tree.Value:

@@ -7,7 +7,7 @@ alone that are to be found, which are chosen here apart from the code.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from whose_rows import Database, without
 from dpsql.errors import InternalError
 from dpsql.measure import from_sql
 from dpsql.measure.reading import scans_of
+from dpsql.running.earlier.joint import Past
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
 from dpsql.workloads.compile.units import kept_first
 from dpsql.workloads.expr import values as tree
@@ -103,6 +104,7 @@ TWO_SEXES: Database = {
     "visits": [(7, 1, "a", 1.0), (8, 1, "b", 1.0), (9, None, "a", 1.0), (5, 4, "a", 1.0)],
     "labs": [],
     "notes": [(1, 7, 1)],
+    "swabs": [(1,), (1,), (4,)],
 }
 
 
@@ -115,11 +117,13 @@ def test_a_row_that_no_query_counts_is_not_displaced_by_one_that_counts(con: duc
         Ask(f"visits v {PATIENTS}", ("sex",)),
         Ask("patients", ("sex",)),
         Ask(f"notes n {PATIENTS}", ("sex",), ("age",)),
+        Ask("swabs JOIN patients p ON pid = p.id", ("sex",)),
+        Ask("swabs JOIN patients p ON pid = p.id WHERE age > 20", ("sex",)),
     ]
     found = answers(con, [compiled(con, asks)], TWO_SEXES)[0]
     sexes = [[int(value) for value in answer] for answer in found]
     # The patient without a number counts where patients are scanned; no visit finds it, and no unit is counted.
-    assert sexes == [[1, 0, 0], [0, 0, 0], [0, 0, 0], [2, 0, 0], [2, 0, 0], [1, 0, 0], [10, 0, 0]]
+    assert sexes == [[1, 0, 0], [0, 0, 0], [0, 0, 0], [2, 0, 0], [2, 0, 0], [1, 0, 0], [10, 0, 0], [2, 0, 0], [0, 0, 0]]
 
 
 # -- mutants ---------------------------------------------------------------------------------------
@@ -283,6 +287,22 @@ def test_an_order_is_told_to_later_releases(con: duckdb.DuckDBPyConnection) -> N
         join = replace(join, order=join.order[:1])
         shorter.append(replace(layout, source=replace(layout.source, joins=(join,))))
     assert kept_first(found) != kept_first(shorter)
+
+
+def test_a_release_of_before_is_not_combined_with_one_that_takes_the_least_row(con: duckdb.DuckDBPyConnection) -> None:
+    batches = [compiled(con, [ask]) for ask in (Ask("patients", ("sex",)), Ask("visits", ("kind",)))]
+    firsts = [kept_first(batch.layouts) for batch in batches]
+
+    def past(release: int, which: int, first: Mapping[str, str]) -> Past:
+        batch = batches[which]
+        return Past(release, {}, batch.layouts, batch.rows, None, None, first)  # type: ignore[arg-type]
+
+    old, older, new = past(1, 0, {}), past(2, 0, {}), past(3, 0, firsts[0])
+    assert new.keeps(firsts[0])
+    assert not old.keeps(firsts[0])
+    assert old.keeps(older.kept)  # as the policy says that neither lost a row
+    assert past(4, 1, firsts[1]).keeps(firsts[1])
+    assert not past(5, 1, {}).keeps(past(6, 1, {}).kept)
 
 
 def test_windows_counts_of_values_and_caps_see_the_least_row(con: duckdb.DuckDBPyConnection) -> None:

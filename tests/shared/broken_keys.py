@@ -40,6 +40,10 @@ max_rows_per_unit = 9
 references = { visit_id = "visits.id", patient_id = "patients.id" }
 [tables.notes.columns]
 w = { lower = 0, upper = 2 }
+[tables.swabs]
+unit = "patients.id"
+max_rows_per_unit = 9
+references = { pid = "patients.id" }
 [tables.regions]
 public = true
 key = ["id"]
@@ -51,6 +55,7 @@ COLUMNS = {
     "visits": "id INTEGER, patient_id BIGINT, kind VARCHAR COLLATE NOCASE, cost DOUBLE",
     "labs": "visit_id INTEGER, v INTEGER",
     "notes": "patient_id INTEGER, visit_id INTEGER, w INTEGER",
+    "swabs": "pid INTEGER",
 }
 NAN = float("nan")
 UNITS = (1, 2, 3, None)

@@ -67,9 +67,11 @@ class Past:
 
         But where the unit is the key: such releases are like each other there, as the policy says that none lost rows.
         """
-        own, keys = kept_first(self.layouts), {layout.table for layout in self.layouts if layout.source.single}
-        unknown = f"unknown to release {self.release}"
-        return {table: self.first.get(table, "before orders" if table in keys else unknown) for table in own}
+        keys, unknown = {layout.table for layout in self.layouts if layout.source.single}, f"release {self.release}"
+        return {
+            table: self.first.get(table, "before orders" if table in keys else f"unknown to {unknown}")
+            for table in kept_first(self.layouts)
+        }
 
 
 @dataclass(frozen=True, eq=False)

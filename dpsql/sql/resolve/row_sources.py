@@ -58,14 +58,14 @@ def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowS
             )
         )
         name, at = joined, target
-    limit = table.policy.max_rows_per_unit
+    limit = 1 if table.policy.max_rows_per_unit is None else table.policy.max_rows_per_unit
     single = not joins and [fold(name) for name in table.policy.unique] == [fold(unit.column)]
     return RowSource(
         table.name,
         tuple(joins),
         stored(at, unit.column, name),
         tuple(join.name for join in joins),
-        1 if limit is None else limit,
+        limit,
         policy.labels[table.name],
         caps=table.caps,
         single=single,
@@ -79,12 +79,10 @@ def order_of(table: Table, source: str = "") -> tuple[Stored, ...]:
     All that the policy declares, in its order, then the others that its settings name: the unit, the key, references.
     So ties are equal in all that a batch may read of a private row. Values of other types are never read.
     """
-    names = {fold(name): None for name in (*table.policy.columns, *table.policy.own_columns)}
-    known = {fold(name) for name in table.schema}
-    columns = [stored(table, name, source) for name in names if name in known]
-    found = [column_type(column.type) for column in columns]
-    kinds = zip(columns, found, strict=True)
-    return tuple(column for column, kind in kinds if kind.kind != "other" or kind.name == "UUID")
+    names = dict.fromkeys(fold(name) for name in (*table.policy.columns, *table.policy.own_columns))
+    columns = [stored(table, name, source) for name in names if name in map(fold, table.schema)]
+    types = [column_type(column.type) for column in columns]
+    return tuple(c for c, kind in zip(columns, types, strict=True) if kind.kind != "other" or kind.name == "UUID")
 
 
 def _table(tables: Mapping[str, Table], name: str) -> Table:

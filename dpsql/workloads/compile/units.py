@@ -345,9 +345,9 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
 def _orders(source: RowSource) -> list[tuple[str, tuple[str, ...]]]:
     """The tables of which a source takes the least rows, and the columns by which: of rows of units, theirs too."""
     below = [units.of for units in (source.of, *(join.of for join in source.joins)) if units is not None]
-    found = {source.table: source.order, **{join.table: join.order for join in source.joins}}
-    mine = {(table, tuple(column.name for column in order)) for table, order in found.items() if order}
-    return sorted(mine.union(*map(_orders, below)))
+    chosen = [(source.table, source.order), *((join.table, join.order) for join in source.joins)]
+    orders = {(table, tuple(column.name for column in order)) for table, order in chosen if order}
+    return sorted(orders.union(*map(_orders, below)))
 
 
 def by_unit(layouts: Sequence[Layout]) -> list[list[Layout]]:

@@ -33,7 +33,8 @@ that ``agrees``, whatever the scans read and whatever conditions the batch has. 
 ``RowSource.agrees``, this row is the one row of u that counts. No row of another unit changes which row it is.
 
 **Proof.** By induction over the joins, all rows of u look for one key in all scans: it is made of the unit, which is
-the same for all rows of u, and of columns in the ``order`` of a row of u that is one for all scans. So the candidates
+the same for all rows of u, and of columns in the ``order`` of a row of u that is one for all scans. (The key of a join
+on the path is the unit itself where the row that it finds has its unit for a key.) So the candidates
 are one set, the rows of T that u owns and that have this key. A choice is made before the scan computes anything of a
 row, so that no condition takes a candidate away. The least in ``order`` is then one row, or several that are equal in
 all that a batch reads; ``one_choice`` holds ``order`` to be the same for all scans. A base with an ``order`` has the
@@ -310,8 +311,6 @@ class RowSource:
                 raise InternalError(f"join {join.name}: joins need names of their own, and keys from earlier ones")
             if join.private and join.name not in self.path and not self._keeps_units_apart(join):
                 raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")
-            if join.private and join.of is None and not join.order:
-                raise InternalError(f"join {join.name}: a private table has one order for all scans")
             known.add(join.name)
         if self.unit is None:
             private = any(join.private for join in self.joins)
@@ -325,10 +324,7 @@ class RowSource:
         if self.each is not None and (not self.distinct or self.of is not None):
             raise InternalError(f"{self.table}: values are counted of rows, each once")
         self._check_path()
-        owned = self.unit is not None and not self.unit.source and self.limit == 1
-        if self.order and (not owned or self.of is not None or any(column.source for column in self.order)):
-            raise InternalError(f"{self.table}: the least row is that of a unit of one row, by columns of the table")
-        one_choice([self])
+        self._check_order()
         if self.windows is not None and not all(map(self._keeps_to_one_unit, self.windows.columns)):
             raise InternalError(f"{self.table}: a window holds rows of several units")
 
@@ -384,6 +380,15 @@ class RowSource:
                 raise InternalError(f"join {name}: what decides the owner must decide which row is found")
             before = name
 
+    def _check_order(self) -> None:
+        single = self.unit is not None and not self.unit.source and self.limit == 1 and self.of is None
+        if self.order and (not single or any(column.source for column in self.order)):
+            raise InternalError(f"{self.table}: the least row is that of a unit of one row, by columns of the table")
+        for join in self.joins:
+            if join.private and join.of is None and not join.order:
+                raise InternalError(f"join {join.name}: a private table has one order for all scans")
+        one_choice([self])
+
     @property
     def tables(self) -> tuple[str, ...]:
         """Every table that the scan reads, public ones too, the base first."""
@@ -404,8 +409,10 @@ def agrees(source: RowSource, join: Join) -> bool:
     one row of the unit that counts in the base. Rows of units are one for each unit. See the module for what is proved.
     """
     chosen = bool(join.order) or (join.of is not None and join.nearest is None)
-    if not chosen or not join.private or join.name in source.path:
+    if not chosen or not join.private:
         return False
+    if join.name in source.path:
+        return [right for _, right in join.pairs] == [source.unit]
     by_name = {each.name: each for each in source.joins}
     return all(_is_one_value(source, left, by_name) for left in join.lefts)
 
@@ -426,8 +433,7 @@ def one_choice(sources: Iterable[RowSource]) -> None:
     waiting = list(sources)
     while waiting:
         source = waiting.pop()
-        held = [(source.table, source.order), *((join.table, join.order) for join in source.joins)]
-        for table, order in held:
+        for table, order in ((source.table, source.order), *((join.table, join.order) for join in source.joins)):
             names = tuple(column.name for column in order)
             if names and orders.setdefault(table, names) != names:
                 raise InternalError(f"{table}: one order chooses among its rows in all scans")

@@ -40,7 +40,8 @@ def _made(database: Database) -> duckdb.DuckDBPyConnection:
     con.execute("INSERT INTO regions VALUES (2, 's')")
     for name, rows in database.items():
         con.execute(f"CREATE TABLE {name} ({COLUMNS[name]})")
-        con.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        if rows:
+            con.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
     return con
 
 
