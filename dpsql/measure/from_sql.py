@@ -349,8 +349,8 @@ def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select
 
 def _least(source: RowSource, columns: Iterable[tree.Stored]) -> Select:
     """The columns of the least row of each unit."""
-    columns, unit = list(dict.fromkeys(columns)), source.owners
-    listed = [(column.name, tree.Name(column.name, BASE)) for column in columns]
+    columns, unit = list(columns), source.owners
+    listed = [(name, tree.Name(name, BASE)) for name in dict.fromkeys(column.name for column in columns)]
     return _first_of(listed, base_of(source, source.table), unit, _ordered((), source.order, columns, unit))
 
 
@@ -371,10 +371,11 @@ def _ordered(
 
     Owners are compared as keys are, so that minus zero is zero there: rows of one owner are in the order of the table.
     """
-    bare = [_bare(column) for column in key if column_type(column.type).kind != "float"]
-    rest = [column for column in map(_bare, (*order, *first, *used)) if column not in bare]
+    equal = {column.name for column in key if column_type(column.type).kind != "float"}
+    columns = {column.name: column for column in (*used, *first, *order)}
+    names = dict.fromkeys(column.name for column in (*order, *first, *used) if column.name not in equal)
     owners = [_key(_bare(column)) for column in first]
-    parts = dict.fromkeys([*owners, *(part for column in rest for part in _order(column))])
+    parts = dict.fromkeys([*owners, *(part for name in names for part in _order(_bare(columns[name])))])
     return tuple(parts) or tuple(_key(_bare(column)) for column in key)
 
 

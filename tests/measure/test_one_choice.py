@@ -29,6 +29,7 @@ from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.rows import RowSource, agrees, one_choice
 from dpsql.workloads.expr.scan import Select
 from dpsql.workloads.expr.total import BASE
+from dpsql.workloads.expr.value_sql import select_text
 from dpsql.workloads.expr.values import Stored
 
 
@@ -37,6 +38,7 @@ def con() -> duckdb.DuckDBPyConnection:
     found = duckdb.connect(config={"threads": 1})
     found.execute("CREATE TYPE sex AS ENUM ('m', 'f'); CREATE TABLE regions AS SELECT 1 AS id, 'n' AS place")
     found.execute("INSERT INTO regions VALUES (2, 's')")
+    found.execute("CREATE TABLE titles AS FROM (VALUES ('f', 'Ms'), ('m', 'Mr')) t(sex, title)")
     fill(found, {name: [] for name in COLUMNS})
     return found
 
@@ -124,6 +126,20 @@ def test_a_row_that_no_query_counts_is_not_displaced_by_one_that_counts(con: duc
     sexes = [[int(value) for value in answer] for answer in found]
     # The patient without a number counts where patients are scanned; no visit finds it, and no unit is counted.
     assert sexes == [[1, 0, 0], [0, 0, 0], [0, 0, 0], [2, 0, 0], [2, 0, 0], [1, 0, 0], [10, 0, 0], [2, 0, 0], [0, 0, 0]]
+
+
+def test_public_columns_that_are_released_choose_before_private_ones(con: duckdb.DuckDBPyConnection) -> None:
+    """Which of a unit's ages remains is a function of ages, where these are public: not of names, the first column."""
+    columns = [("a0", tree.Stored("name", "VARCHAR")), ("i0", tree.Stored("age", "INTEGER"))]
+    asked = from_sql.rows_of(_source(con, "patients"), (), columns, public=["i0"])
+    ages = []
+    for names in ("ab", "ba"):
+        rows = [(unit, age, 0.0, "f", n, 1, None) for unit in range(8) for n, age in zip(names, (10, 50), strict=True)]
+        fill(con, {"patients": rows})
+        found = con.execute(select_text(asked, {"patients": "patients"})).fetchall()
+        ages.append(sorted(age for *_, age in found))
+    assert ages[0] == ages[1]
+    assert len(ages[0]) == 8
 
 
 # -- mutants ---------------------------------------------------------------------------------------

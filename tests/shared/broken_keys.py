@@ -49,6 +49,11 @@ public = true
 key = ["id"]
 [tables.regions.columns]
 place = { values = ["n", "s"] }
+[tables.titles]
+public = true
+key = ["sex"]
+[tables.titles.columns]
+title = { values = ["Ms", "Mr"] }
 """)
 COLUMNS = {
     "patients": "id INTEGER, age INTEGER, weight DOUBLE, sex sex, name VARCHAR COLLATE NOCASE, region INTEGER, x INT[]",
@@ -86,6 +91,7 @@ OF_PATIENTS = [
     Ask("patients", ("sex",), distinct=True),
     Ask("patients WHERE age > 20", ("name",), distinct=True),
     Ask("patients JOIN regions r ON region = r.id WHERE age > 20", ("place",)),
+    Ask("patients p JOIN titles t ON p.sex = t.sex WHERE p.sex = 'f' OR age > 20", ("title",)),
     Ask(f"visits v {PATIENTS}", ("sex",)),
     Ask(f"visits v {PATIENTS}", ("name",), ("age", "cost")),
     Ask(f"visits v LEFT {PATIENTS} WHERE p.age > 20 OR kind = 'a'", ("p.sex",)),

@@ -38,6 +38,7 @@ def _made(database: Database) -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
     con.execute("CREATE TYPE sex AS ENUM ('m', 'f'); CREATE TABLE regions AS SELECT 1 AS id, 'n' AS place")
     con.execute("INSERT INTO regions VALUES (2, 's')")
+    con.execute("CREATE TABLE titles AS FROM (VALUES ('f', 'Ms'), ('m', 'Mr')) t(sex, title)")
     for name, rows in database.items():
         con.execute(f"CREATE TABLE {name} ({COLUMNS[name]})")
         if rows:
@@ -48,7 +49,7 @@ def _made(database: Database) -> duckdb.DuckDBPyConnection:
 @pytest.fixture(scope="module")
 def con(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
     found = _made(_crowd(8))
-    for name in (*COLUMNS, "regions"):
+    for name in (*COLUMNS, "regions", "titles"):
         carry(found, spark, name, tmp_path_factory.mktemp(name))
     return found
 
