@@ -2,11 +2,15 @@
 
 What must hold is proved in ``dpsql.workloads.expr.rows``; that it is what this text does:
 
-- A join reads ``(SELECT ..., row_number() OVER (PARTITION BY key [, unit] ORDER BY first, used) AS place)
+- A join reads ``(SELECT ..., row_number() OVER (PARTITION BY key [, unit] ORDER BY first, order, used) AS place)
   WHERE place = 1``, so that a key has one row at most, which depends on the rows of that key (and unit) alone.
   ORDER BY compares every column that the scan uses, and ties are equal in each: whichever row DuckDB takes,
-  the scan sees the same. Text is compared in binary order, minus zero apart from zero, NULL comes last,
-  whatever the connection's settings say.
+  the scan sees the same. The columns of ``order`` are the same in every scan, and no condition stands below the
+  choice, so that all scans find one row. Text is compared in binary order, minus zero apart from zero, NULL comes
+  last, whatever the connection's settings say.
+- A base with an ``order`` is read in the same way, ``PARTITION BY unit ORDER BY order, used``: the least row of each
+  unit is there, and nothing more is truncated. Rows that no query counts are not put last here: the row that counts is
+  the one that a join by the unit finds in the same table, whatever the batch asks.
 - LEFT JOINs to such tables keep each row of the base as exactly one row.
 - A join to the nearest row (``Join.nearest``) reads one for each unit and value, GROUP BY both, so that no two tie. It
   is an ASOF LEFT JOIN by the unit and one inequality, which keeps each row as one row, too; a row that does not count
@@ -82,16 +86,18 @@ def rows_of(
 
     ``columns`` are over the values ``once``, or without any over the base and the joins; total and
     of integer type, all that the scan will use; ``used`` are the stored columns of joins in them. The result has these
-    columns; for a source without units one row for each row of the base, else at most ``limit`` for each unit.
-    ``cells``: how many there are that a distinct source counts in, if known; a unit that cannot be in more than
-    ``limit`` needs no truncation. ``public``: names among the columns that are released as they are, and choose which
-    rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
-    FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
-    is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
-    ``few``: the caps leave of no unit more than ``limit`` rows that some query counts.
+    columns; for a source without units one row for each row of the base, else at most ``limit`` for each unit, which is
+    its least row where the base has an order and no ``public`` columns choose. ``cells``: how many there are that a
+    distinct source counts in, if known; a unit that cannot be in more than ``limit`` needs no truncation. ``public``:
+    names among the columns that are released as they are, and choose which rows of a unit remain. ``caps`` bound the
+    rows of a unit first. ``counted``: a condition over the names that is FALSE for rows that no query counts; NULL
+    counts as FALSE. ``cell``: of a source of rows the cell in which the unit is counted by a row, -1 for none, where
+    its first row in each is kept before others; there are ``cells`` of them. ``few``: the caps leave of no unit more
+    than ``limit`` rows that some query counts.
     """
     names = [name for name, _ in columns]
-    base: Relation = joined(source, used)
+    least = bool(source.order) and not public
+    base: Relation = joined(source, (*used, *_of_base(once, columns)), least=least)
     if source.unit is None:
         plain = Select(tuple(columns) or (("one", tree.whole(1)),), values_of(once, base) if once else base)
         return plain if source.each is None else _once_each(plain, names)
@@ -99,6 +105,11 @@ def rows_of(
     if once:
         kept = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
         base, owner = values_of(once, base, owner, *kept), (UNIT, unit)
+    if least:
+        rows = Select((owner, *columns), base)
+        if source.counts_units:
+            return _with_unit(rows, *names)
+        return rows if source.each is None else _once_each(rows, names)
     tied = () if cell is None else ((CELL, cell),)
     rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps), *tied), base)
     held = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
@@ -116,10 +127,8 @@ def rows_of(
         else:
             rows = _capped(rows, held, first, cap)
     if source.counts_units:
-        # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
         (name,) = names
-        alone = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
-        rows = Select(((UNIT, unit), (name, alone)), rows, group_by=2)
+        rows = replace(_with_unit(rows, name), group_by=2)
         if cells is None or cells > source.limit:
             rows = _truncated(rows, names, [_below_zero(name)], source.limit)
         return rows
@@ -141,11 +150,27 @@ def owned(
 ) -> Select:
     """Each row of ``source`` that ``caps`` leave, with its unit and its ``CELL``, over the values ``once``."""
     assert source.unit is not None  # noqa: S101 - asked before
-    values = values_of(once, joined(source, used), (UNIT, _key(source.unit)))
+    base = joined(source, (*used, *_of_base(once)), least=bool(source.order))
+    values = values_of(once, base, (UNIT, _key(source.unit)))
+    if source.order:
+        return Select((*same(UNIT), (CELL, cell)), values)
     rows = Select((*same(UNIT), (CELL, cell), *((cap.name, cap.group) for cap in caps)), values)
     for cap in caps:
         rows = _capped(rows, [CELL, *(cap.name for cap in caps)], [_below_zero(CELL)], cap)
     return Select(same(UNIT, CELL), rows) if caps else rows
+
+
+def _with_unit(rows: Select, name: str) -> Select:
+    """The rows, those without a unit in the cell -1, which is none: they are of no unit that could be counted."""
+    unit = tree.Name(UNIT)
+    alone = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
+    return Select(((UNIT, unit), (name, alone)), rows)
+
+
+def _of_base(once: Iterable[Once], columns: Iterable[Column] = ()) -> list[tree.Stored]:
+    """The stored columns of the base that values read."""
+    values = [*(value.first for value in once), *(value for _, value in columns)]
+    return [part for value in values for part in tree.stored(value) if not part.source]
 
 
 def _below_zero(name: str) -> tree.Test:
@@ -240,11 +265,14 @@ def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  #
 
     Text of any length and any values: nothing is computed of them but their hash. A row without a unit has no value.
     """
-    base, value, unit = joined(source, ()), tree.Name(once.name), tree.Name(UNIT)
+    base = joined(source, _of_base([once]), least=bool(source.order))
+    value, unit = tree.Name(once.name), tree.Name(UNIT)
     if source.unit is None:
         return Select(same(once.name), values_of([once], base))
     owned = values_of([once], base, (UNIT, _key(source.unit)))
     known = tree.CaseValue(((tree.IsNull(unit), tree.NULL),), value, type)
+    if source.order:
+        return Select(((once.name, known),), owned)
     pairs = Select(((UNIT, unit), (once.name, known)), owned, group_by=2)
     return _truncated(pairs, [once.name], [tree.IsNull(value)], limit)
 
@@ -253,13 +281,15 @@ def _hash(*names: str) -> tree.Value:
     return tree.bare("hash", *map(tree.Name, names))
 
 
-def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
-    """The base and its joins: one row for each row of the base."""
-    needed: dict[str, dict[tree.Stored, None]] = {join.name: {} for join in source.joins}
+def joined(source: RowSource, used: Iterable[tree.Stored], *, least: bool = False) -> Relation:
+    """The base and its joins: one row for each row of the base, or, ``least``, for its least row of each unit.
+
+    ``used`` are the stored columns that are read; those of the base need be among them only with ``least``.
+    """
+    needed: dict[str, dict[tree.Stored, None]] = {"": {}, **{join.name: {} for join in source.joins}}
     sides = [side for join in source.joins for side in (*_rights(join), *join.lefts)]
     for column in (*used, *sides, *((source.unit,) if source.unit else ())):
-        if column.source:
-            needed[column.source][column] = None
+        needed[column.source][column] = None
     joins = []
     for join in source.joins:
         on = [tree.Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
@@ -269,17 +299,19 @@ def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
         joins.append(Match(rows, tree.Every(tuple(on)), nearest=join.nearest is not None))
     if source.of is not None and source.of.along is not None:
         raise InternalError(f"{source.table}: rows along a value are found, none is counted")
-    base = _windowed(source) if source.of is None else _units(source.of)
+    columns = list(needed[""]) if least else []
+    base = _windowed(source, columns) if source.of is None else _units(source.of)
     return Joined(base, tuple(joins)) if joins else base
 
 
-def _windowed(source: RowSource) -> Table | Select:
+def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select:
     """The base with the columns that follow from a row's place among those of its unit, held to their lines.
 
     Ties in the order of a window are broken by every stored column, so that they are equal in all that can be read.
+    ``least``: the columns that are read of the least row of each unit, empty where all rows are.
     """
     if source.windows is None:
-        return base_of(source, source.table)
+        return _least(source, least) if least else base_of(source, source.table)
     stored, columns = source.windows.stored, source.windows.columns
     values: dict[tuple[tree.Value, Line], Once] = {}
     flags: dict[tree.Test, str] = {}
@@ -309,8 +341,42 @@ def _windowed(source: RowSource) -> Table | Select:
         made.append((column.name, found if numbered is None else tree.Guarded(numbered, found)))
     kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
-    rows = replace(values_of(list(values.values()), Table(source.table), *beside), alias=BASE)
+    read = (*stored, *source.owners, *_of_base(values.values(), beside))
+    base = _least(source, read) if least else Table(source.table)
+    rows = replace(values_of(list(values.values()), base, *beside), alias=BASE)
     return Select((*same(*(column.name for column in stored)), *made), rows, alias=BASE)
+
+
+def _least(source: RowSource, columns: Iterable[tree.Stored]) -> Select:
+    """The columns of the least row of each unit."""
+    columns, unit = list(columns), source.owners
+    listed = [(name, tree.Name(name, BASE)) for name in dict.fromkeys(column.name for column in columns)]
+    return _first_of(listed, base_of(source, source.table), unit, _ordered((), source.order, columns, unit))
+
+
+def _first_of(
+    columns: Sequence[Column], rows: Table | Select, key: Sequence[tree.Stored], order: tuple[tree.Value, ...]
+) -> Select:
+    """The ``columns`` of the first of the rows with each key."""
+    place = tree.Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
+    inner = Select((*columns, (PLACE, place)), rows)
+    first = tree.Compared(tree.Name(PLACE), "=", tree.whole(1))
+    return Select(same(*(name for name, _ in columns)), inner, where=first, alias=BASE)
+
+
+def _ordered(
+    first: Sequence[tree.Stored], order: Sequence[tree.Stored], used: Sequence[tree.Stored], key: Sequence[tree.Stored]
+) -> tuple[tree.Value, ...]:
+    """What orders rows with one key: who owns them, then the order of their table, then all that a scan uses.
+
+    Owners are compared as keys are, so that minus zero is zero there: rows of one owner are in the order of the table.
+    """
+    equal = {column.name for column in key if column_type(column.type).kind != "float"}
+    columns = {column.name: column for column in (*used, *first, *order)}
+    names = dict.fromkeys(column.name for column in (*order, *first, *used) if column.name not in equal)
+    owners = [_key(_bare(column)) for column in first]
+    parts = dict.fromkeys([*owners, *(part for name in names for part in _order(_bare(columns[name])))])
+    return tuple(parts) or tuple(_key(_bare(column)) for column in key)
 
 
 def _comparable(value: Once, line: Line) -> tree.Value:
@@ -446,15 +512,13 @@ def _one_a_key(join: Join, columns: Sequence[tree.Stored]) -> Select:
     if join.nearest is not None and join.of is not None:
         return Select(listed, _units(join.of), alias=join.name)
     key = [right for _, right in (*join.pairs, *_unit_pair(join))]
-    rest = [column for column in stored if column not in key and column not in join.first]
-    order = tuple(part for column in (*join.first, *rest, *key) for part in _order(column))
-    place = tree.Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
+    order = _ordered(join.first, join.order, stored, key)
     named: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     if join.of is not None and join.of.conditional:
         # No key equals NULL, so that nothing finds a row that does not count.
         named = [(name, tree.Guarded(holds(KEPT, BASE), value)) for name, value in named]
-    inner = Select((*named, (PLACE, place)), Table(join.table) if join.of is None else _units(join.of))
-    return Select(listed, inner, where=tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), alias=join.name)
+    rows = _first_of(named, Table(join.table) if join.of is None else _units(join.of), key, order)
+    return replace(rows, columns=listed, alias=join.name)
 
 
 def _bare(column: tree.Stored) -> tree.Stored:

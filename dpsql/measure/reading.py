@@ -30,7 +30,7 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.conditions import Like
 from dpsql.workloads.expr.lines import Line
 from dpsql.workloads.expr.regions import Axis, LineAxis, OpaqueAxis
-from dpsql.workloads.expr.rows import RowSource
+from dpsql.workloads.expr.rows import RowSource, one_choice
 from dpsql.workloads.expr.scan import Column, Relation, Select, same
 from dpsql.workloads.expr.total import VALUES, Once, at, read_once
 from dpsql.workloads.expr.values import Constant, Name, Stored, Value, stored
@@ -68,8 +68,9 @@ class Reading:
 def scans_of(layouts: Sequence[Layout], *, keeps: bool = False) -> list[Reading]:
     """The scans that fill all layouts: one each, fewer where histograms over one source share theirs.
 
-    ``keeps``: whether the engine can keep rows.
+    ``keeps``: whether the engine can keep rows. Raises InternalError where two would take other rows of a table.
     """
+    one_choice({id(layout.source): layout.source for layout in layouts}.values())
     found: list[Reading] = []
     shared: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:

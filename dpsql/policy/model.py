@@ -336,7 +336,7 @@ class TablePolicy:
             return
         if not self.columns:
             raise PolicyError(f"{self.key('columns')} is missing; declare the columns of a CSV file with types")
-        needed = {fold(c) for c in self.columns} | {fold(c) for c in self._own_columns()}
+        needed = {fold(c) for c in self.columns} | {fold(c) for c in self.own_columns}
         declared = {fold(c.name): c for c in self.columns.values()}
         for name in sorted(needed):
             if name not in declared or declared[name].type is None:
@@ -346,7 +346,8 @@ class TablePolicy:
                     "would otherwise be guessed from private values"
                 )
 
-    def _own_columns(self) -> list[str]:
+    @property
+    def own_columns(self) -> list[str]:
         """The columns that the settings name; a unit with a dot is another table's."""
         unit = None if self.unit == "row" or "." in self.unit else self.unit
         day = None if self.periods is None else self.periods.column

@@ -31,7 +31,6 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.expr.rows import Units
 from dpsql.workloads.expr.scan import Select
-from dpsql.workloads.expr.total import BASE
 from dpsql.workloads.expr.values import CaseValue, Compared, Constant, Name, Stored, bare, whole
 
 POLICY = policy_of("""
@@ -253,7 +252,7 @@ def measured_apart(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Seq
     for layout in compiled.layouts:
         asked = scan_of(layout, sources_of(POLICY))
         columns, listed = scan_sql.row_columns(layout), asked.select.columns
-        many, db = Constant(1_000_000, "BIGINT"), Name("db", BASE)
+        many, db = Constant(1_000_000, "BIGINT"), Stored("db", "INTEGER")
         if layout.source.distinct:
             ((name, cell),) = columns
             inside = bare("+", bare("*", cell, many), db)

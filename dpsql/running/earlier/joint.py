@@ -63,9 +63,15 @@ class Past:
 
     @cached_property
     def kept(self) -> Mapping[str, str]:
-        """``kept_first`` of it; what an older version kept of a table, which wrote none down, is like nothing else."""
-        own = kept_first(self.layouts)
-        return {table: self.first.get(table, f"unknown to release {self.release}") for table in own}
+        """``kept_first`` of it; what an older version kept of a table, which wrote none down, is like nothing else.
+
+        But where the unit is the key: such releases are like each other there, as the policy says that none lost rows.
+        """
+        keys, unknown = {layout.table for layout in self.layouts if layout.source.single}, f"release {self.release}"
+        return {
+            table: self.first.get(table, "before orders" if table in keys else f"unknown to {unknown}")
+            for table in kept_first(self.layouts)
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from dpsql.policy.units import ForeignKey, foreign_keys
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Equality, Place, Relation, Relations
-from dpsql.sql.resolve.row_sources import base_of, join_name, source_of, stored
+from dpsql.sql.resolve.row_sources import base_of, join_name, order_of, source_of, stored
 from dpsql.workloads.expr.batch import Table
 from dpsql.workloads.expr.rows import EVERY, Join, RowSource
 from dpsql.workloads.expr.values import Compared, Stored
@@ -283,7 +283,9 @@ class JoinGraph:
                 node,
                 code="join-of-units",
             )
-        return Join(name, own.table, found, unit=(source.unit, mine), private=True, of=own.of, nearest=nearest)
+        order = order_of(target, name) if own.of is None else ()
+        unit = (source.unit, mine)
+        return Join(name, own.table, found, unit=unit, private=True, of=own.of, nearest=nearest, order=order)
 
     def _held(self, place: Place, names: Mapping[int, str]) -> Stored:
         return stored(self.relations.every[place.relation].table, place.column, names[place.relation])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dpsql.policy import Policy
+from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Relation
@@ -53,20 +54,35 @@ def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowS
                 ),
                 first=tuple(stored(target, column, joined) for column in decides),
                 private=True,
+                order=order_of(target, joined),
             )
         )
         name, at = joined, target
-    limit = table.policy.max_rows_per_unit
+    limit = 1 if table.policy.max_rows_per_unit is None else table.policy.max_rows_per_unit
+    single = not joins and [fold(name) for name in table.policy.unique] == [fold(unit.column)]
     return RowSource(
         table.name,
         tuple(joins),
         stored(at, unit.column, name),
         tuple(join.name for join in joins),
-        1 if limit is None else limit,
+        limit,
         policy.labels[table.name],
         caps=table.caps,
-        single=not joins and [fold(name) for name in table.policy.unique] == [fold(unit.column)],
+        single=single,
+        order=order_of(table) if single and limit == 1 else (),
     )
+
+
+def order_of(table: Table, source: str = "") -> tuple[Stored, ...]:
+    """The columns whose least row is taken where several rows of a unit have one key, ``source`` as in ``stored``.
+
+    All that the policy declares, in its order, then the others that its settings name: the unit, the key, references.
+    So ties are equal in all that a batch may read of a private row. Values of other types are never read.
+    """
+    names = dict.fromkeys(fold(name) for name in (*table.policy.columns, *table.policy.own_columns))
+    columns = [stored(table, name, source) for name in names if name in map(fold, table.schema)]
+    types = [column_type(column.type) for column in columns]
+    return tuple(c for c, kind in zip(columns, types, strict=True) if kind.kind != "other" or kind.name == "UUID")
 
 
 def _table(tables: Mapping[str, Table], name: str) -> Table:

@@ -148,7 +148,7 @@ def _same_rows(rows: Layout, other: Layout) -> bool:
     counts = other.source.counts_units and replace(other.source, distinct=False) == rows.source
     values = {**rows.values, **other.values} == {**other.values, **rows.values}
     if rows.source.joins:
-        # Of several joined rows with one key each scan finds the least in the columns that it reads.
+        # Of several rows of a public table with one key each scan finds the least in the columns that it reads.
         read = [[axis_key(axis, one) for axis in one.cells.axes] for one in (rows, other)]
         values &= not rows.measures and read[0] == read[1]
     return counts and values and isinstance(other.cells, Cells) and bool((other.entry >= 0).any())
@@ -322,15 +322,21 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
     Rows that no query of the batch counts are cut first, others in an order of what the batch tells of them (its
     regions and measures). Two batches of sources of rows keep the same rows of larger units where their digests are
     equal, so that these alone are parts of one table; of counts of units they say less, as cells are ordered by their
-    numbers in the batch. Units of one row each, by the table's key, lose none: their tables are left out.
+    numbers in the batch. Rows of units, one each, lose none and are left out; so are the units of a table whose key
+    they are, but for the order in which its rows are found where data break the key: a release that took them in
+    another order counted other rows.
     """
     found = {}
     for layout in layouts:
+        orders = _orders(layout.source)
         if layout.source.unit is None or layout.source.single:
+            if orders:
+                found[layout.table] = hashlib.sha256(repr(orders).encode()).hexdigest()
             continue
         cells = layout.cells
         told = [repr((layout.source.limit, layout.source.caps, layout.measures)).encode()]
         by_cells = layout.source.caps and (layout.source.counts_units or layout.tie is not None)
+        told += [repr(orders).encode()] if orders else []
         told += [b"by cells"] if by_cells else []  # which decide between rows under bounds, as ``from_sql`` has it
         for axis in cells.axes:
             pieces = axis.pieces if isinstance(axis, LineAxis) else np.zeros(0, dtype=np.int64)
@@ -350,6 +356,14 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             digest.update(len(part).to_bytes(8, "little") + part)
         found[layout.table] = digest.hexdigest()
     return found
+
+
+def _orders(source: RowSource) -> list[tuple[str, tuple[str, ...]]]:
+    """The tables of which a source takes the least rows, and the columns by which: of rows of units, theirs too."""
+    below = [units.of for units in (source.of, *(join.of for join in source.joins)) if units is not None]
+    chosen = [(source.table, source.order), *((join.table, join.order) for join in source.joins)]
+    orders = {(table, tuple(column.name for column in order)) for table, order in chosen if order}
+    return sorted(orders.union(*map(_orders, below)))
 
 
 def by_unit(layouts: Sequence[Layout]) -> list[list[Layout]]:

@@ -13,16 +13,39 @@ first step of the ``path`` finds. Several rows may have the key that is looked f
 what the policy declares: the least in the order of ``Join.first`` is taken, which are the columns that
 decide who owns it. Ownership depends on nothing that a batch asks, so that it is one relation for all releases.
 
+Which of the owner's rows is found: the least in ``Join.order``, all columns that the policy names, in an order that is
+the same wherever the table is joined. Ties are equal in all that a batch reads of a private row.
+
 **Proof.** Let r be a row of the base table whose owner w is not u.
 (1) A join on the path. The row t that r finds is the least among those with r's key and owned by w, as
 owners are found along the path. D - u still has t, and no candidate that D has not. Rows that tie with t in
 ``first`` have its owner, so that all of them remain, and the choice among them by their other values is the same.
-(2) A join with ``unit``: candidates are the rows with r's key that w owns. All remain.
+(2) A join with ``unit``: candidates are the rows with r's key that w owns. All remain, and so does the least of them.
 (3) A join to a public table: it is the same in both.
 By induction over the joins, a key that r takes from an earlier join is the same in both, so r finds the
 same values, or none, in both. If no owner is found (the key dangles, or a unit is NULL), the owner is "no
 value", which is one unit like the others.
-Truncation looks at the rows of one unit only (``measure/from_sql.py``), so that those of w stay as they are.
+Truncation, and the choice of the least row of a unit in ``RowSource.order``, look at the rows of one unit only
+(``measure/from_sql.py``), so that those of w stay as they are.
+
+**Claim.** Let u be a unit and T a private table. In all scans of a batch the rows of u find one row of T by every join
+that ``agrees``, whatever the scans read and whatever conditions the batch has. Where a source is over T itself and
+``RowSource.agrees``, this row is the one row of u that counts. No row of another unit changes which row it is.
+
+**Proof.** By induction over the joins, all rows of u look for one key in all scans: it is made of the unit, which is
+the same for all rows of u, and of columns in the ``order`` of a row of u that is one for all scans. (The key of a join
+on the path is the unit itself where the row that it finds has its unit for a key.) So the candidates
+are one set, the rows of T that u owns and that have this key. A choice is made before the scan computes anything of a
+row, so that no condition takes a candidate away. The least in ``order`` is then one row, or several that are equal in
+all that a batch reads; ``one_choice`` holds ``order`` to be the same for all scans. A base with an ``order`` has the
+unit alone as its key, so that the rows of u in T are the rows with this key: the same candidates, and the same least
+row. Rows of other units are no candidates. QED.
+
+So what u changes in all scans of a batch is what they measure on the rows of u alone, in which u has one row of T. This
+does not hold for the unit NULL: NULL equals nothing, so that its rows find no row by a join, while the least of its
+rows in T counts where T is scanned. Nor does it hold for columns outside of ``order``, which the policy does not name,
+for public tables, of which a join takes the least row in what the scan reads, or for a table that grows, of which a
+scan reads the rows of some periods and a join those of all. EXISTS and rows of units read all rows of u.
 
 Values that are counted instead of rows, each once in a cell (``each``): a pair of a cell and a value is there in D - u
 unless all rows that counted with it were u's, and no other pair comes. So each cell loses at most as many values as
@@ -41,7 +64,7 @@ equal in every column that a scan may read, so that whichever comes first, the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -65,10 +88,11 @@ class Join:
 
     ``pairs``: (a column of the base or of an earlier join, a column of ``table``), equal in the row that is
     found; NULL equals nothing. ``unit`` is one more pair, of the row's unit and ``table``'s, where NULL
-    equals NULL. ``first`` are columns of ``table``: of several rows with that key the least in them is
-    found, and among equal ones the least in the other columns that the scan uses. ``of``: what is joined is not the
-    table itself but these rows of its units. ``nearest`` compares their column ``along`` with a value of the row: of
-    the rows with that key for which it holds the one is found whose column is nearest to the value.
+    equals NULL. ``first`` and ``order`` are columns of ``table``: of several rows with that key the least in
+    ``first`` is found, among equal ones the least in ``order``, which is the same in all joins to a private table, and
+    among those the least in what else the scan uses. ``of``: what is joined is not the table itself but these rows of
+    its units. ``nearest`` compares their column ``along`` with a value of the row: of the rows with that key for which
+    it holds the one is found whose column is nearest to the value.
     """
 
     name: str
@@ -79,8 +103,11 @@ class Join:
     private: bool = False
     of: Units | None = field(default=None, repr=False)
     nearest: Compared | None = field(default=None, repr=False)
+    order: tuple[Stored, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        if self.order and (self.of is not None or {column.source for column in self.order} != {self.name}):
+            raise InternalError(f"join {self.name}: rows are ordered by columns of their table, rows of units by none")
         along = None if self.of is None else self.of.along
         if (along is None) != (self.nearest is None):
             raise InternalError(f"join {self.name}: rows along a value are found by the nearest, and no others are")
@@ -252,9 +279,10 @@ class RowSource:
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
     follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which protects nobody.
-    ``freed``: the policy has caps that the batch is planned without. See the
-    module for what neighbours may change.
+    answer where keys hold; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which
+    protects nobody. ``freed``: the policy has caps that the batch is planned without. ``order``: of each unit the least
+    row of the base in these columns is taken, before anything is joined or computed, and it is the only one; empty
+    where the rows that count are chosen by what the batch reads. See the module for what neighbours may change.
     """
 
     table: str
@@ -272,6 +300,7 @@ class RowSource:
     only: Within | None = field(default=None, compare=False, repr=False)
     public: bool = field(default=False, repr=False)
     freed: bool = field(default=False, compare=False, repr=False)
+    order: tuple[Stored, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
@@ -295,6 +324,7 @@ class RowSource:
         if self.each is not None and (not self.distinct or self.of is not None):
             raise InternalError(f"{self.table}: values are counted of rows, each once")
         self._check_path()
+        self._check_order()
         if self.windows is not None and not all(map(self._keeps_to_one_unit, self.windows.columns)):
             raise InternalError(f"{self.table}: a window holds rows of several units")
 
@@ -309,6 +339,14 @@ class RowSource:
             return ()
         first = next((join for join in self.joins if self.path[:1] == (join.name,)), None)
         return (self.unit,) if first is None else tuple(left for left, _ in first.pairs)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the row of a unit that counts here is the one that every join by the unit alone finds.
+
+        Of a table that grows a scan reads the rows of some periods, and a join those of all.
+        """
+        return bool(self.order) and self.only is None
 
     @property
     def conditional(self) -> bool:
@@ -342,6 +380,15 @@ class RowSource:
                 raise InternalError(f"join {name}: what decides the owner must decide which row is found")
             before = name
 
+    def _check_order(self) -> None:
+        single = self.unit is not None and not self.unit.source and self.limit == 1 and self.of is None
+        if self.order and (not single or any(column.source for column in self.order)):
+            raise InternalError(f"{self.table}: the least row is that of a unit of one row, by columns of the table")
+        for join in self.joins:
+            if join.private and join.of is None and not join.order:
+                raise InternalError(f"join {join.name}: a private table has one order for all scans")
+        one_choice([self])
+
     @property
     def tables(self) -> tuple[str, ...]:
         """Every table that the scan reads, public ones too, the base first."""
@@ -353,6 +400,44 @@ class RowSource:
     def plain(self) -> bool:
         """Whether the scan reads the base table as it is, every row of it."""
         return self.unit is None and not self.joins and not self.distinct
+
+
+def agrees(source: RowSource, join: Join) -> bool:
+    """Whether all rows of a unit find one row by ``join``, the same in every scan with such a join.
+
+    So it is where each column that is looked for is the unit, or comes from the row that such a join finds, or from the
+    one row of the unit that counts in the base. Rows of units are one for each unit. See the module for what is proved.
+    """
+    chosen = bool(join.order) or (join.of is not None and join.nearest is None)
+    if not chosen or not join.private:
+        return False
+    if join.name in source.path:
+        return [right for _, right in join.pairs] == [source.unit]
+    by_name = {each.name: each for each in source.joins}
+    return all(_is_one_value(source, left, by_name) for left in join.lefts)
+
+
+def _is_one_value(source: RowSource, left: Stored, by_name: Mapping[str, Join]) -> bool:
+    """Whether all rows of a unit have one value of a column, the same in every scan."""
+    if left == source.unit:
+        return True
+    if not left.source:
+        return source.agrees and left in source.order
+    join = by_name[left.source]
+    return (join.of is not None or left in join.order) and agrees(source, join)
+
+
+def one_choice(sources: Iterable[RowSource]) -> None:
+    """Raises InternalError where two of the sources, or of their joins, order the rows of one table differently."""
+    orders: dict[str, tuple[str, ...]] = {}
+    waiting = list(sources)
+    while waiting:
+        source = waiting.pop()
+        for table, order in ((source.table, source.order), *((join.table, join.order) for join in source.joins)):
+            names = tuple(column.name for column in order)
+            if names and orders.setdefault(table, names) != names:
+                raise InternalError(f"{table}: one order chooses among its rows in all scans")
+        waiting += [units.of for units in (source.of, *(join.of for join in source.joins)) if units is not None]
 
 
 def united(sources: Iterable[RowSource]) -> RowSource:
