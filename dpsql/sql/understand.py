@@ -34,7 +34,7 @@ from dpsql.sql.parse.statements import Statement, refuse, without_place
 from dpsql.sql.parse.trees import loosened, nodes, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
-from dpsql.sql.resolve.batch_tables import joined_counts, united
+from dpsql.sql.resolve.batch_tables import chosen_once, joined_counts, united
 from dpsql.sql.resolve.flatten import Rows, flattened, from_the_private_side, is_row_wise
 from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
@@ -75,7 +75,7 @@ def understand(
     for computed in (*batch.computed.values(), *batch.of_units.values()):
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
-    tables = united(batch.used)
+    tables = chosen_once(united(batch.used))
     joined = joined_counts([query for answer in answers for core in answer.cores for query in core.queries], tables)
     if joined:
         tables = united([joined.get(name, table) for name, table in tables.items()])

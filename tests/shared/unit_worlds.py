@@ -397,8 +397,9 @@ def _kinds(
 
 
 def _beyond(kinds: Sequence[Row], k: int, scans: int, most: int) -> list[list[Row]]:
-    """More rows than count, of which each of several scans keeps others, if these are few, for several persons: which
-    are kept is decided by a hash of the person's number.
+    """More rows than count, of which each of several scans keeps others, if these are few.
+
+    For several persons: which are kept is decided by a hash of the person's number.
     """
     sizes = range(k + 1, scans * k + 1)
     if sum(math.comb(len(kinds) + size - 1, size) for size in sizes) * _AGAIN > most:

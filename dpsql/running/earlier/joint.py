@@ -29,7 +29,7 @@ from dpsql.sql.resolve.batch_tables import united
 from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.compiled import compile_rows
 from dpsql.workloads.compile.layout import Layout
-from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.compile.units import UNORDERED, kept_first
 from dpsql.workloads.expr.batch import Query
 
 from .kept import integers_of, is_of, meaning_of, same_cells
@@ -69,7 +69,7 @@ class Past:
         """
         keys, unknown = {layout.table for layout in self.layouts if layout.source.single}, f"release {self.release}"
         return {
-            table: self.first.get(table, "before orders" if table in keys else f"unknown to {unknown}")
+            table: self.first.get(table, UNORDERED if table in keys else f"unknown to {unknown}")
             for table in kept_first(self.layouts)
         }
 

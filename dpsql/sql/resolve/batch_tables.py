@@ -131,6 +131,25 @@ def united(tables: Iterable[Table]) -> dict[str, Table]:
     return {name: _union(list(mates.values())) for name, mates in found.items()}
 
 
+def chosen_once(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables of a batch, of which those take the least row of a unit that another one finds a row of.
+
+    Where no scan finds rows of a table, which of several rows with one key counts need not be the same for all scans,
+    and no more columns are read for it than the batch asks of.
+    """
+    found, waiting = set[str](), [table.source for table in tables.values() if table.source is not None]
+    while waiting:
+        source = waiting.pop()
+        found |= {fold(join.table) for join in source.joins if join.private}
+        waiting += [units.of for units in (source.of, *(join.of for join in source.joins)) if units is not None]
+    return {
+        name: table
+        if table.source is None or not table.source.order or fold(table.source.table) in found
+        else replace(table, source=replace(table.source, order=()))
+        for name, table in tables.items()
+    }
+
+
 def _union(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]

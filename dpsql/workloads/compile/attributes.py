@@ -23,7 +23,7 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.walks import joint_regions
 from dpsql.workloads.expr.regions import LineAxis
 from dpsql.workloads.expr.related import region_of
-from dpsql.workloads.expr.rows import MATCHED, Join, RowSource
+from dpsql.workloads.expr.rows import MATCHED, Join, RowSource, agrees
 from dpsql.workloads.expr.values import Stored, stored
 
 Origin: TypeAlias = tuple[str, frozenset[str]]
@@ -98,14 +98,15 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
 
 def _found(source: RowSource) -> dict[str, Origin]:
     """The rows that joins of a source find by the unit alone, by the join's name."""
-    return {join.name: _origin(join) for join in source.joins if set(join.lefts) == {source.unit}}
+    by_unit = [join for join in source.joins if set(join.lefts) == {source.unit} and agrees(source, join)]
+    return {join.name: _origin(join) for join in by_unit}
 
 
 def _by_others(source: RowSource, found: dict[str, Origin], counted: set[str]) -> bool:
     """Whether a row is found by what another one says that the unit finds, or is one of the unit's that are counted."""
     rest = [join for join in source.joins if join.name not in found]
     return any(join.private and fold(join.table) in counted for join in rest) or any(
-        left.source in found for join in rest for left in join.lefts
+        left.source in found or set(join.lefts) == {source.unit} for join in rest for left in join.lefts
     )
 
 
@@ -116,7 +117,7 @@ def _origin(join: Join) -> Origin:
 
 def _base(source: RowSource) -> Origin | None:
     """What the rows of a table of one row a unit are where they are found by the unit; None for other tables."""
-    if source.limit != 1 or source.of is not None or source.unit is None or source.unit.source:
+    if not source.agrees or source.unit is None:
         return None
     return fold(source.table), frozenset({fold(source.unit.name)})
 

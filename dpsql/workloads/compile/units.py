@@ -27,6 +27,8 @@ from dpsql.workloads.expr.values import stored
 from dpsql.workloads.families.contributions import Contributions, Part, Tied
 from dpsql.workloads.families.patterns import Patterns
 
+UNORDERED = "any row of a key"
+"""What ``kept_first`` has of a table whose units are its key, where no order chooses among rows with one key."""
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 _MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
 
@@ -322,9 +324,9 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
     Rows that no query of the batch counts are cut first, others in an order of what the batch tells of them (its
     regions and measures). Two batches of sources of rows keep the same rows of larger units where their digests are
     equal, so that these alone are parts of one table; of counts of units they say less, as cells are ordered by their
-    numbers in the batch. Rows of units, one each, lose none and are left out; so are the units of a table whose key
-    they are, but for the order in which its rows are found where data break the key: a release that took them in
-    another order counted other rows.
+    numbers in the batch. Rows of units, one each, lose none and are left out. Of a table whose units are its key it is
+    the order in which rows are found where data break the key: a release that took them in another one, or in none,
+    may have counted other rows.
     """
     found = {}
     for layout in layouts:
@@ -332,6 +334,8 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
         if layout.source.unit is None or layout.source.single:
             if orders:
                 found[layout.table] = hashlib.sha256(repr(orders).encode()).hexdigest()
+            elif layout.source.single:
+                found[layout.table] = UNORDERED
             continue
         cells = layout.cells
         told = [repr((layout.source.limit, layout.source.caps, layout.measures)).encode()]
