@@ -55,5 +55,6 @@ def test_files_apart_and_tables_of_one_unit_are_planned(folder: Path) -> None:
     again = connected(folder, table("x", "one.parquet", unit), table("y", "link.parquet", unit))
     plan = again.plan(BATCH, 1)
     moved = plan.strategy.matrix() @ np.array([[2, 2, 0], [2, 0, 2]])
-    assert plan.strategy.blocks == ()
-    assert plan.sensitivity == abs(moved).sum(axis=0).max()  # a unit moves both counts
+    blocks = plan.strategy.blocks or (1,) * len(moved)
+    starts = np.cumsum((0, *blocks))[:-1]
+    assert plan.sensitivity == np.maximum.reduceat(abs(moved), starts).sum(axis=0).max()  # a unit moves both counts

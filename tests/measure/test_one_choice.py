@@ -24,7 +24,7 @@ from dpsql.measure import from_sql
 from dpsql.measure.reading import scans_of
 from dpsql.running.earlier.joint import Past
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
-from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.compile.units import UNORDERED, kept_first
 from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.rows import RowSource, agrees, one_choice
 from dpsql.workloads.expr.scan import Select
@@ -290,12 +290,14 @@ def test_an_order_is_told_to_later_releases(con: duckdb.DuckDBPyConnection) -> N
     def kept(*asks: Ask) -> dict[str, str]:
         return kept_first(compiled(con, asks).layouts)
 
-    one, other = kept(Ask("patients", ("sex",))), kept(Ask("patients WHERE age > 20", ("name",)))
-    assert one == other
-    assert list(one) == ["patients"]
+    joined = Ask(f"visits v {PATIENTS}", ("sex",))
+    one, other = (
+        kept(ask, joined)["patients"] for ask in (Ask("patients", ("sex",)), Ask("patients WHERE age > 20", ("name",)))
+    )
+    assert one == other != UNORDERED
     layouts = compiled(con, [Ask("patients", ("sex",)), Ask("visits", ("kind",))]).layouts
     before = [replace(layout, source=replace(layout.source, order=())) for layout in layouts]
-    assert kept_first(before) == {"visits": kept(Ask("visits", ("kind",)))["visits"]}
+    assert kept_first(before) == {"visits": kept(Ask("visits", ("kind",)))["visits"], "patients": UNORDERED}
     found = compiled(con, [Ask(f"visits v {PATIENTS}", ("sex",))]).layouts
     shorter = []
     for layout in found:
@@ -321,10 +323,21 @@ def test_a_release_of_before_is_not_combined_with_one_that_takes_the_least_row(c
     assert not past(5, 1, {}).keeps(past(6, 1, {}).kept)
 
 
+def test_where_no_scan_finds_a_row_none_is_chosen(con: duckdb.DuckDBPyConnection) -> None:
+    """The scan of patients alone reads no more than it is asked for; beside visits that find patients it chooses."""
+    tables, alone = tables_of(POLICY, engine_of(con)), "SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex"
+    joined = f"{alone}; SELECT COUNT(*) AS n FROM visits v JOIN patients p ON v.patient_id = p.id"
+    for sql, chosen in ((alone, False), (joined, True)):
+        source = understood(sql, POLICY, tables).tables["patients"].source
+        assert source is not None
+        assert bool(source.order) == source.agrees == chosen
+
+
 def test_windows_counts_of_values_and_caps_see_the_least_row(con: duckdb.DuckDBPyConnection) -> None:
     sql = """SELECT COUNT(DISTINCT age) AS n FROM patients WHERE age > 20;
         SELECT COUNT(*) AS n FROM (SELECT sex, ROW_NUMBER() OVER (PARTITION BY id ORDER BY age DESC) AS place
-        FROM patients) WHERE place = 1 AND sex = 'f'"""
+        FROM patients) WHERE place = 1 AND sex = 'f';
+        SELECT COUNT(*) AS n FROM visits v JOIN patients p ON v.patient_id = p.id WHERE p.sex = 'f'"""
     found = understood(sql, POLICY, tables_of(POLICY, engine_of(con)))
     batch = compile_batch(found.queries, found.tables)
     for database in databases(12, 8):

@@ -72,6 +72,7 @@ CASES = [
     (ALL.format("v") + "; SELECT g, count(*) AS c FROM t GROUP BY g", 2, ""),
 ]
 EXACT = {(sql, caps) for sql, _, caps in CASES[:11]}
+EXACT |= {(BY_G.format("v"), '{ rows = 1, per = "v" }'), (CASES[-1][0], "")}
 _UNITS = 100
 
 

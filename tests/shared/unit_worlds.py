@@ -336,6 +336,7 @@ def _cluster(
     And what rows of nobody add.
     """
     persons: list[dict[str, list[Row]]] = [{}]
+    cut: list[dict[str, list[Row]]] = []  # of more rows than count
     whole = True
     for table in tables:
         longer: list[dict[str, list[Row]]] = []
@@ -344,18 +345,21 @@ def _cluster(
             k = 2 if table == "shifts" else ask.most[table]
             held, all_ = _numbers(kinds, 1 if len(tables) > 1 and table == "patients" else k, most, draw)
             whole &= all_
-            scans = sum(layout.source.table == table for layout in layouts)
+            scans = len(_readers([layout for layout in layouts if layout.source.table == table]))
             if table != "patients" and (scans > 1 or ask.looks):
-                more = _beyond(kinds, k, max(2, scans), 4 * most)
-                held, whole = held + more, whole and bool(more)
+                more = _beyond(kinds, k, max(2, scans), 2 * most)
+                whole &= bool(more)
+                cut.extend({**person, table: rows} for rows in more)
             longer.extend({**person, table: rows} for rows in held)
         persons = longer
     if len(tables) > 1 and ask.most["patients"] > 1:
         whole = False
     world.fill(dict(enumerate(persons)))
     vectors = world.each(compiled, layouts, len(persons))
-    # Rows of nobody are a unit, too, which finds no row of patients and which no count of persons counts. Its own row of
-    # patients is found by none of its visits.
+    more_persons, more_vectors = _cut(world, compiled, layouts, cut)
+    persons, vectors = [*persons, *more_persons], np.concatenate([vectors, more_vectors])
+    # Rows of nobody are a unit, too, which finds no row of patients and which no count of persons counts. A row of
+    # patients of its own is found by none of its visits.
     if "IS NOT NULL" in ask.sql or ask.looks:
         return Enumerated(_distinct(vectors), whole), _alone(world, compiled, persons, draw)
     parts = [vectors[[not (ask.joined and person.get("patients")) for person in persons]]]
@@ -397,15 +401,45 @@ def _kinds(
 
 
 def _beyond(kinds: Sequence[Row], k: int, scans: int, most: int) -> list[list[Row]]:
-    """More rows than count, of which each of several scans keeps others, if these are few.
-
-    For several persons: which are kept is decided by a hash of the person's number.
-    """
+    """More rows than count, of which each of several scans may keep others; none where these are many."""
     sizes = range(k + 1, scans * k + 1)
     if sum(math.comb(len(kinds) + size - 1, size) for size in sizes) * _AGAIN > most:
         return []
-    rows = [list(some) for size in sizes for some in itertools.combinations_with_replacement(kinds, size)]
-    return rows * _AGAIN
+    return [list(some) for size in sizes for some in itertools.combinations_with_replacement(kinds, size)]
+
+
+def _cut(
+    world: World, compiled: Compiled, layouts: Sequence[Layout], persons: Sequence[dict[str, list[Row]]]
+) -> tuple[list[dict[str, list[Row]]], np.ndarray]:
+    """What persons add of whom not all rows count: all that each scan was seen to keep, with all that others were.
+
+    Which rows a scan keeps is decided by a hash of the person's number, so that each is tried with several numbers.
+    """
+    n = compiled.rows.shape[1]
+    found, whose = np.zeros((0, n), dtype=object), list[dict[str, list[Row]]]()
+    if not persons:
+        return whose, found
+    world.fill(dict(enumerate(person for person in persons for _ in range(_AGAIN))))
+    each = [world.each(compiled, mates, len(persons) * _AGAIN) for mates in _readers(layouts)]
+    parts = [found]
+    for at, person in enumerate(persons):
+        sums = np.zeros((1, n), dtype=object)
+        for of_reader in each:
+            kept = _distinct(of_reader[at * _AGAIN : (at + 1) * _AGAIN])
+            sums = (sums[:, None, :] + kept[None, :, :]).reshape(-1, n)
+        parts.append(sums)
+        whose += [person] * len(sums)
+    return whose, np.concatenate(parts)
+
+
+def _readers(layouts: Sequence[Layout]) -> list[list[Layout]]:
+    """The layouts, those together that keep the same rows of a person."""
+    readers: dict[object, list[Layout]] = {}
+    for layout in layouts:
+        tied = [one.table for one in layouts if one.tie is not None and one.tie.counted.table == layout.table]
+        key = id(layout.together) if layout.together is not None else tied[0] if tied else layout.table
+        readers.setdefault(key, []).append(layout)
+    return list(readers.values())
 
 
 def _numbers(kinds: Sequence[Row], k: int, most: int, draw: random.Random) -> tuple[list[list[Row]], bool]:

@@ -293,11 +293,14 @@ def test_a_bound_over_another_expression_of_a_column_is_said(tmp_path: Path) -> 
         assert plan_of(tmp_path, f"SELECT {by}, COUNT(*) FROM t GROUP BY 1", capped).against == against
 
 
-def test_a_group_of_a_bound_that_holds_more_than_what_is_counted_is_said(tmp_path: Path) -> None:
-    """Of rows with n = 1 a unit has one, as of all odd ones: what is in the other group is not counted."""
+def test_a_group_of_a_bound_may_hold_more_than_what_is_counted(tmp_path: Path) -> None:
+    """Of rows with n = 1 a unit has one, as of all odd ones; of those below 20 an odd, an even, a negative one."""
     capped = POLICY.replace("per_unit = 3", 'per_unit = 3\nat_most = [{ rows = 1, per = "n % 2" }]')
-    for where, against in (("n = 1", "do not keep to at_most"), ("n < 20", "")):
-        assert plan_of(tmp_path, f"{COUNT}{where}", capped).against == against
+    for where, rows in (("n = 1", 1), ("n < 20", 3)):
+        plan = plan_of(tmp_path, f"{COUNT}{where}", capped)
+        assert plan.against == ""
+        assert isinstance(plan.compiled, Compiled)
+        assert plan.compiled.units.common * abs(plan.compiled.units.by_column).max() == rows
 
 
 def test_groups_without_rows_are_known_and_count_in_no_mean(tmp_path: Path) -> None:

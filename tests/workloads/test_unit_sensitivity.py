@@ -15,6 +15,8 @@ from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.layout import Layout, common_multiplicity
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.compile.units import by_unit, contributions_of, relation_text
+from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.regions import RunAxis
 from dpsql.workloads.expr.rows import Join, RowSource, united
 from dpsql.workloads.expr.values import Stored
 
@@ -25,7 +27,10 @@ def layout(table: str, entry: list[list[int]], *, k: int = 1, unit: str = "", di
     if unit:
         source = RowSource(table, unit=Stored("u", "INTEGER"), limit=k, protects=unit, distinct=distinct)
     held = np.array(entry)
-    cells = Cells((), (), np.arange(held.shape[1]), sparse.csr_array(np.ones((1, held.shape[1]), dtype=np.int32)))
+    n = held.shape[1]
+    axis = RunAxis("k", line_of("INTEGER"), 0, n)
+    counted = sparse.csr_array(np.ones((1, n), dtype=np.int32))
+    cells = Cells((axis,), (np.arange(n, dtype=np.int32)[None, :],), np.arange(n), counted)
     return Layout(table, cells, (), held, source)
 
 

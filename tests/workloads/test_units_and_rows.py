@@ -68,7 +68,7 @@ def no_others(patch: pytest.MonkeyPatch) -> None:
 
 def one_less(patch: pytest.MonkeyPatch) -> None:
     real = units_and_rows.reach_of_rows
-    patch.setattr(units_and_rows, "reach_of_rows", lambda K, most: real(K, most - 1))
+    patch.setattr(units_and_rows, "reach_of_rows", lambda K, most, nobody: real(K, most - 1, nobody=nobody))
 
 
 def more_needed(patch: pytest.MonkeyPatch) -> None:

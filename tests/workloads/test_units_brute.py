@@ -40,6 +40,12 @@ def one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prepared, "with_units_apart", lambda prepared: None)
 
 
+@pytest.fixture
+def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What units add is not listed as a whole (``test_one_unit``), so that what is said of many is looked at."""
+    monkeypatch.setattr(units, "contributions_of_unit", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def world() -> World:
     return World()
@@ -158,6 +164,7 @@ TIED = (
 )
 
 
+@pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("number", range(len(TIED)))
 @pytest.mark.few("1", "4")
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
@@ -189,6 +196,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("name", ALIKE)
 @pytest.mark.few("met by all")
 def test_groups_that_are_alike_are_planned_without_a_list(
@@ -228,6 +236,7 @@ APART = {
 }
 
 
+@pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.few("day and ward")
 def test_pure_plans_without_a_list_hold_what_persons_move(
@@ -274,6 +283,7 @@ def test_units_that_join_their_own_row_count_in_the_groups_of_that_row(world: Wo
     assert hold_neighbours(world, tmp_path, ask, 3) <= 1.0
 
 
+@pytest.mark.usefixtures("nothing_listed")
 def test_units_that_are_taken_to_be_in_one_group_by_another_column_are_found(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +341,7 @@ TOGETHER: dict[str, tuple[str, int, tuple[tuple[int | None, int | None, str], ..
 }
 
 
+@pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", TOGETHER)
 @pytest.mark.few("rows-False", "all-True")
@@ -361,6 +372,7 @@ def test_counts_over_the_same_rows_move_as_claimed(
     assert hold_neighbours(world, tmp_path, ask, 1) <= 1.0
 
 
+@pytest.mark.usefixtures("nothing_listed")
 def test_counts_that_are_the_same_in_other_words(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No contribution moves their difference, which the plan's rows have beside rows that are no single cell."""
     for module in (contributions, by_source, over_same_rows):
@@ -661,6 +673,7 @@ def caught(world: World, folder: Path, ask: Ask) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.few(every=4)
 def test_the_search_sees(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
@@ -669,6 +682,7 @@ def test_the_search_sees(world: World, tmp_path: Path, monkeypatch: pytest.Monke
     assert caught(world, tmp_path, ask)
 
 
+@pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("name", ["products of sources zero", "what counts depends on others"])
 @pytest.mark.few(every=2)
 def test_nothing_is_seen_without_a_fault(world: World, tmp_path: Path, name: str) -> None:

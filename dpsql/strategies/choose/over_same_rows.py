@@ -90,7 +90,7 @@ class SameRows(Sources):
             shares, total = shares_of([team.error for team in apart], self.task.noise)
             pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in scaled(team.pieces, share)]
             meeting = _meeting(self.W, mine, tied)
-            lower = self._each_whatever(meeting or mine[:1])
+            lower = self._each_whatever(meeting or mine[:1], tied) if tied.nobody or meeting else 0.0
             if not meeting and all(team.lower <= lower for team in found):
                 lower = max(lower, self._least(V, tied.some()))
             found.append(Team(tuple(pieces), total, lower, None))
@@ -100,13 +100,13 @@ class SameRows(Sources):
             best, lower = min([best, *more], key=lambda team: team.error), max([lower, *(team.lower for team in more)])
         return replace(best, lower=lower)
 
-    def _each_whatever(self, mine: Sequence[Source]) -> float:
+    def _each_whatever(self, mine: Sequence[Source], tied: Tied) -> float:
         """A lower bound of units that move rows alone, as nobody's do, or both sources, each as is worst for it."""
         teams = [self.apart([source]) for source in mine]
         if any(len(one) > 1 for one in teams):
             return 0.0
         norms = team_bounds.norms_of([(team.lower, team.proof, team.mean) for (team,) in teams])
-        return least_of_tables(norms, np.array([[1.0, 0.0], [1.0, 1.0]])[:, : len(norms)])
+        return least_of_tables(norms, np.array([[1.0, 0.0], [1.0, 1.0]])[not tied.nobody :, : len(norms)])
 
     def over_same_rows(self, mine: Sequence[Source], patterns: Sequence[Patterns]) -> list[Team]:
         """Teams of counts of units over the same rows, and of the others; or as if each count were by itself.
@@ -166,7 +166,10 @@ class SameRows(Sources):
             )
             moved = np.concatenate([moved_by(piece, V)[:, part] for piece in pieces[-1]])
             K.append(moved.T @ moved)
-        units, rows = reach_of_units(patterns.without_rows(), K[0]), reach_of_rows(K[1], patterns.most)
+        units, rows = (
+            reach_of_units(patterns.without_rows(), K[0]),
+            reach_of_rows(K[1], patterns.most, nobody=patterns.nobody),
+        )
         both = min(units.size, rows.size)
         share = np.linspace(0.0, 1.0, _SHARES + 2)[1:-1]
         far = (np.outer(share, units[:both]) + np.outer(1.0 - share, rows[:both])).max(axis=1)

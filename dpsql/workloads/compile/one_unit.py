@@ -156,14 +156,17 @@ def contributions_of_unit(layouts: Sequence[Layout], size: int) -> sparse.csc_ar
         found.append(sums)
     whole = np.unique(np.concatenate(found), axis=0)
     whole = whole[(whole != 0).any(axis=1)]
-    return sparse.csc_array(whole.T) if len(whole) <= ENOUGH else None
+    entries = np.concatenate([layout.entry[layout.entry >= 0] for layout in layouts])
+    # A number that no unit moves, as of a condition that holds for no value, is planned as if one did.
+    moved = bool((whole[:, entries] != 0).any(axis=0).all())
+    return sparse.csc_array(whole.T) if moved and len(whole) <= ENOUGH else None
 
 
 def _followed(layout: Layout) -> bool:
     """Whether a layout is of a form that the module goes through."""
     source = layout.source
     plain = isinstance(layout.cells, Cells) and layout.every is None and source.unit is not None
-    plain = plain and not source.freed and source.windows is None
+    plain = plain and source.windows is None
     plain = plain and all(join.of is None and join.nearest is None for join in source.joins)
     by_path = {part.source for axis in layout.cells.axes for part in layout.functions.of(axis).of} & set(source.path)
     return plain and not by_path and len(layout.measures) <= _MOST_SUMS and (source.of is None or _counts_rows(layout))
@@ -239,7 +242,7 @@ def _kinds(
     Bounds are left out where a unit ``owns`` one row, which they all leave.
     """
     alive = [number for number, fixed in enumerate(regions) if -1 not in fixed]
-    left = [_without(scans[number], regions[number]) for number in alive]
+    left = [without(scans[number], regions[number]) for number in alive]
     caps = scans[0].source.caps if scans and owns is None else ()
     groups = [_groups(cap, left) for cap in caps]
     read = [one for one in groups if one is not None]
@@ -290,15 +293,16 @@ def _groups(cap: Cap, scans: Sequence[Layout]) -> Layout | None:
     if over and is_total(cap.axis):
         return over[0]
     read = {part for scan in scans for axis in scan.cells.axes for part in scan.functions.of(axis).of}
-    summed = [scan.functions.value(one.column, one.line) for scan in scans for one in scan.measures]
-    read |= {part for value in summed for part in stored(value)}
+    others = [scan.functions.value(one.column, one.line) for scan in scans for one in scan.measures]
+    others += [scan.source.each.computed for scan in scans if scan.source.each is not None]
+    read |= {part for value in others for part in stored(value)}
     bounded = {(part.source, fold(part.name)) for part in stored(cap.computed)}
     if over or bounded & {(part.source, fold(part.name)) for part in read}:
         raise _NotListedError
     return None
 
 
-def _without(layout: Layout, fixed: Sequence[int | None]) -> Layout:
+def without(layout: Layout, fixed: Sequence[int | None]) -> Layout:
     """The layout without the axes on which the region is known."""
     cells = layout.cells
     assert isinstance(cells, Cells)  # noqa: S101 - asked before
@@ -417,7 +421,7 @@ def _by_one(reader: _Reader, cell: Ints, bounds: Sequence[_Bound]) -> Ints:
     if not reader.units:
         return np.concatenate([k * eye, 0 * eye[:1]])
     sizes = range(min(J, k) + 1)
-    if J > _MOST_KINDS or sum(comb(J, s) * (1 + s * bool(reader.rows)) for s in sizes) > _MOST_VECTORS:
+    if J > _MOST_KINDS or sum(comb(J, s) * (1 + s * bool(reader.rows)) for s in sizes) > ENOUGH:
         raise _NotListedError
     found = []
     for s in sizes:

@@ -16,9 +16,10 @@ from dpsql.workloads.cells.boxes import Boxes
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.cells.corners import corners_of
 from dpsql.workloads.cells.grid import Grid
+from dpsql.workloads.compile.attributes import states_of
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workloads.compile.layout import Layout, Tie
-from dpsql.workloads.compile.one_unit import contributions_of_unit
+from dpsql.workloads.compile.one_unit import contributions_of_unit, without
 from dpsql.workloads.compile.values_once import extremes
 from dpsql.workloads.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workloads.expr.regions import LineAxis
@@ -29,6 +30,8 @@ from dpsql.workloads.families.patterns import Patterns
 
 UNORDERED = "any row of a key"
 """What ``kept_first`` has of a table whose units are its key, where no order chooses among rows with one key."""
+_ALL, _SOME, _NONE = "all", "some", "none"
+_MOST_STATES = 64  # combinations of what a unit finds
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 _MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
 
@@ -41,7 +44,7 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     listed_whole: set[str] = set()
     for mates in by_unit(layouts):
         listed = contributions_of_unit(mates, size) if len(mates) > 1 or _is_joined(mates[0].source) else None
-        if listed is not None and listed.shape[1]:
+        if listed is not None:
             listed_whole.add(mates[0].source.protects)
             units.append((Part(listed, 1, 1),))
             continue
@@ -75,7 +78,8 @@ def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
         rows = None if one.rows is None else one.cells[T]
         of_unit = rows is None and all(all(layout.of_unit) for layout in one.layouts)
         most = 1 if of_unit else one.source.most
-        patterns.append(Patterns(one.cells[:T], most, parts, size, rows, one.classes))
+        nobody = one.rows is None or _of_nobody(one.rows) != _NONE
+        patterns.append(Patterns(one.cells[:T], most, parts, size, rows, one.classes, nobody))
     return tuple(patterns)
 
 
@@ -172,7 +176,33 @@ def _tied(rows: Layout, tie: Tie, size: int) -> Tied:
     ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
     first = sparse.csc_array(more + sparse.csc_array(ones, shape=more.shape))
     classes = tie.counted.multiplicity, most_cells(tie.counted)
-    return Tied(first, more, place, rows.multiplicity, min(held for held in classes if held is not None))
+    most = min(held for held in classes if held is not None)
+    return Tied(first, more, place, rows.multiplicity, most, nobody=_of_nobody(rows) != _NONE)
+
+
+def _of_nobody(rows: Layout) -> str:
+    """In how many of the cells that are counted rows without a unit may be: all, some or none of them.
+
+    By what they find by the unit's own column, which is nothing.
+    """
+    states = states_of([rows], _MOST_STATES)
+    if states is None:
+        return _ALL
+    (state,) = [one for one in states if one.nobody]
+    (regions,) = state.regions
+    if -1 in regions:
+        return _NONE
+    ends = walked([without(rows, regions)]) if any(one is not None for one in regions) else None
+    if ends is None:
+        return _ALL
+    cells = rows.cells
+    assert isinstance(cells, Cells)  # noqa: S101 - what is tied or counted together has cells
+    left = without(rows, regions).cells
+    assert isinstance(left, Cells)  # noqa: S101 - as before
+    counted = np.flatnonzero((rows.entry >= 0).any(axis=0))
+    reached = left.cell_of_state[ends.states[0][ends.states[0] >= 0]]
+    met = np.isin(counted, reached)
+    return _ALL if met.all() else _SOME if met.any() else _NONE
 
 
 def _corners(rows: Layout, cell: Ints, label: Ints, seen: Flags, size: int) -> tuple[sparse.csc_array, Ints]:
@@ -218,7 +248,13 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
     said, listed = [], units is not None
     for mates in by_unit(layouts):
         if units is not None and mates[0].source.protects in units.exact:
+            said += ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
             said += [phrase for layout in mates for phrase in _sums_apart(layout)]
+            tables = [
+                [one for one in mates if one.source.table == table]
+                for table in dict.fromkeys(m.source.table for m in mates)
+            ]
+            said += [_in_combinations(names) for names in map(in_any_combination, tables) if names]
             continue
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
         apart: dict[object, Layout] = {}  # of several over the same rows one
@@ -234,6 +270,10 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
         found = sorted({join.table for source in spread for join in source.joins if join.private})
         if found:
             said.append(f"may find another row of {', '.join(found)} for each of their rows")
+        beside = [layout for layout in mates if layout.tie is not None]
+        beside += [one.together.rows for one in mates if one.together is not None and one.together.rows is not None]
+        if any(_of_nobody(layout) == _SOME for layout in beside):
+            said.append("could be rows without a unit where the scan keeps none")
         freed = any(layout.source.freed for layout in mates)
         if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
@@ -242,7 +282,7 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
             said.append("could add more values to some groups than there are")
         for names in dict.fromkeys(in_any_combination(same) for same in _over_same_rows(mates)):
             if names:
-                said.append(f"could have {_all_of(names)} in combinations that perhaps no row has")
+                said.append(_in_combinations(names))
     return " and ".join(dict.fromkeys(said))
 
 
@@ -256,7 +296,11 @@ def _sums_apart(layout: Layout) -> list[str]:
     said = [f"could have any {one.column} in each of its groups" for one, of in sums if one.power == 1 and of & read]
     shared = [one for one, of in sums if any(of & others for other, others in sums if other is not one)]
     names = [one.column + " squared" * (one.power == 2) for one in shared]
-    return [*said, *([f"could have {_all_of(names)} in combinations that perhaps no row has"] if names else [])]
+    return [*said, *([_in_combinations(names)] if names else [])]
+
+
+def _in_combinations(names: Sequence[str]) -> str:
+    return f"could have {_all_of(names)} in combinations that perhaps no row has"
 
 
 def _over_same_rows(mates: Sequence[Layout]) -> list[list[Layout]]:

@@ -215,7 +215,7 @@ def _tied_apart(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
     one, further, label = diagonal[:c], diagonal[c:], label[:c]
     single = of_classes(one[None, :], label)[0]
     ranked = np.sort(single)[::-1]
-    best = tied.most**2 * int(further.max())
+    best = tied.most**2 * int(further[tied.alone].max(initial=0))
     for s in range(1, tied.limit + 1):
         left = tied.most - s
         heavy = np.maximum(single, of_classes((one + 2 * left * cross + left**2 * further)[None, :], label)[0])

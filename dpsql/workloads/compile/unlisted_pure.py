@@ -105,7 +105,7 @@ def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
         return None
     inside, free = tied.label >= 0, tied.label < 0
     alone = _norms(more, owner)
-    best = tied.most * int(alone.max(initial=0))
+    best = tied.most * int(alone[tied.alone].max(initial=0))
     if not inside.any():
         return best
     seen = Part(sparse.csc_array(first[:, inside]), 1, tied.limit, tied.label[inside])

@@ -98,8 +98,8 @@ class Tied:
     the unit's count. A unit with rows in s classes adds a sum over these of rows of each, at most ``most`` in all, and
     is counted once in each class. For fixed classes that is a mean of sums that have one row in each, and none or all
     other rows that may count of one of these corners, or of one without a class. A norm is largest at one of them.
-    Rows that have no unit, which no count counts, add ``most`` rows of one corner at the farthest. ``classes``: in how
-    many of them a unit is at most, where a bound says so.
+    Rows that have no unit, which no count counts, add ``most`` rows of one corner at the farthest; there are none where
+    the scan keeps none of them (``nobody``). ``classes``: in how many of them a unit is at most, where a bound says so.
     """
 
     first: Sparse = field(repr=False)
@@ -107,6 +107,12 @@ class Tied:
     label: Ints = field(repr=False)
     most: int
     classes: int | None = None
+    nobody: bool = True
+
+    @property
+    def alone(self) -> Ints:
+        """The corners of which all rows may be, without a count of their unit."""
+        return np.flatnonzero(self.label < 0) if not self.nobody else np.arange(self.label.size)
 
     @cached_property
     def limit(self) -> int:
@@ -127,13 +133,13 @@ class Tied:
             for size in range(self.limit, 0, -1):
                 ways[size] += number * ways[size - 1]
         by_size = (ways[size] * (1 + (size + free) * (size < self.most)) for size in range(1, self.limit + 1))
-        return self.label.size + sum(by_size)
+        return self.alone.size + sum(by_size)
 
     def listed(self) -> Sparse:
         """All sums (n x count)."""
         c, free = self.label.size, np.flatnonzero(self.label < 0).tolist()
-        once: list[tuple[int, ...]] = [()] * c
-        again = [(i, self.most) for i in range(c)]
+        once: list[tuple[int, ...]] = [()] * self.alone.size
+        again = [(i, self.most) for i in self.alone.tolist()]
         inside = np.flatnonzero(self.label >= 0)
         for chosen in Part(self.first[:, inside], 1, self.limit, self.label[inside]).sums():
             mine, rest = tuple(inside[list(chosen)].tolist()), self.most - len(chosen)
@@ -149,7 +155,8 @@ class Tied:
         inside = np.flatnonzero(self.label >= 0)
         each = np.unique(self.label[inside], return_index=True)[1][: self.limit]
         most = self.first[:, inside] @ _indicators([tuple(each.tolist())], inside.size)
-        return sparse.csc_array(sparse.hstack([self.more * self.most, self.first[:, inside], most], format="csc"))
+        free = sparse.csc_array(self.more)[:, self.alone] * self.most
+        return sparse.csc_array(sparse.hstack([free, self.first[:, inside], most], format="csc"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,8 @@ class Kinds:
     """The structure of some ``cells`` (T x J) over entries numbered from 0, -1 for none; a row is one of its columns.
 
     ``kind`` (N,); ``parent`` (kinds x N): the group of each kind that an entry is in, its own of its kind, or -1.
-    ``rows``: the kinds of entries that count rows; ``classes``: those of classes, the last in each column.
+    ``rows``: the kinds of entries that count rows; ``classes``: those of classes, the last in each column. ``nobody``:
+    whether rows may have no unit.
     """
 
     cells: Ints = field(repr=False)
@@ -52,6 +53,7 @@ class Kinds:
     parent: Ints = field(repr=False)
     rows: tuple[int, ...] = ()
     classes: tuple[int, ...] = ()
+    nobody: bool = True
 
     @property
     def number(self) -> int:
@@ -161,7 +163,8 @@ class Kinds:
         if s is None:
             raise InternalError("the sizes of unions are not listed")
         if self.classes:
-            found = [self._reach(self.among(K, counted), s)[1] for counted in (self.counting, self.rows) if counted]
+            alone = self.rows if self.nobody else ()
+            found = [self._reach(self.among(K, counted), s)[1] for counted in (self.counting, alone) if counted]
             return np.asarray(np.maximum.reduce(found))
         s, total = self._reach(K, s)
         return self._with_more(K, s, total) if self.rows else total
@@ -206,7 +209,7 @@ class Kinds:
             beside = sum(self._beside(a, b, K, s) for b in range(self.number))
             longer = total + 2 * rest * beside + rest * rest * alone
             best = np.where(s[a] > 0, np.maximum(best, longer), best)
-            best = np.maximum(best, self.most**2 * alone)
+            best = np.maximum(best, self.most**2 * alone) if self.nobody else best
         return best
 
     def _beside(self, a: int, b: int, K: Array, s: Array) -> Array:
@@ -332,7 +335,7 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
         () if told is None else tuple(np.unique(kind[cells[at]]).tolist())
         for told, at in ((patterns.rows, len(patterns.cells)), (patterns.classes, -1))
     )
-    return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting, classes)
+    return Kinds(cells, patterns.most, kind, np.where(refined[:, kind], parent, -1), counting, classes, patterns.nobody)
 
 
 def sources_of(patterns: Patterns) -> Kinds:
@@ -343,4 +346,4 @@ def sources_of(patterns: Patterns) -> Kinds:
     kind[cells[source, column]] = np.unique(source, return_inverse=True)[1]
     number = int(kind.max()) + 1
     counting = () if patterns.rows is None else (number - 1,)
-    return Kinds(cells, patterns.most, kind, np.full((number, N), -1, dtype=np.int64), counting)
+    return Kinds(cells, patterns.most, kind, np.full((number, N), -1, dtype=np.int64), counting, (), patterns.nobody)

@@ -36,7 +36,8 @@ class Patterns:
     A column is what one row has its unit counted in: an entry of x in each of T sources, or -1 for none. ``rows`` (J,):
     the entry of x in which such a row is counted itself, or -1; None where no rows are counted. ``parts``: the numbers
     of all these sources, that of rows last, among all of the unit. ``size``: how many entries x has. ``classes`` (J,):
-    the class of each column, of which a unit has one row at most; None where nothing bounds them.
+    the class of each column, of which a unit has one row at most; None where nothing bounds them. ``nobody``: whether
+    rows may have no unit.
     """
 
     cells: Ints = field(repr=False)
@@ -45,6 +46,7 @@ class Patterns:
     size: int
     rows: Ints | None = field(default=None, repr=False)
     classes: Ints | None = field(default=None, repr=False)
+    nobody: bool = True
 
     def without_rows(self) -> Patterns:
         """Of the counts of units alone."""
@@ -117,7 +119,7 @@ class Patterns:
         bits = [sum(1 << int(bit) for bit in column if bit >= 0) for column in self.numbered.T]
         newest = dict.fromkeys(bits)
         seen, found = set(newest), dict.fromkeys(self._added(newest))
-        if self.rows is not None and self.classes is None:
+        if self.rows is not None and self.classes is None and self.nobody:
             found |= {(0, column, self.most): None for column in self.numbered[-1].tolist()}
         for _ in range(self.most - 1):
             longer: dict[int, None] = {}
@@ -148,7 +150,8 @@ class Patterns:
             if self.rows is None:
                 continue
             if self.classes is not None:
-                yield counted & ~units, 0, 0
+                if self.nobody:
+                    yield counted & ~units, 0, 0
                 continue
             left, inside = counted & ~units, []
             while left:
@@ -192,5 +195,5 @@ class Patterns:
             further = np.full(chosen.size, self.most - 1), place
             alone = np.full(chosen.size, self.most), place
             found += [each[:, chosen] + sparse.csc_array(further, shape=(N, chosen.size))]
-            found += [sparse.csc_array(alone, shape=(N, chosen.size))]
+            found += [sparse.csc_array(alone, shape=(N, chosen.size))] if self.nobody else []
         return sparse.csc_array(self.columns @ sparse.hstack(found, format="csc"))

@@ -116,7 +116,7 @@ def reach_tied(products: Array, tied: Tied) -> Any:
     best = of_classes(together, own)
     best = np.where(own[:, None] == np.arange(best.shape[1])[None, :], best.min(axis=1, keepdims=True), best)
     others = np.sort(best, axis=1)[:, ::-1].cumsum(axis=1)
-    total = max(most**2 * alone.max(), 0)
+    total = max(most**2 * alone[tied.alone].max(initial=0), 0)
     for s in range(1, tied.limit + 1):
         row = np.diag(together) + (others[:, s - 2] if s > 1 else 0)
         total = max(total, np.sort(of_classes(row[None, :], own)[0])[::-1][:s].sum())

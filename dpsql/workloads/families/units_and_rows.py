@@ -25,17 +25,17 @@ def reach_apart(patterns: Patterns, units: Array, rows: Array) -> Any:
     ``units`` (N x N), ``rows`` (J x J): the products of what the columns of ``patterns``, which has no classes, that
     count these move, or more; floats, or integers so short that sums over a union fit.
     """
-    U, R = reach_of_units(patterns.without_rows(), units), reach_of_rows(rows, patterns.most)
+    U, R = reach_of_units(patterns.without_rows(), units), reach_of_rows(rows, patterns.most, nobody=patterns.nobody)
     return max(one + other for one, other in zip(U.tolist(), R.tolist(), strict=False))
 
 
-def reach_of_rows(K: Array, most: int) -> Array:
+def reach_of_rows(K: Array, most: int, *, nobody: bool) -> Array:
     """R_s: of s rows in different columns and of up to ``most`` - s more in one of them, K (J x J) over columns.
 
-    A row adds at most its own entry and the s - 1 largest others.
+    R_0 is of rows of ``nobody``, if there may be any. A row adds at most its own entry and the s - 1 largest others.
     """
     J, diagonal = K.shape[0], np.diag(K)
-    found = [most**2 * diagonal.max()]
+    found = [most**2 * diagonal.max() * nobody]
     others = _ranked(K, min(most, J))
     for s in range(1, min(most, J) + 1):
         row, rest = diagonal + others[:, s - 1], most - s

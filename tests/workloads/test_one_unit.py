@@ -1,0 +1,395 @@
+"""What one unit alone can add, listed: by hand, against all small worlds of persons, and with faults put in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import compiled_of, engine_of, tables_of
+from scipy.optimize import linprog
+from unit_worlds import COLUMNS, Ask, World, asks, enumerated, further_asks, least, norm, norm_of, paid
+
+from dpsql.errors import SQLError
+from dpsql.planning.prepare import Prepared
+from dpsql.policy import Policy
+from dpsql.workloads.compile import one_unit, units
+from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.units import wider_than_true
+
+pytestmark = pytest.mark.usefixtures("short_searches")
+ONE = dict.fromkeys(COLUMNS, 1)
+
+
+@pytest.fixture(autouse=True)
+def one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are planned as one matrix."""
+    monkeypatch.setattr(Prepared, "with_units_apart", lambda prepared: None)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def listed(world: World, ask: Ask) -> np.ndarray:
+    """What is listed of patients (count x entries)."""
+    compiled = world.compiled(ask)
+    (mates,) = units.by_unit(compiled.layouts)
+    found = one_unit.contributions_of_unit(mates, compiled.rows.shape[1])
+    assert found is not None
+    return np.asarray(found.toarray().T)
+
+
+def rows_of(found: np.ndarray) -> set[tuple[int, ...]]:
+    return set(map(tuple, found.tolist()))
+
+
+# -- by hand ----------------------------------------------------------------------------------------
+
+
+def test_visits_and_persons_by_sex_over_a_join(world: World) -> None:
+    """A person has one sex, or none that is declared; rows of nobody find no patient. Of 1 to 3 rows 1 or 3 suffice."""
+    sql = "SELECT sex, COUNT(*) AS n, COUNT(DISTINCT patient) AS k FROM visits JOIN patients USING (patient) GROUP BY 1"
+    found = rows_of(listed(world, Ask(sql, {**ONE, "visits": 3})))
+    assert found == {
+        (*(n * (sex == one) for one in range(3)), *(int(sex == one) for one in range(3)))
+        for n, sex in product((1, 3), range(3))
+    }
+
+
+def test_patients_and_their_visits_have_one_sex(world: World) -> None:
+    """Nobody's row of patients is found by none of nobody's visits: it adds no more than a patient without visits."""
+    sql = "SELECT sex, COUNT(*) AS n FROM patients GROUP BY 1; SELECT sex, COUNT(*) AS n FROM visits JOIN patients "
+    found = rows_of(listed(world, Ask(sql + "USING (patient) GROUP BY 1", {**ONE, "visits": 2})))
+    assert found == {
+        (*(int(sex == one) for one in range(3)), *(n * (sex == one) for one in range(3)))
+        for n, sex in product((0, 2), range(3))
+    }
+
+
+def test_persons_by_their_number_of_visits(world: World) -> None:
+    """Persons with more visits than are counted are in no group of up to two, and in the count of persons."""
+    ask = Ask(BY_NUMBER, {**ONE, "visits": 2})
+    compiled, found = world.compiled(ask), rows_of(listed(world, ask))
+    place = [int(entry) for layout in compiled.layouts for entry in layout.entry[0][layout.entry[0] >= 0]]
+    of_units = next(layout for layout in compiled.layouts if layout.source.of is not None)
+    groups = of_units.entry[0][of_units.entry[0] >= 0].tolist()
+    persons = next(layout for layout in compiled.layouts if layout.source.counts_units).entry.max()
+    (rows,) = set(place) - set(groups) - {persons}
+    told = {(tuple(one[group] for group in groups), one[persons], one[rows]) for one in found}
+    for person in (1, 0):
+        assert ((1, 0), person, 1) in told
+        assert ((0, 1), person, 2) in told
+        assert ((0, 0), person, 2) in told  # three visits, of which two count
+        assert ((1, 0), person, 2) not in told
+
+
+def test_rows_that_each_scan_keeps_of_more(world: World) -> None:
+    """Two scans of one table keep one row each: of a person with two rows not the same, of one with one row that."""
+    sql = (
+        "SELECT ward, COUNT(DISTINCT patient) AS n FROM visits WHERE ward = 'a' OR ward = 'b' GROUP BY 1; "
+        "SELECT sex, ward, COUNT(DISTINCT patient) AS n FROM visits JOIN patients USING (patient) WHERE sex = 'f' "
+        "AND ward <> 'x' GROUP BY 1, 2"
+    )
+    compiled = world.compiled(Ask(sql, ONE))
+    found = listed(world, Ask(sql, ONE))
+    first = next(layout for layout in compiled.layouts if not layout.source.joins)
+    mine = np.unique(first.entry[first.entry >= 0])
+    other = np.setdiff1d(np.arange(found.shape[1]), mine)
+    assert {(int(one[mine].sum()), int(one[other].sum())) for one in found} <= {(1, 0), (0, 1), (1, 1)}
+    assert len({tuple(one) for one in found if one[mine].sum() == one[other].sum() == 1}) >= 4
+
+
+def test_values_are_counted_apart_from_what_other_units_have(world: World) -> None:
+    """A value that another unit has counts without this one: any number from none to all of its own, in each cell."""
+    sql = "SELECT ward, COUNT(DISTINCT day) AS n FROM visits GROUP BY 1; SELECT COUNT(*) AS n FROM visits"
+    compiled = world.compiled(Ask(sql, {**ONE, "visits": 2}))
+    found = rows_of(listed(world, Ask(sql, {**ONE, "visits": 2})))
+    values = next(layout for layout in compiled.layouts if layout.source.each is not None)
+    entries = values.entry[0][values.entry[0] >= 0].tolist()
+    rows = next(iter(set(range(compiled.rows.shape[1])) - set(entries)))
+    both = [one for one in found if one[rows] == 2]
+    assert {tuple(one[entry] for entry in entries[:2]) for one in both} >= {(0, 0), (1, 1), (2, 0), (0, 2), (1, 0)}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "SELECT ward, COUNT(*) AS n FROM (SELECT ward, row_number() OVER (PARTITION BY patient ORDER BY day) AS r FROM "
+        "visits) WHERE r = 1 GROUP BY ward; SELECT COUNT(*) AS n FROM labs",
+        "SELECT age > 5 AS old, COUNT(*) AS n FROM visits JOIN patients USING (patient) WHERE age % 2 = 0 GROUP BY 1",
+    ],
+)
+def test_what_is_not_followed_is_not_listed(world: World, batch: str) -> None:
+    compiled = world.compiled(Ask(batch, {**ONE, "visits": 2}))
+    for mates in units.by_unit(compiled.layouts):
+        assert one_unit.contributions_of_unit(mates, compiled.rows.shape[1]) is None
+    assert not compiled.units.exact
+
+
+# -- counterexamples: squared sensitivities of plans from contributions that leave something out -----
+
+
+def reference(C: list[tuple[int, ...]], true: list[tuple[int, ...]]) -> float:
+    """The largest squared norm of ``true`` under the least plan over ``C``."""
+    columns = np.array(C, dtype=float)
+    lam = np.full(len(columns), 1.0 / len(columns))
+    for _ in range(20_000):
+        s, V = np.linalg.eigh((columns.T * lam) @ columns)
+        half = V / np.sqrt(np.sqrt(np.maximum(s, 1e-300)))
+        q = ((columns @ half) ** 2).sum(axis=1)
+        lam = lam * (q / q.mean()) ** 2
+        lam /= lam.sum()
+    X = half @ half.T / q.max()
+    return float(max(np.array(c) @ X @ np.array(c) for c in true))
+
+
+REFERRED = """dataset = "referred"
+[budget]
+rho = 10.0
+[tables.visits]
+unit = "patient"
+key = ["visit"]
+max_rows_per_unit = 1
+[tables.visits.columns]
+ward = { values = ["a", "b"], nulls = false }
+[tables.labs]
+unit = "patient"
+max_rows_per_unit = 2
+references = { visit = "visits.visit" }
+"""
+
+
+def test_references_see_rows_that_limits_cut(world: World) -> None:
+    """Visits by ward, one a patient, and labs, two a patient, by the ward of their visit: 2.657 (MATHS.md section 19).
+
+    Both labs may be of visits of other wards than the one that counts.
+    """
+    engine = engine_of(world.duck)
+    world.duck.execute("CREATE OR REPLACE TEMP TABLE referring (patient INTEGER)")
+    policy = Policy.parse(REFERRED)
+    with pytest.MonkeyPatch.context():
+        import duckdb
+
+        database = duckdb.connect()
+        database.execute("CREATE TABLE visits (patient INTEGER, visit INTEGER, ward VARCHAR)")
+        database.execute("CREATE TABLE labs (patient INTEGER, visit INTEGER)")
+        sql = (
+            "SELECT ward, COUNT(*) AS n FROM visits GROUP BY 1; "
+            "SELECT ward, COUNT(*) AS n FROM labs JOIN visits USING (visit) GROUP BY 1"
+        )
+        compiled = compiled_of(sql, policy, tables_of(policy, engine_of(database)))
+    assert engine is not None
+    C = np.asarray((compiled.units.by_column * compiled.units.common).toarray()).T
+    true = [(*v, *labs) for v in ((0, 0), (1, 0), (0, 1)) for labs in ((0, 0), (2, 0), (0, 2), (1, 1))]
+    hull = np.vstack([C, -C, np.zeros((1, 4))])
+    for one in true:
+        inside = linprog(np.zeros(len(hull)), A_eq=np.vstack([hull.T, np.ones(len(hull))]), b_eq=[*one, 1])
+        assert inside.status == 0, one
+    agreeing = [one for one in true if any(one) and (one[2] == one[3] == 0 or one[2:] in {(2 * one[0], 2 * one[1])})]
+    assert reference(agreeing, true) == pytest.approx(2.657, abs=2e-3)
+
+
+def test_agreement_without_one_choice_breaks_the_sensitivity() -> None:
+    """Patients by sex beside their visits by sex, four visits each: 2.889 (MATHS.md section 19).
+
+    As if a patient's visits and row had one sex, where each scan may find another of two rows of one patient.
+    """
+    agreeing = [(int(s == 0), int(s == 1), n * (s == 0), n * (s == 1)) for n in range(5) for s in range(2)]
+    assert reference(agreeing, [(1, 0, 0, 4), (0, 1, 4, 0)]) == pytest.approx(2.8885, abs=1e-3)
+
+
+def test_rows_of_no_unit_are_among_what_a_unit_adds(world: World) -> None:
+    ask = Ask("SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS k FROM visits GROUP BY 1", {**ONE, "visits": 2})
+    found = listed(world, ask)
+    assert any(one[:4].sum() == 2 and not one[4:].any() for one in found)
+
+
+# -- against all small worlds -----------------------------------------------------------------------
+
+
+def is_exact(compiled: Compiled) -> bool:
+    """Whether all that a unit can add is listed, and nothing else is."""
+    return (
+        bool(compiled.units.exact) and compiled.units.listable and not wider_than_true(compiled.layouts, compiled.units)
+    )
+
+
+def hold(world: World, folder: Path, ask: Ask, seed: int, most: int) -> bool | None:
+    """The plan's sensitivity and its certificate against all that a person can add, found by the scans themselves.
+
+    True where both are exact; None where nothing is planned.
+    """
+    try:
+        plan = world.plan(ask, "gaussian", folder)
+    except SQLError as error:
+        assert "no number of the batch depends on the data" in str(error)  # noqa: PT017 - other refusals are faults
+        return None
+    compiled, strategy = plan.compiled, plan.strategy
+    assert isinstance(compiled, Compiled)
+    found = enumerated(world, ask, compiled, most, random.Random(seed))
+    reached = max(norm(plan, one.vectors) for one in found)
+    assert reached <= plan.sensitivity <= paid(plan), ask
+    assert others_hold(compiled, [one.vectors for one in found], seed), ask
+    if not is_exact(compiled) or not all(one.whole for one in found):
+        return False
+    assert reached == plan.sensitivity, ask
+    scale = compiled.common_steps * compiled.units.common
+    vectors = np.concatenate([one.vectors for one in found]).astype(np.float64) / scale
+    true = least(compiled.workload(compiled.objective).matrix(), vectors)
+    assert strategy.lower_bound is not None
+    assert strategy.lower_bound <= true.upper * (1 + 1e-9), ask
+    assert true.lower * (1 - 1e-9) <= strategy.expected <= true.lower * 1.01, ask
+    return True
+
+
+def others_hold(compiled: Compiled, vectors: list[np.ndarray], seed: int) -> bool:
+    """Whether a few random measurements are moved no further than what is listed says."""
+    from dpsql.workloads.cells.integers import Factored
+    from dpsql.workloads.compile.sensitivity import sensitivity_of
+
+    n = compiled.rows.shape[1]
+    B = np.random.default_rng(seed).integers(-3, 4, size=(2, n))
+    eye = np.eye(2, dtype=np.int64)
+    from scipy import sparse
+
+    claimed = sensitivity_of("gaussian", Factored(eye, sparse.csr_array(B)), compiled.layouts)
+    return max(norm_of("gaussian", eye, B, one) for one in vectors) <= claimed * compiled.common_steps**2
+
+
+def test_sensitivities_and_certificates_of_random_batches(world: World, tmp_path: Path) -> None:
+    found = [hold(world, tmp_path, ask, seed, 200) for seed, ask in enumerate(asks(10, 41))]
+    assert found.count(True) >= 3
+
+
+def test_batches_that_look_at_all_rows_of_a_person(world: World, tmp_path: Path) -> None:
+    found = [hold(world, tmp_path, ask, seed, 200) for seed, ask in enumerate(further_asks(6, 3))]
+    assert found.count(True) >= 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_a_thousand_random_batches(world: World, tmp_path: Path, seed: int) -> None:
+    found = [hold(world, tmp_path, ask, number, 600) for number, ask in enumerate(asks(100, seed))]
+    assert found.count(True) >= 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(200, 220))
+def test_a_thousand_batches_that_look_at_all_rows_of_a_person(world: World, tmp_path: Path, seed: int) -> None:
+    found = [hold(world, tmp_path, ask, number, 400) for number, ask in enumerate(further_asks(50, seed))]
+    assert found.count(True) >= 8
+
+
+# -- what these tests would see ---------------------------------------------------------------------
+
+
+def nobody_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = one_unit.states_of
+    patch.setattr(one_unit, "states_of", lambda *given: [one for one in real(*given) or [] if not one.nobody])
+
+
+def one_state_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = one_unit.states_of
+    patch.setattr(one_unit, "states_of", lambda *given: (real(*given) or [])[1:])
+
+
+def a_kind_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = one_unit._kinds
+    patch.setattr(one_unit, "_kinds", lambda *given: (real(*given)[0][:, 1:], *real(*given)[1:]))
+
+
+def a_row_too_few(patch: pytest.MonkeyPatch) -> None:
+    real = one_unit._readers
+    patch.setattr(
+        one_unit,
+        "_readers",
+        lambda *given: [one_unit.replace(one, limit=max(1, one.limit - 1)) for one in real(*given)],
+    )
+
+
+def scans_keep_the_same(patch: pytest.MonkeyPatch) -> None:
+    """What is cut is forgotten: every scan keeps the same rows."""
+    real = one_unit._choices
+
+    def uncut(readers: object, cell: np.ndarray, *given: object, **more: object) -> object:
+        found = real(readers, cell, *given, **more)  # type: ignore[arg-type]
+        same = np.ones(len(found.rows), dtype=bool)
+        for one, other in pairwise(found.kept):
+            same &= (one == other).all(axis=1)
+        kept = tuple(one[same] for one in found.kept)
+        return one_unit._Choices(found.rows[same], kept, found.more[same])
+
+    patch.setattr(one_unit, "_choices", uncut)
+
+
+def further_rows_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Rows of units are taken to see the rows that count, and no others."""
+    real = one_unit._choices
+    patch.setattr(
+        one_unit, "_choices", lambda *given, **more: one_unit.replace(real(*given, **more), more=np.array([False]))
+    )
+
+
+def bounds_forgotten_by_groups(patch: pytest.MonkeyPatch) -> None:
+    """A bound leaves a row fewer than it says."""
+    real = one_unit._Bound.allows
+    patch.setattr(one_unit._Bound, "allows", lambda bound, kept: real(bound, kept) & (kept.sum(axis=1) < bound.most))
+
+
+PERSONS = "COUNT(DISTINCT patient) AS n FROM visits"
+BY_NUMBER = (
+    "SELECT k, COUNT(*) AS c FROM (SELECT patient, COUNT(*) AS k FROM visits GROUP BY patient) WHERE k < 3 GROUP BY k; "
+    "SELECT COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits"
+)
+MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ask]] = {
+    "rows without a unit forgotten": (
+        nobody_forgotten,
+        Ask("SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1", {**ONE, "visits": 2}),
+    ),
+    "a state forgotten": (
+        one_state_forgotten,
+        Ask(f"SELECT sex, {PERSONS} LEFT JOIN patients USING (patient) GROUP BY 1; SELECT COUNT(*) FROM patients", ONE),
+    ),
+    "a kind of rows forgotten": (
+        a_kind_forgotten,
+        Ask(f"SELECT {PERSONS}; SELECT {PERSONS} WHERE ward = 'a'; SELECT {PERSONS} WHERE ward = 'b'", ONE),
+    ),
+    "a row too few": (
+        a_row_too_few,
+        Ask("SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1", {**ONE, "visits": 3}),
+    ),
+    "every scan keeps the same": (
+        scans_keep_the_same,
+        Ask(
+            "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT sex, ward, COUNT(DISTINCT patient) FROM "
+            "visits JOIN patients USING (patient) GROUP BY 1, 2",
+            ONE,
+        ),
+    ),
+    "rows beyond those that count forgotten": (further_rows_forgotten, Ask(BY_NUMBER, {**ONE, "visits": 2})),
+    "a bound that says more than it does": (
+        bounds_forgotten_by_groups,
+        Ask("SELECT ward, COUNT(*) FROM visits GROUP BY 1", {**ONE, "visits": 3}, ((2, None, "ward"),)),
+    ),
+}
+
+
+def caught(world: World, folder: Path, ask: Ask) -> bool:
+    try:
+        hold(world, folder, ask, 1, 2000)
+    except (AssertionError, RuntimeWarning):  # numbers that nothing moves
+        return True
+    return False
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_fault_is_seen(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+    change, ask = MUTANTS[mutant]
+    assert not caught(world, tmp_path, ask)
+    change(monkeypatch)
+    assert caught(world, tmp_path, ask)
