@@ -98,7 +98,11 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
 
 def _found(source: RowSource) -> dict[str, Origin]:
     """The rows that joins of a source find by the unit alone, by the join's name."""
-    by_unit = [join for join in source.joins if set(join.lefts) == {source.unit} and agrees(source, join)]
+    by_unit = [
+        join
+        for join in source.joins
+        if set(join.lefts) == {left for left, _ in join.pairs} == {source.unit} and agrees(source, join)
+    ]
     return {join.name: _origin(join) for join in by_unit}
 
 

@@ -198,6 +198,8 @@ def _of_table(layouts: Sequence[Layout], numbers: Sequence[int], state: State, s
     of_units = [layout for layout in layouts if layout.source.of is not None]
     plain = [number for number, layout in zip(numbers, layouts, strict=True) if layout.source.of is None]
     scans = [layout for layout in layouts if layout.source.of is None]
+    if len({(scan.source.limit, scan.source.caps, scan.source.path, scan.source.only) for scan in scans}) > 1:
+        raise _NotListedError
     owns = state.owns[plain[0]] if plain else None
     cell, nothing, bounds = _kinds(scans, [state.regions[number] for number in plain], state.nobody, owns)
     readers = _readers(scans)
@@ -351,8 +353,9 @@ def _choices(
     """
     J = cell.shape[1]
     if owns is not None:
-        rows = np.full((1, J), int(owns), dtype=np.int64)
-        return _Choices(rows, (rows,) * len(readers), np.zeros(1, dtype=bool))
+        one = np.eye(J, dtype=np.int64) if owns else np.zeros((0, J), dtype=np.int64)
+        rows = np.concatenate([one, one[:0] if owns and J and not nothing else np.zeros((1, J), dtype=np.int64)])
+        return _Choices(rows, (rows,) * len(readers), np.zeros(len(rows), dtype=bool))
     if len(readers) == 1 and not look:
         rows = _by_one(readers[0], cell, bounds)
         return _Choices(rows, (rows,), np.zeros(len(rows), dtype=bool))
