@@ -304,6 +304,15 @@ def _groups(cap: Cap, scans: Sequence[Layout]) -> Layout | None:
     return None
 
 
+def without_attributes(layouts: Sequence[Layout]) -> list[Layout]:
+    """The layouts, which share a unit, with the axes alone on which its rows may differ."""
+    states = states_of(layouts, _MOST_STATES)
+    if not states:
+        return list(layouts)
+    known = [[None if region is None else 0 for region in regions] for regions in states[0].regions]
+    return [without(layout, fixed) for layout, fixed in zip(layouts, known, strict=True)]
+
+
 def without(layout: Layout, fixed: Sequence[int | None]) -> Layout:
     """The layout without the axes on which the region is known."""
     cells = layout.cells

@@ -19,7 +19,7 @@ from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.attributes import states_of
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workloads.compile.layout import Layout, Tie
-from dpsql.workloads.compile.one_unit import contributions_of_unit, without
+from dpsql.workloads.compile.one_unit import contributions_of_unit, without, without_attributes
 from dpsql.workloads.compile.values_once import extremes
 from dpsql.workloads.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workloads.expr.regions import LineAxis
@@ -250,11 +250,10 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
         if units is not None and mates[0].source.protects in units.exact:
             said += ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
             said += [phrase for layout in mates for phrase in _sums_apart(layout)]
-            tables = [
-                [one for one in mates if one.source.table == table]
-                for table in dict.fromkeys(m.source.table for m in mates)
-            ]
-            said += [_in_combinations(names) for names in map(in_any_combination, tables) if names]
+            tables: dict[str, list[Layout]] = {}
+            for layout in without_attributes(mates):
+                tables.setdefault(layout.source.table, []).append(layout)
+            said += [_in_combinations(names) for names in map(in_any_combination, tables.values()) if names]
             continue
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
         apart: dict[object, Layout] = {}  # of several over the same rows one
