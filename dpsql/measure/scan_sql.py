@@ -121,9 +121,7 @@ def cell(layout: Layout, regions: Sequence[tree.Value]) -> tree.Value:
 
     ``layout`` has no measures. Its tables are held small by ``dpsql.workloads.compile.compiled``.
     """
-    cells, entry = layout.cells, layout.entry[0]
-    assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells
-    return _walk(cells, entry, regions)
+    return _walk(layout.listed_cells, layout.entry[0], regions)
 
 
 def counted(layout: Layout, regions: Sequence[tree.Value]) -> tree.Test | None:

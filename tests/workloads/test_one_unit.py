@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from unit_worlds import COLUMNS, Ask, World, asks, enumerated, further_asks, lea
 from dpsql.errors import SQLError
 from dpsql.planning.prepare import Prepared
 from dpsql.policy import Policy
-from dpsql.workloads.compile import one_unit, units
+from dpsql.workloads.compile import one_unit, retained_rows, row_kinds, units
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.units import wider_than_true
 
@@ -299,46 +301,44 @@ def one_state_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_kind_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = one_unit._kinds
-    patch.setattr(one_unit, "_kinds", lambda *given: (real(*given)[0][:, 1:], *real(*given)[1:]))
+    real = one_unit.row_kinds
+    patch.setattr(one_unit, "row_kinds", lambda *given: replace(real(*given), cell=real(*given).cell[:, 1:]))
 
 
 def a_row_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = one_unit._readers
+    real = one_unit.readers_of
     patch.setattr(
         one_unit,
-        "_readers",
-        lambda *given: [one_unit.replace(one, limit=max(1, one.limit - 1)) for one in real(*given)],
+        "readers_of",
+        lambda *given: [replace(one, limit=max(1, one.limit - 1)) for one in real(*given)],
     )
 
 
 def scans_keep_the_same(patch: pytest.MonkeyPatch) -> None:
     """What is cut is forgotten: every scan keeps the same rows."""
-    real = one_unit._choices
+    real = one_unit.choices_of
 
-    def uncut(readers: object, cell: np.ndarray, *given: object, **more: object) -> object:
-        found = real(readers, cell, *given, **more)  # type: ignore[arg-type]
-        same = np.ones(len(found.rows), dtype=bool)
-        for one, other in pairwise(found.kept):
+    def uncut(*given: Any, **more: Any) -> retained_rows.Choices:
+        choices = real(*given, **more)
+        same = np.ones(len(choices.rows), dtype=bool)
+        for one, other in pairwise(choices.retained):
             same &= (one == other).all(axis=1)
-        kept = tuple(one[same] for one in found.kept)
-        return one_unit._Choices(found.rows[same], kept, found.more[same])
+        retained = tuple(one[same] for one in choices.retained)
+        return retained_rows.Choices(choices.rows[same], retained, choices.more[same])
 
-    patch.setattr(one_unit, "_choices", uncut)
+    patch.setattr(one_unit, "choices_of", uncut)
 
 
 def further_rows_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Rows of units are taken to see the rows that count, and no others."""
-    real = one_unit._choices
-    patch.setattr(
-        one_unit, "_choices", lambda *given, **more: one_unit.replace(real(*given, **more), more=np.array([False]))
-    )
+    real = one_unit.choices_of
+    patch.setattr(one_unit, "choices_of", lambda *given, **more: replace(real(*given, **more), more=np.array([False])))
 
 
 def bounds_forgotten_by_groups(patch: pytest.MonkeyPatch) -> None:
     """A bound leaves a row fewer than it says."""
-    real = one_unit._Bound.allows
-    patch.setattr(one_unit._Bound, "allows", lambda bound, kept: real(bound, kept) & (kept.sum(axis=1) < bound.most))
+    real = row_kinds.Bound.allows
+    patch.setattr(row_kinds.Bound, "allows", lambda bound, rows: real(bound, rows) & (rows.sum(axis=1) < bound.most))
 
 
 PERSONS = "COUNT(DISTINCT patient) AS n FROM visits"
@@ -366,8 +366,8 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ask]] = {
     "every scan keeps the same": (
         scans_keep_the_same,
         Ask(
-            "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT sex, ward, COUNT(DISTINCT patient) FROM "
-            "visits JOIN patients USING (patient) GROUP BY 1, 2",
+            f"SELECT ward, {PERSONS} GROUP BY 1; SELECT sex, ward, {PERSONS} JOIN patients USING (patient) "
+            "GROUP BY 1, 2",
             ONE,
         ),
     ),

@@ -36,12 +36,12 @@ _UNIT: Origin = ("", frozenset())
 class State:
     """The attributes of a unit: of each layout the region on each axis, None where rows of the unit may differ.
 
-    ``nobody``: of rows without a unit. ``owns``: of each layout whether the unit has the one row of its table that is
-    found, or none; None where it may have any.
+    ``nobody``: of rows without a unit. ``has_row``: of each layout whether the unit has the one row of its table
+    that others find, or none; None where it may have any.
     """
 
     regions: tuple[tuple[int | None, ...], ...]
-    owns: tuple[bool | None, ...]
+    has_row: tuple[bool | None, ...]
     nobody: bool
 
 
@@ -65,15 +65,15 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
     None for more than ``most``, where something is computed of an attribute, found by one, or summed of one for each of
     several rows, and where a unit has other rows of a table, too, of which some are found, and they are counted.
     """
-    found = [_found(layout.source) for layout in layouts]
-    shared = {origin for one in found for origin in one.values()}
+    by_unit = [_by_unit(layout.source) for layout in layouts]
+    shared = {origin for one in by_unit for origin in one.values()}
     bases = [base if (base := _base(layout.source)) in shared else None for layout in layouts]
     others = {fold(layout.source.table) for layout, base in zip(layouts, bases, strict=True) if base is None}
     if others & {table for table, _ in shared}:
         return None
-    if any(_by_others(layout.source, one, others) for layout, one in zip(layouts, found, strict=True)):
+    if any(_by_others(layout.source, one, others) for layout, one in zip(layouts, by_unit, strict=True)):
         return None
-    attributes = _attributes(layouts, found, bases)
+    attributes = _attributes(layouts, by_unit, bases)
     if attributes is None:
         return None
     named = dict.fromkeys([*(one.origin for one in attributes), *(base for base in bases if base is not None)])
@@ -85,32 +85,32 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
         if prod(map(len, each)) + len(states) > most:
             return None
         nobody = _UNIT not in there
-        owns = tuple(None if base is None or nobody else base in there for base in bases)
+        has_row = tuple(None if base is None or nobody else base in there for base in bases)
         for chosen in product(*each):
             regions: list[list[int | None]] = [[None] * len(layout.cells.axes) for layout in layouts]
             for one, joint in zip(attributes, chosen, strict=True):
                 for row, (layout, axis) in enumerate(one.places):
                     if not (nobody and bases[layout] is not None):
                         regions[layout][axis] = int(one.regions[row, joint])
-            states[State(tuple(map(tuple, regions)), owns, nobody)] = None
+            states[State(tuple(map(tuple, regions)), has_row, nobody)] = None
     return list(states)
 
 
-def _found(source: RowSource) -> dict[str, Origin]:
+def _by_unit(source: RowSource) -> dict[str, Origin]:
     """The rows that joins of a source find by the unit alone, by the join's name."""
-    by_unit = [
+    joins = [
         join
         for join in source.joins
         if set(join.lefts) == {left for left, _ in join.pairs} == {source.unit} and agrees(source, join)
     ]
-    return {join.name: _origin(join) for join in by_unit}
+    return {join.name: _origin(join) for join in joins}
 
 
-def _by_others(source: RowSource, found: dict[str, Origin], counted: set[str]) -> bool:
+def _by_others(source: RowSource, by_unit: dict[str, Origin], counted: set[str]) -> bool:
     """Whether a row is found by what another one says that the unit finds, or is one of the unit's that are counted."""
-    rest = [join for join in source.joins if join.name not in found]
+    rest = [join for join in source.joins if join.name not in by_unit]
     return any(join.private and fold(join.table) in counted for join in rest) or any(
-        left.source in found or set(join.lefts) == {source.unit} for join in rest for left in join.lefts
+        left.source in by_unit or set(join.lefts) == {source.unit} for join in rest for left in join.lefts
     )
 
 
@@ -127,46 +127,50 @@ def _base(source: RowSource) -> Origin | None:
 
 
 def _attributes(
-    layouts: Sequence[Layout], found: Sequence[dict[str, Origin]], bases: Sequence[Origin | None]
+    layouts: Sequence[Layout], by_unit: Sequence[dict[str, Origin]], bases: Sequence[Origin | None]
 ) -> list[_Attribute] | None:
     """The attributes that the layouts have axes over; None where one of them computes something of these."""
     places: dict[tuple[Origin, str], list[tuple[int, int]]] = {}
     summed: dict[tuple[Origin, str], int] = {}
-    for number, layout in enumerate(layouts):
+    for number, (layout, rows, base) in enumerate(zip(layouts, by_unit, bases, strict=True)):
         for at, axis in enumerate(layout.cells.axes):
             read = layout.functions.of(axis)
-            named = [_name(column, layout.source, found[number], bases[number]) for column in read.of]
-            if named == [None] * len(named):
-                continue
-            if not isinstance(axis, LineAxis) or not isinstance(read.value, Stored) or named[0] is None:
+            names = [_name(column, layout.source, rows, base) for column in read.of]
+            if names and names[0] is not None and isinstance(axis, LineAxis) and isinstance(read.value, Stored):
+                places.setdefault(names[0], []).append((number, at))
+            elif any(names):
                 return None
-            places.setdefault(named[0], []).append((number, at))
-        for part in (part for one in layout.measures for part in stored(layout.functions.value(one.column, one.line))):
-            named = [_name(part, layout.source, found[number], bases[number])]
-            if named[0] is not None and (bases[number] is None or summed.setdefault(named[0], number) != number):
+        values = [layout.functions.value(one.column, one.line) for one in layout.measures]
+        for name in (_name(part, layout.source, rows, base) for value in values for part in stored(value)):
+            if name is not None and (base is None or summed.setdefault(name, number) != number):
                 return None
     if places.keys() & summed.keys():
         return None
-    made = []
-    for (origin, name), mine in places.items():
-        joint = joint_regions([layouts[number].cells.axes[at] for number, at in mine])
-        line = None if joint is None else joint[1]
-        if joint is None or not isinstance(line, LineAxis):
-            return None
-        present = {*line.pieces.tolist(), line.null_region}
-        if name == MATCHED:
-            present = {region_of(line, value=True)}
-        elif origin == _UNIT:
-            present = set(line.pieces.tolist())
-        made.append(_Attribute(tuple(mine), joint[0], origin, tuple(sorted(present)), (line.null_region,)))
-    return made
+    joint = [_attribute(layouts, name, mine) for name, mine in places.items()]
+    return None if None in joint else [one for one in joint if one is not None]
+
+
+def _attribute(
+    layouts: Sequence[Layout], name: tuple[Origin, str], places: Sequence[tuple[int, int]]
+) -> _Attribute | None:
+    """One attribute, with the regions that all axes over it have at once; None where it is not on a line."""
+    joint = joint_regions([layouts[number].cells.axes[at] for number, at in places])
+    line = None if joint is None else joint[1]
+    if joint is None or not isinstance(line, LineAxis):
+        return None
+    present = {*line.pieces.tolist(), line.null_region}
+    if name[1] == MATCHED:
+        present = {region_of(line, value=True)}
+    elif name[0] == _UNIT:
+        present = set(line.pieces.tolist())
+    return _Attribute(tuple(places), joint[0], name[0], tuple(sorted(present)), (line.null_region,))
 
 
 def _name(
-    column: Stored, source: RowSource, found: dict[str, Origin], base: Origin | None
+    column: Stored, source: RowSource, by_unit: dict[str, Origin], base: Origin | None
 ) -> tuple[Origin, str] | None:
     """The attribute that a column is; None for a column of a row alone."""
     if column == source.unit:
         return _UNIT, ""
-    origin = found.get(column.source) if column.source else base
+    origin = by_unit.get(column.source) if column.source else base
     return None if origin is None else (origin, column.name if column.name == MATCHED else fold(column.name))

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsql.common.arrays import Floats
-from dpsql.errors import SQLError
+from dpsql.errors import InternalError, SQLError
 from dpsql.workloads.cells.boxes import Boxes
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.cells.grid import Grid
@@ -118,6 +118,13 @@ class Layout:
         if self.every is None:
             return self
         return replace(self, cells=Grid(self.every[0]), measures=self.every[1], every=None)
+
+    @property
+    def listed_cells(self) -> Cells:
+        """The cells, which are listed. Raises InternalError where they are not."""
+        if not isinstance(self.cells, Cells):
+            raise InternalError(f"{self.table}: its cells are not listed")
+        return self.cells
 
     @property
     def multiplicity(self) -> int:

@@ -189,8 +189,7 @@ def compile_line(queries: Sequence[Query], tables: Mapping[str, Table], key: Ran
             code="too-large",
         )
     (layout,) = inner.layouts
-    assert isinstance(layout.cells, Cells)  # noqa: S101 - no boxes were asked for
-    cells = _along(layout.cells, _axis(key), n)
+    cells = _along(layout.listed_cells, _axis(key), n)
     entry = np.where(layout.entry[:, :, None] >= 0, layout.entry[:, :, None] * n + np.arange(n), -1)
     spread = replace(layout, cells=cells, entry=entry.reshape(len(layout.entry), -1))
     groups = len(key)

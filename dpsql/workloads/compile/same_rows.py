@@ -112,9 +112,8 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | Non
     states = followed.states
     ends = []
     for number, (layout, state) in enumerate(zip(layouts, states, strict=False)):
-        assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
         known = (state >= 0) & ((states[-1] >= 0) | (rows and number + 1 == T) | (number == T))
-        cell = np.where(known, layout.cells.cell_of_state[state], -1)
+        cell = np.where(known, layout.listed_cells.cell_of_state[state], -1)
         ends.append(np.where(cell >= 0, layout.entry[0, cell], -1))
     found, column = np.unique(np.stack(ends), axis=1, return_inverse=True)
     counts = (found[:T] >= 0).any(axis=0)

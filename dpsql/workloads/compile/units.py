@@ -19,7 +19,8 @@ from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.attributes import states_of
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workloads.compile.layout import Layout, Tie
-from dpsql.workloads.compile.one_unit import contributions_of_unit, without, without_attributes
+from dpsql.workloads.compile.one_unit import MOST_STATES, contributions_of_unit, without_attributes
+from dpsql.workloads.compile.row_kinds import without
 from dpsql.workloads.compile.values_once import extremes
 from dpsql.workloads.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workloads.expr.regions import LineAxis
@@ -31,7 +32,6 @@ from dpsql.workloads.families.patterns import Patterns
 UNORDERED = "any row of a key"
 """What ``kept_first`` has of a table whose units are its key, where no order chooses among rows with one key."""
 _ALL, _SOME, _NONE = "all", "some", "none"
-_MOST_STATES = 64  # combinations of what a unit finds
 _MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 _MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
 
@@ -185,7 +185,7 @@ def _of_nobody(rows: Layout) -> str:
 
     By what they find by the unit's own column, which is nothing.
     """
-    states = states_of([rows], _MOST_STATES)
+    states = states_of([rows], MOST_STATES)
     if states is None:
         return _ALL
     (state,) = [one for one in states if one.nobody]
@@ -195,12 +195,8 @@ def _of_nobody(rows: Layout) -> str:
     ends = walked([without(rows, regions)]) if any(one is not None for one in regions) else None
     if ends is None:
         return _ALL
-    cells = rows.cells
-    assert isinstance(cells, Cells)  # noqa: S101 - what is tied or counted together has cells
-    left = without(rows, regions).cells
-    assert isinstance(left, Cells)  # noqa: S101 - as before
     counted = np.flatnonzero((rows.entry >= 0).any(axis=0))
-    reached = left.cell_of_state[ends.states[0][ends.states[0] >= 0]]
+    reached = without(rows, regions).listed_cells.cell_of_state[ends.states[0][ends.states[0] >= 0]]
     met = np.isin(counted, reached)
     return _ALL if met.all() else _SOME if met.any() else _NONE
 
@@ -232,8 +228,7 @@ def _meets(rows: Layout, other: Layout) -> Ints | None:
         return None
     ends = []
     for layout, state in zip((rows, other), found.states, strict=False):
-        assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
-        ends.append(np.where(state >= 0, layout.cells.cell_of_state[state], -1))
+        ends.append(np.where(state >= 0, layout.listed_cells.cell_of_state[state], -1))
     met = np.unique(np.stack(ends), axis=1)
     # Each entry is to be in some pair: that no row can be in a cell may be known of both layouts alone.
     held = [np.flatnonzero((layout.entry >= 0).any(axis=0)) for layout in (rows, other)]
@@ -248,12 +243,7 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
     said, listed = [], units is not None
     for mates in by_unit(layouts):
         if units is not None and mates[0].source.protects in units.exact:
-            said += ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
-            said += [phrase for layout in mates for phrase in _sums_apart(layout)]
-            tables: dict[str, list[Layout]] = {}
-            for layout in without_attributes(mates):
-                tables.setdefault(layout.source.table, []).append(layout)
-            said += [_in_combinations(names) for names in map(in_any_combination, tables.values()) if names]
+            said += _of_listed(mates)
             continue
         tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
         apart: dict[object, Layout] = {}  # of several over the same rows one
@@ -283,6 +273,16 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
             if names:
                 said.append(_in_combinations(names))
     return " and ".join(dict.fromkeys(said))
+
+
+def _of_listed(mates: Sequence[Layout]) -> list[str]:
+    """What units are taken to do, where all is listed that rows of the regions could add."""
+    tables: dict[str, list[Layout]] = {}
+    for layout in without_attributes(mates):
+        tables.setdefault(layout.source.table, []).append(layout)
+    said = ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
+    said += [phrase for layout in mates for phrase in _sums_apart(layout)]
+    return said + [_in_combinations(names) for names in map(in_any_combination, tables.values()) if names]
 
 
 def _sums_apart(layout: Layout) -> list[str]:

@@ -68,8 +68,7 @@ def walked(layouts: Sequence[Layout], *, seen: bool = False) -> Walked | None:
         after = old.copy()
         for at, (layout, takes) in enumerate(zip(layouts, step.takes, strict=True)):
             if takes:
-                cells, mine = layout.cells, step.regions[at, region]
-                assert isinstance(cells, Cells)  # noqa: S101 - asked before
+                cells, mine = layout.listed_cells, step.regions[at, region]
                 moved = cells.transitions[done[at]][np.maximum(old[at], 0), np.maximum(mine, 0)]
                 after[at] = np.where((old[at] < 0) | (mine < 0), -1, moved)
                 done[at] += 1
@@ -103,8 +102,7 @@ def possible_cells(layout: Layout) -> Cells:
 
     So a row changes one of the cells that are left, whatever the tables hold.
     """
-    cells, steps = layout.cells, _steps([layout])
-    assert isinstance(cells, Cells)  # noqa: S101 - asked before
+    cells, steps = layout.listed_cells, _steps([layout])
     found = walked([layout]) if steps is not None and _related(steps, [layout]) else None
     if found is None:
         return cells
@@ -161,8 +159,7 @@ def _ends(layouts: Sequence[Layout], *, seen: bool) -> frozenset[tuple[int, ...]
         return None
     ends = []
     for layout, state in zip(layouts, found.states, strict=False):
-        assert isinstance(layout.cells, Cells)  # noqa: S101 - asked before
-        cell = np.where(state >= 0, layout.cells.cell_of_state[state], -1)
+        cell = np.where(state >= 0, layout.listed_cells.cell_of_state[state], -1)
         ends.append(np.append(layout.entry.max(axis=0, initial=-1), -1)[cell])  # the last of rows in no cell
     return frozenset(end for end in zip(*(end.tolist() for end in ends), strict=True) if max(end) >= 0)
 

@@ -1,0 +1,197 @@
+"""Which of a unit's rows of one table count, by the kinds that its scans tell apart.
+
+Scans that keep the same rows of a unit are one *reader*, every other scan is a reader by itself. Let a unit have R
+rows, any number of each kind, more than the limit of the table, too. A reader retains all rows of R that it counts if
+these are no more than its limit, else as many of them as its limit, whichever: which ones a hash over the unit decides,
+so that none can be ruled out. Where it only counts units, rows of one cell are one. Bounds of ``at_most`` leave a
+single reader what keeps to all of them; rows may be in any group of a bound that the batch does not read.
+
+**Which choices are enough.** Norms are convex. What one reader retains of a fixed set of kinds is a mean of choices
+with one row of each kind and all others of one kind. Of several readers all numbers of rows are gone through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
+from math import comb, prod
+
+import numpy as np
+
+from dpsql.common.arrays import Flags, Ints
+from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.row_kinds import NotListedError, RowKinds
+from dpsql.workloads.families.patterns import ENOUGH
+
+_MOST_KINDS = 1_000
+_MOST_CHOICES = 100_000  # over all readers
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Scans of one table that keep the same rows of a unit, at most ``limit``, by their numbers.
+
+    ``rows`` counts rows and sums, ``values`` counts values, ``units`` count units. Without rows and values the limit is
+    on cells.
+    """
+
+    rows: tuple[int, ...]
+    values: tuple[int, ...]
+    units: tuple[int, ...]
+    limit: int
+
+    @property
+    def by_cells(self) -> bool:
+        """Whether it counts units alone, so that rows of one cell are one."""
+        return not self.rows and not self.values
+
+    def columns(self, cell: Ints) -> Ints:
+        """Of each kind (scans x kinds) the number of its cells here, all together; -1 where it is in none."""
+        mine = cell[[*self.rows, *self.values, *self.units]]
+        counted = (mine >= 0).any(axis=0)
+        number = np.full(counted.size, -1)
+        number[counted] = np.unique(mine[:, counted], axis=1, return_inverse=True)[1].ravel()
+        return number
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """``rows`` (choices x kinds) that a unit has, as far as that is enough, and what each reader retains of them.
+
+    ``more`` (choices,): whether the unit may have further rows that change none of this.
+    """
+
+    rows: Ints
+    retained: tuple[Ints, ...]
+    more: Flags
+
+
+def readers_of(scans: Sequence[Layout]) -> list[Reader]:
+    """The readers of one table."""
+    tables = [scan.table for scan in scans]
+    group = list(range(len(scans)))
+    for number, scan in enumerate(scans):
+        others = () if scan.together is None else tuple(one.table for one in scan.together.all)
+        if scan.tie is not None:
+            others = (scan.tie.counted.table,)
+        for table in others:
+            joined = group[tables.index(table)]
+            group = [group[number] if one == joined else one for one in group]
+    readers = []
+    for one in dict.fromkeys(group):
+        members = [number for number, other in enumerate(group) if other == one]
+        units = tuple(number for number in members if scans[number].source.counts_units)
+        values = tuple(number for number in members if scans[number].source.each is not None)
+        rows = tuple(number for number in members if number not in (*units, *values))
+        readers.append(Reader(rows, values, units, scans[members[0]].source.limit))
+    return readers
+
+
+def choices_of(readers: Sequence[Reader], kinds: RowKinds, *, has_row: bool | None, all_rows: bool) -> Choices:
+    """The rows that a unit may have, and what readers retain of them. Raises NotListedError for very many.
+
+    ``has_row``: whether the unit has the one row that it can have; None where it may have any number. ``all_rows``:
+    whether something depends on all rows that it has.
+    """
+    J = kinds.cell.shape[1]
+    if has_row is not None:
+        rows = np.eye(J, dtype=np.int64) if has_row else np.zeros((0, J), dtype=np.int64)
+        if not has_row or not J or kinds.uncounted:
+            rows = np.concatenate([rows, np.zeros((1, J), dtype=np.int64)])
+        return Choices(rows, (rows,) * len(readers), np.zeros(len(rows), dtype=bool))
+    if len(readers) == 1 and not all_rows:
+        rows = _of_one(readers[0], kinds)
+        return Choices(rows, (rows,), np.zeros(len(rows), dtype=bool))
+    if kinds.bounds:
+        raise NotListedError
+    return _of_several(readers, kinds, all_rows=all_rows)
+
+
+def _of_one(reader: Reader, kinds: RowKinds) -> Ints:
+    """What a single reader retains (choices x kinds)."""
+    J = kinds.cell.shape[1]
+    most = min([reader.limit, *(bound.most for bound in kinds.bounds)])
+    bounds = [bound for bound in kinds.bounds if bound.group is not None]
+    if not J:
+        return np.zeros((1, 0), dtype=np.int64)
+    if reader.values or bounds:
+        rows = _multisets(most, np.ones(J, dtype=bool))
+        for bound in bounds:
+            rows = rows[bound.allows(rows)]
+        return rows
+    eye = np.eye(J, dtype=np.int64)
+    if not reader.units:
+        return np.concatenate([most * eye, 0 * eye[:1]])
+    sizes = range(min(J, most) + 1)
+    if J > _MOST_KINDS or sum(comb(J, s) * (1 + s * bool(reader.rows)) for s in sizes) > ENOUGH:
+        raise NotListedError
+    choices = []
+    for s in sizes:
+        for some in combinations(range(J), s):
+            once = eye[list(some)].sum(axis=0)
+            choices.append(once)
+            choices += [once + (most - s) * eye[one] for one in some if reader.rows and most > s]
+    return np.array(choices, dtype=np.int64).reshape(-1, J)
+
+
+def _of_several(readers: Sequence[Reader], kinds: RowKinds, *, all_rows: bool) -> Choices:
+    """What readers retain, where they may retain different rows or all rows matter."""
+    J = kinds.cell.shape[1]
+    columns = [reader.columns(kinds.cell) for reader in readers]
+    each = [
+        _sets(reader.limit, column) if reader.by_cells else _multisets(reader.limit, column >= 0)
+        for reader, column in zip(readers, columns, strict=True)
+    ]
+    # Where units are counted in cells, or how many rows there are, kinds that no reader retains a row of matter, too.
+    further = all_rows or any(reader.by_cells for reader in readers)
+    each.append(_sets(J, np.arange(J)) if further else np.zeros((1, J), dtype=np.int64))
+    if prod(map(len, each)) > _MOST_CHOICES:
+        raise NotListedError
+    grid = np.indices([len(one) for one in each]).reshape(len(each), -1)
+    retained = [one[at] for one, at in zip(each, grid, strict=True)]
+    of_rows = [mine for reader, mine in zip(readers, retained, strict=False) if not reader.by_cells]
+    rows = np.maximum.reduce([*of_rows, retained[-1]])
+    fits, free = np.ones(len(rows), dtype=bool), rows > 0
+    for reader, column, mine in zip(readers, columns, retained, strict=False):
+        full = mine.sum(axis=1) == reader.limit
+        if reader.by_cells:
+            there, counted = (_by_column(one, column) for one in (rows, mine))
+            fits &= np.where(full[:, None], there >= counted, there == counted).all(axis=1)
+        else:
+            fits &= full | (rows * (column >= 0) == mine).all(axis=1)
+            free &= full[:, None] | (column < 0)
+    more = free.any(axis=1) | kinds.uncounted
+    return Choices(rows[fits], tuple(mine[fits] for mine in retained[:-1]), more[fits])
+
+
+def _by_column(rows: Ints, column: Ints) -> Flags:
+    """In which columns there are rows (choices x columns)."""
+    numbers = range(column.max(initial=0) + 1)
+    there: Flags = np.stack([(rows[:, column == one] > 0).any(axis=1) for one in numbers], axis=1)
+    return there
+
+
+def _sets(most: int, column: Ints) -> Ints:
+    """At most ``most`` different columns, by the first kind of rows in each (choices x kinds)."""
+    first = [int(np.argmax(column == one)) for one in range(column.max(initial=-1) + 1)]
+    sizes = range(min(most, len(first)) + 1)
+    if len(first) > _MOST_KINDS or sum(comb(len(first), size) for size in sizes) > _MOST_CHOICES:
+        raise NotListedError
+    some = [one for size in sizes for one in combinations(first, size)]
+    sets = np.zeros((len(some), column.size), dtype=np.int64)
+    for row, one in zip(sets, some, strict=True):
+        row[list(one)] = 1
+    return sets
+
+
+def _multisets(most: int, counted: Flags) -> Ints:
+    """All numbers of rows of the kinds that are ``counted``, at most ``most`` in all (choices x kinds)."""
+    places = np.flatnonzero(counted).tolist()
+    if comb(len(places) + most, most) > ENOUGH:
+        raise NotListedError
+    some = [one for size in range(most + 1) for one in combinations_with_replacement(places, size)]
+    sets = np.zeros((len(some), counted.size), dtype=np.int64)
+    for row, one in zip(sets, some, strict=True):
+        np.add.at(row, list(one), 1)
+    return sets
