@@ -19,7 +19,9 @@ from dpsql.planning.text import figure
 from dpsql.sql import Answer
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
 from dpsql.workloads.cells.grid import Grid
+from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.compile.sensitivity import share_reached
 from dpsql.workloads.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
 from dpsql.workloads.expr.condition_text import Lines, condition_text, output_text
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, conjunction
@@ -58,7 +60,7 @@ def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
     "afterwards" the SQL that DuckDB runs over the noisy tables; the last two are free and reveal nothing more.
     Cost: linear in the statements; at most 60 are shown.
     """
-    lines = [*head]
+    lines = [*head, *_changes(plan)]
     cores = iter(plan.cores)
     layouts = _by_table(plan.compiled.layouts)
     for number, answer in enumerate(plan.queries):
@@ -73,6 +75,23 @@ def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
         "follows, costs nothing and reveals nothing more.",
     ]
     return "\n".join(lines)
+
+
+def _changes(plan: PlannedBatch) -> list[str]:
+    """What is said of how one unit can change the numbers, where it has several rows and cells are listed."""
+    compiled, noise = plan.compiled, plan.noise
+    if not isinstance(compiled, Compiled) or all(layout.source.unit is None for layout in compiled.layouts):
+        return []
+    share = share_reached(noise.kind, plan.strategy.measured, compiled.units, noise.blocks)
+    if share is None:
+        return []
+    if compiled.units.listable:
+        ways = f"{compiled.units.by_column.shape[1]:,} ways in which one unit can change the numbers are listed"
+        return [f"All {ways}: the sensitivity is the largest of them."]
+    return [
+        f"One unit can change the numbers in more ways than are listed: one of them reaches {share:.1%} of the "
+        "sensitivity that the noise is for."
+    ]
 
 
 def _statement(

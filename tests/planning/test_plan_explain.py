@@ -140,6 +140,19 @@ def test_joins_units_and_quantiles(con: dpsql.Connection) -> None:
         assert part in text, part
 
 
+def test_how_one_unit_changes_the_numbers_is_said(con: dpsql.Connection) -> None:
+    """Listed, or bounded: then how near the bound is to some unit."""
+    few = con.plan(
+        "SELECT state, COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM visits GROUP BY 1", epsilon=1, delta=1e-9
+    )
+    assert "All 32 ways in which one unit can change the numbers are listed" in few.explain()
+    many = con.plan(
+        "SELECT age, state, day, COUNT(DISTINCT patient) AS p FROM visits GROUP BY 1, 2, 3", epsilon=1, delta=1e-9
+    )
+    (line,) = [line for line in many.explain().splitlines() if "more ways than are listed" in line]
+    assert "reaches 100.0% of the sensitivity" in line
+
+
 def test_many_statements_are_cut_short(con: dpsql.Connection) -> None:
     text = con.plan("SELECT COUNT(*) FROM visits;" * 63, epsilon=1.0, delta=1e-9).explain()
     assert "... and 3 more statements" in text

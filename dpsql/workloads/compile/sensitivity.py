@@ -81,6 +81,20 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout],
     return max(float(bound), some * float(units.common) ** order)
 
 
+def share_reached(noise: str, integers: Integers, units: Contributions, blocks: tuple[int, ...] = ()) -> float | None:
+    """How much of the sensitivity, in L1 or L2, is reached by a change of one unit that is listed; 1 where all are.
+
+    The rest is what a bound may have in excess. None where B is not written out.
+    """
+    if integers.written is None or units.listable:
+        return None if integers.written is None else 1.0
+    order = 1 if noise == "laplace" else 2
+    mixing, basis = integers.written
+    columns = sparse.csc_array(basis.astype(np.float64)) @ units.by_column.astype(np.float64)
+    some = largest_norm(mixing, columns, order, blocks if order == 1 else ()) * float(units.common) ** order
+    return float(min(1.0, some / max(_bounded(order, mixing, basis, units, blocks), 1)) ** (1 / order))
+
+
 def _bounded(order: int, mixing: Matrix, basis: Csr, units: Contributions, blocks: tuple[int, ...]) -> int:
     """What no contribution of ``units`` exceeds where they are not listed."""
     from dpsql.workloads.compile.unlisted import bounded_norm
