@@ -296,12 +296,12 @@ class _Planner(Sources):
         planned = planned_alike(V, label, longest, 0.9 * self.task.tolerance, self.task.deadline)
         if planned is None:
             return None
-        cells, found, piece = planned
-        far = longest_by_products(found.metric[cells.orbit], label, part.most)
+        found, piece = planned
+        far = longest_by_products(found.metric, label, part.most)
         piece = self.placed(piece, [source])
         team = Team(scaled((piece,), far**-0.5), found.error * far, 0.0, None)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64) if several else None
-        proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
+        proof = None if factor is None else Proof(factor @ found.moment() @ factor.T, factor @ found.first)
         return replace(team, lower=found.lower, proof=proof)
 
     def _classed(self, source: Source) -> Team:

@@ -28,7 +28,7 @@ from dpsql.strategies.choose.team_bounds import Proof
 from dpsql.strategies.core.certificate import Certificate, dual_value
 from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategies.gaussian.alike_cells import Cells, Found, Sum, longest_tied
+from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, longest_tied
 from dpsql.strategies.gaussian.alike_patterns import longest_unions, solve_alike_patterns
 from dpsql.strategies.gaussian.tied_groups import plan_tied_groups
 from dpsql.strategies.pure.row_mixing import symmetric_root
@@ -81,7 +81,7 @@ class SameRows(Sources):
             again = np.repeat([0, 1], c) + np.where(np.tile(tied.label, 2) < 0, 2, 0)
             planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.task.tolerance, deadline, again)
         if planned is not None:
-            _, solved, piece = planned
+            solved, piece = planned
             piece = self.placed(piece, mine)
             team = self.within((piece,), solved.error, V, far)
             found += [replace(team, lower=solved.lower)] if team is not None else []
@@ -199,25 +199,25 @@ class SameRows(Sources):
             found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline, apart=apart)
         if found is None:
             return self._unlike(V, patterns)
-        cells, solved, far = found
+        solved, far = found
         if apart:
             return self._in_two(V, patterns, mine, found)
-        piece = self.placed(piece_of(V, cells, solved.metric), mine)
+        piece = self.placed(piece_of(V, solved), mine)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
-        proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
+        proof = Proof(factor @ solved.moment() @ factor.T, factor @ solved.first)
         return Team(scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
 
     def _in_two(
-        self, V: Workload, patterns: Patterns, mine: Sequence[Source], found: tuple[Cells, Found, float]
+        self, V: Workload, patterns: Patterns, mine: Sequence[Source], found: tuple[AlikeOptimum, float]
     ) -> Team:
         """Units and rows in a piece of each, which are too many for one: the best of all that measure them apart."""
-        cells, solved, far = found
+        solved, far = found
         N = V.changes - patterns.cells.shape[1]
         pieces = []
         for sources, part in ((mine[:-1], slice(N)), (mine[-1:], slice(N, None))):
             columns = sparse.csr_array(patterns.columns[:, part])
             own = replace(self.only(sources, single=True), contributions=columns, _cache={})
-            pieces.append(self.placed(piece_of(own, cells, solved.metric, part), sources))
+            pieces.append(self.placed(piece_of(own, solved, part), sources))
         settled = far <= 1.0 + self.task.tolerance
         return Team(scaled(tuple(pieces), far**-0.5), solved.error * far, solved.lower, None, settled=settled)
 
