@@ -13,10 +13,9 @@ import numpy as np
 from scipy import linalg
 
 from dpsql.linalg.forms import dense
-from dpsql.linalg.inner import Dense
-from dpsql.strategies.core.ascent import Low, ascend
 from dpsql.strategies.core.certificate import nuclear_norm
 from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.core.symmetric import Part, solve
 from dpsql.workloads.families.matrix import Workload
 
 _COLUMNS = 2048
@@ -30,7 +29,7 @@ def sampled_bound(W: Workload) -> float:
     """At most the least error of any Gaussian matrix mechanism for W, by a sample of what records change.
 
     0 where the optimum itself takes no longer: where few columns differ, unless ranks are large; and for more than 512
-    queries of many. Rounding is taken off as in ``dpsql.strategies.core.certificate.nuclear_norm``. Cost O(nnz + q^2 k)
+    queries of many. Rounding is taken off (``dpsql.strategies.core.symmetric``). Cost O(nnz + q^2 k)
     for q queries and k = 2048.
     """
     diagonal = W.inner.diagonal()
@@ -45,11 +44,7 @@ def sampled_bound(W: Workload) -> float:
     U = V[:, s > 1e-10 * max(float(s[-1]), 1e-300)].T @ U  # a part of the rows has no larger a nuclear norm
     if not U.size:
         return 0.0
-    start = np.full(U.shape[1], 1.0 / U.shape[1])
-    _, lam, _ = ascend(lambda lam: Low(Dense(U.T), lam), start, _GAP, np.inf, _STEPS)
-    K = (U * lam) @ U.T
-    slack = (64.0 + 4.0 * U.shape[0]) * np.finfo(np.float64).eps * float(np.linalg.norm(K))
-    return float(np.sqrt(np.maximum(linalg.eigvalsh(K) - slack, 0.0)).sum()) ** 2
+    return solve([Part(1.0, np.eye(U.shape[0]), U.T)], _GAP, steps=_STEPS).lower
 
 
 def _of_equal_weights(W: Workload) -> float:

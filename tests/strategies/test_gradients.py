@@ -8,9 +8,10 @@ from dpsql import workload
 from dpsql.extensions.papers import decomposition, eigen_design
 from dpsql.linalg.inner import Dense, Product
 from dpsql.strategies.core import parts
-from dpsql.strategies.core.ascent import Centred, Full, Low
+from dpsql.strategies.core.ascent import Centred, Full
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.core.symmetric import DualState
 from dpsql.strategies.pure import row_mixing
 from dpsql.workload import Workload
 
@@ -79,20 +80,28 @@ def test_shares_of_two_parts_are_the_best(squares, rng):
     assert best <= min(others) + 1e-9
 
 
+def low(columns, lam):
+    """The dual of one part, over columns."""
+    return DualState([(1.0, columns)], lam)
+
+
 def test_slope_of_the_dual_is_half_of_q(rng):
     # t = tr (Lambda^1/2 G Lambda^1/2)^1/2 has dt / dlambda_j = q_j / 2: what the ascent climbs by.
     U = rng.normal(size=(3, 7))
     lam = rng.random(7) + 0.1
-    assert np.allclose(2 * slopes(lambda x: Low(Dense(U.T), x).t, lam), Low(Dense(U.T), lam).q, rtol=1e-6)
+    assert np.allclose(2 * slopes(lambda x: low(Dense(U.T), x).t, lam), low(Dense(U.T), lam).q, rtol=1e-6)
     root = rng.normal(size=(6, 6))
     G, lam = root @ root.T, rng.random(6) + 0.1
     assert np.allclose(2 * slopes(lambda x: Full(G, x, False).t, lam), Full(G, lam, False).q, rtol=1e-6)
-    assert Full(G, lam, False).t == pytest.approx(Low(Dense(root), lam).t)
+    assert Full(G, lam, False).t == pytest.approx(low(Dense(root), lam).t)
     for v in (np.full(6, 1 / 6), rng.normal(size=6)):
         v = v / v.sum()
         centred = root - (root @ v)[:, None]
-        state, low = Centred(centred.T @ centred, lam, False, v), Low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
-        assert (state.t, state.upper()) == pytest.approx((low.t, low.upper()))
+        state, factored = (
+            Centred(centred.T @ centred, lam, False, v),
+            low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam),
+        )
+        assert (state.t, state.upper()) == pytest.approx((factored.t, factored.upper()))
         assert np.allclose(state.metric() @ v, 0)
         assert np.diag(state.metric()).max() == pytest.approx(1)
 
@@ -112,8 +121,8 @@ def test_slope_of_the_dual_over_axes(rng):
     assert axes is not None
     columns = Product(Written(axes), block.factor().T)
     lam = rng.random(block.columns.shape[1]) + 0.1
-    found = slopes(lambda x: Low(columns, x).t, lam)
-    assert np.allclose(2 * found, Low(columns, lam).q, rtol=1e-5)
+    found = slopes(lambda x: low(columns, x).t, lam)
+    assert np.allclose(2 * found, low(columns, lam).q, rtol=1e-5)
 
 
 def test_slope_of_the_eigen_design(rng):

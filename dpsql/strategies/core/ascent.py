@@ -1,8 +1,8 @@
 """Alternating maximisation of the dual of the least error, with Anderson mixing.
 
 States of the iteration: ``Full`` at full rank and ``Centred`` at one less, where everything comes from one
-eigendecomposition of Lambda^1/2 G Lambda^1/2, and ``Low`` for U (r x N), U^T U = G. The mathematics
-is in ``dpsql.strategies.gaussian.optimal``.
+eigendecomposition of Lambda^1/2 G Lambda^1/2; any others are ``dpsql.strategies.core.symmetric.DualState``, where the
+mathematics is.
 
 Spectral functions of symmetric matrices, folded in half where they are mirror-symmetric.
 
@@ -20,8 +20,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import scipy
 
-from dpsql.common.arrays import Floats
-from dpsql.linalg.inner import Inner
+from dpsql.common.arrays import Flags, Floats, Ints
 
 
 class Spectrum:
@@ -84,6 +83,7 @@ class Spectrum:
 _DEPTH = 8
 _CLIP = 3.0
 _FLOOR = 1e-13
+_NO_WEIGHT = 3e-3  # of the largest weight: columns below it leave an active set
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +185,31 @@ def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
     return np.asarray(f + np.clip(step, -_CLIP, _CLIP))
 
 
+def exchange(
+    lam: Floats, ratio: Floats, violated: Floats, excess: float, sizes: tuple[int, int], rng: np.random.Generator
+) -> tuple[Flags, Ints, Floats]:
+    """(which of the active columns stay, places in ``violated`` of those that join, weights of both, of sum 1).
+
+    ``lam``, ``ratio`` (k,): weights and q / t of the active columns; ``violated``: q / t of others; ``excess``: the
+    largest of all, less 1. Columns without weight that do not bind leave, but never to fewer than the order v. The most
+    violated resemble each other, so most of those that join, d v at most, are drawn at random, in proportion to the
+    square of their violation: a third of the rounds of the greedy rule. ``sizes``: (v, d).
+    """
+    v, draws = sizes
+    stay = (lam > _NO_WEIGHT * lam.max()) | (ratio > 1.0)
+    if np.count_nonzero(stay) < v:
+        stay[:] = True
+    worst = np.flatnonzero(violated > 1.0 + 0.1 * excess)
+    worst = worst[np.argsort(-violated[worst], kind="stable")]
+    greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
+    if drawn.size > draws * v:
+        chance = (violated[drawn] - 1.0) ** 2
+        drawn = rng.choice(drawn, size=draws * v, replace=False, p=chance / chance.sum())
+    join = np.concatenate([np.sort(greedy), np.sort(drawn)])
+    weights = np.concatenate([lam[stay], np.full(join.size, 0.3 * float(np.median(lam[stay])))])
+    return stay, join, weights / weights.sum()
+
+
 class Full:
     """State at full rank: everything from one eigendecomposition of M = Lambda^1/2 G Lambda^1/2."""
 
@@ -227,24 +252,3 @@ class Centred(Full):
         X -= self._v @ X  # what rounding left of the null vector adds up over all rows
         X -= (X @ self._v)[:, None]
         return np.asarray(X / np.diag(X).max())
-
-
-class Low:
-    """State for U (r x N), given as the rows of U^T: K = U Lambda U^T, X = U^T K^-1/2 U."""
-
-    def __init__(self, columns: Inner, lam: Floats) -> None:
-        s, V = scipy.linalg.eigh(columns.gram(lam), driver="evd", check_finite=False)
-        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
-        root = np.sqrt(self._s)
-        self.t = float(root.sum())
-        self.q = columns.variances(V / np.sqrt(root))
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-    def half(self) -> Floats:
-        """K^-1/4 up to a rotation from the left: q_j = ||half u_j||^2."""
-        return np.asarray((self._V / np.sqrt(np.sqrt(self._s))).T)
-
-    def metric(self) -> Floats:
-        return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)

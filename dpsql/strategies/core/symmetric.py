@@ -56,7 +56,7 @@ from dpsql.errors import InternalError
 from dpsql.linalg.inner import Dense
 from dpsql.strategies.core.ascent import ascend
 
-_FLOOR = 1e-15  # of the largest eigenvalue of a part, for X; of all parts where no contribution moves one
+_FLOOR = 1e-15  # of the largest eigenvalue of a part; of all parts for one that no contribution moves
 _ROUNDS = 12  # of column generation
 
 
@@ -124,8 +124,8 @@ class DualState:
 
     ``t`` and ``q`` (orbits,) as above; ``halves``: rho_k^(1/4) K_k^(-1/4) up to a rotation from the left, so that X_k =
     R_k^T half^T half R_k. ``lines``: parts of one query each, taken together, as their copies (p,) and second moments
-    (orbits x p); ``squares`` (p,) are the half^T half of these. Cost: an eigendecomposition of order r for each part,
-    and what its contributions cost.
+    (orbits x p); ``squares`` (p,) are the half^T half of these. ``floor``: the least eigenvalue for X, as a share of
+    the largest of its part. Cost: an eigendecomposition of order r for each part, and what its contributions cost.
     """
 
     def __init__(
@@ -133,18 +133,19 @@ class DualState:
         parts: Sequence[tuple[float, Contributions]],
         weights: Floats,
         lines: tuple[Floats, Floats] | None = None,
+        floor: float = _FLOOR,
     ) -> None:
         copies, moments = (np.zeros(0), np.zeros((weights.size, 0))) if lines is None else lines
         spectra = [scipy.linalg.eigh(own.gram(weights), driver="evd", check_finite=False) for _, own in parts]
         K = weights @ moments
         largest = max([1e-300, float(K.max(initial=0.0)), *(float(s[-1]) for s, _ in spectra)])
-        root = np.sqrt(np.where(K > 0, K, largest * _FLOOR))
+        root = np.sqrt(np.where(K > 0, K, largest * floor))
         self.squares: Floats = np.sqrt(copies) / root
         self.t = float(np.sqrt(copies) @ root)
         self.q: Floats = moments @ self.squares
         self.halves: list[Floats] = []
         for (often, own), (s, V) in zip(parts, spectra, strict=True):
-            root = np.sqrt(np.maximum(s, (float(s[-1]) if s[-1] > 0 else largest) * _FLOOR))
+            root = np.sqrt(np.maximum(s, (float(s[-1]) if s[-1] > 0 else largest) * floor))
             half = V * (often**0.25 / np.sqrt(root))
             self.t += sqrt(often) * float(root.sum())
             self.q += own.variances(half)

@@ -1,18 +1,15 @@
 """The least error of any Gaussian matrix mechanism, with its certificate.
 
-Primal: E* = min tr(G X^+) over X >= 0 with range(G) inside range(X) and diag(X) <= 1
-(Li and Miklau 2011, Problem 2.1, extended to rank-deficient strategies as Li and Miklau
-2013, section 3). Its dual, our derivation: for lambda >= 0 with sum 1,
+Primal: E* = min tr(G X^+) over X >= 0 with range(G) inside range(X) and diag(X) <= 1 (Li and Miklau 2011, Problem
+2.1, extended to rank-deficient strategies as Li and Miklau 2013, section 3). This is the problem of
+``dpsql.strategies.core.symmetric`` without symmetries, one part whose contributions are the columns: for lambda >= 0
+with sum 1 its dual is
 
     (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2 <= E*,
 
-since for every feasible X, tr(G X^+) >= tr(G X^+) sum_j lambda_j X_jj and by Cauchy-Schwarz
-tr(Lambda X) tr(G X^+) >= (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2. Uniform lambda is the SVD bound
-(Li and Miklau 2013, Thm 4.2). With U^T U = G (U is r x N), K = U Lambda U^T and t = tr K^1/2 the
-lower bound is t^2; X = U^T K^-1/2 U with q = diag X gives the upper bound t max q, for
-sum lambda_j q_j = t. Where X has full rank, scaling it to unit diagonal is a second upper
-bound, right to second order. lambda <- lambda (q / t)^2 is alternating maximisation of t (so t
-never falls), accelerated by Anderson mixing of depth 8.
+our derivation; uniform lambda is the SVD bound (Li and Miklau 2013, Thm 4.2). With U^T U = G (U is r x N) K = U Lambda
+U^T has the same eigenvalues other than 0, and X = U^T K^-1/2 U. Where X has full rank, scaling it to unit diagonal is
+another upper bound, right to second order.
 
 Column generation: the certified optimum over very many distinct columns.
 
@@ -26,6 +23,7 @@ the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -35,9 +33,10 @@ from scipy import sparse
 
 from dpsql.common.arrays import Array, Floats, Sparse
 from dpsql.linalg.inner import Dense, Inner, Product
-from dpsql.strategies.core.ascent import Full, Low, Solution, ascend
+from dpsql.strategies.core.ascent import Full, Solution, ascend, exchange
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import Block
+from dpsql.strategies.core.symmetric import DualState
 from dpsql.strategies.core.time_left import LateError, step_seconds
 from dpsql.strategies.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
 
@@ -45,6 +44,7 @@ _SEED = 20_122
 _CHUNK = 8192
 _CACHE_BYTES = 2**28
 _ROUNDS = 80
+_DRAWN = 8  # times the rank: columns that are drawn to join
 
 
 class _Columns:
@@ -91,51 +91,29 @@ def generate(
     weights = np.zeros(Y.shape[1])
     steps, inner = 0, 0.05
     for round_ in range(_ROUNDS):
-        U = Dense((R @ Y.some(active)).T)
-        state, lam, count = ascend(lambda lam, U=U: Low(U, lam), lam, inner, deadline, 30)  # type: ignore[misc]
+        evaluate = partial(DualState, [(1.0, Dense((R @ Y.some(active)).T))])
+        state, lam, count = ascend(evaluate, lam, inner, deadline, 30)
         steps += count
-        q = Y.squares(state.half() @ R)
+        (half,) = state.halves
+        q = Y.squares(half @ R)
         t, top = state.t, float(q.max())
-        if t * t > lower:
-            lower = t * t
+        if state.lower > lower:
+            lower = state.lower
             weights[:] = 0.0
             weights[active] = lam
         if t * top < upper:
-            upper, metric = t * top, state.metric() / top
+            upper, metric = t * top, half.T @ half / top
         if progress is not None:
             progress(f"optimal: round {round_ + 1}, {active.size} columns, gap {upper / lower - 1:.2g}")
         if upper <= (1.0 + tolerance) * lower or monotonic() >= deadline:
             break
         excess = top / t - 1.0
         inner = max(0.4 * tolerance, min(0.05, 0.4 * excess))
-        active, lam = _exchange(active, lam, q / t, excess, v, rng)
+        ratio = q[active] / t
+        q[active] = 0.0
+        stay, join, lam = exchange(lam, ratio, q / t, excess, (v, _DRAWN), rng)
+        active = np.concatenate([active[stay], join])
     return Solution(R.T @ metric @ R, lower, upper, steps, weights)
-
-
-def _exchange(
-    active: NDArray[np.int64], lam: Floats, ratio: Floats, excess: float, v: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], Floats]:
-    """Columns without weight that do not bind leave, violated ones join.
-
-    The most violated columns resemble each other, so most of those that join are drawn at random,
-    in proportion to the square of their violation: a third of the rounds of the greedy rule.
-    """
-    stay = (lam > 3e-3 * lam.max()) | (ratio[active] > 1.0)
-    if np.count_nonzero(stay) < v:
-        stay[:] = True
-    active, lam = active[stay], lam[stay]
-    ratio = ratio.copy()
-    ratio[active] = 0.0
-    worst = np.flatnonzero(ratio > 1.0 + 0.1 * excess)
-    worst = worst[np.argsort(-ratio[worst], kind="stable")]
-    greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
-    if drawn.size > 8 * v:
-        chance = (ratio[drawn] - 1.0) ** 2
-        drawn = rng.choice(drawn, size=8 * v, replace=False, p=chance / chance.sum())
-    joined = np.concatenate([active, np.sort(greedy), np.sort(drawn)])
-    fresh = np.full(joined.size - active.size, 0.3 * float(np.median(lam)))
-    weights = np.concatenate([lam, fresh])
-    return joined, weights / weights.sum()
 
 
 def _first_active(v: int, N: int) -> int:
@@ -214,8 +192,9 @@ def solve(
 def _over(columns: Inner, R: Floats, tolerance: float, deadline: float) -> Solution:
     """``solve`` by steps that take all ``columns`` U^T (N x v), U = R Y."""
     N = columns.shape[0]
-    state, lam, count = ascend(lambda lam: Low(columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
-    return Solution(R.T @ (state.metric() / state.q.max()) @ R, state.t**2, state.upper(), count, lam)
+    state, lam, count = ascend(partial(DualState, [(1.0, columns)]), np.full(N, 1.0 / N), tolerance, deadline, 2000)
+    rows = state.halves[0] @ R
+    return Solution(rows.T @ rows / state.q.max(), state.lower, state.upper(), count, lam)
 
 
 def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
