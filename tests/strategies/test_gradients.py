@@ -5,7 +5,7 @@ import pytest
 from scipy import linalg
 
 from dpsql import workload
-from dpsql.extensions.papers import decomposition, eigen_design
+from dpsql.extensions.papers import decomposition
 from dpsql.linalg.inner import Dense, Product
 from dpsql.strategies.core import parts
 from dpsql.strategies.core.ascent import Centred, Full
@@ -128,12 +128,16 @@ def test_slope_of_the_dual_over_axes(rng):
 def test_slope_of_the_eigen_design(rng):
     Q = np.linalg.qr(rng.normal(size=(6, 6)))[0][:4]
     squares, sigma, lam = Q * Q, rng.random(4) + 0.5, rng.random(6) + 0.1
-    state = eigen_design._State(squares, sigma, lam)
-    assert np.allclose(2 * slopes(lambda x: eigen_design._State(squares, sigma, x).t, lam), state.q, rtol=1e-6)
+
+    def at(x):
+        return DualState([], x, (np.ones(4), (sigma[:, None] * squares).T))
+
+    state = at(lam)
+    assert np.allclose(2 * slopes(lambda x: at(x).t, lam), state.q, rtol=1e-6)
     assert lam @ state.q == pytest.approx(state.t)
     # Weak duality, by hand: t^2 is at most the error of any weights scaled to sensitivity 1.
     lam /= lam.sum()
-    t = eigen_design._State(squares, sigma, lam).t
+    t = at(lam).t
     for _ in range(50):
         u = rng.exponential(size=4)
         assert t**2 <= (sigma / u).sum() * (u @ squares).max() * (1 + 1e-12)
