@@ -11,7 +11,7 @@ from dpsql.strategies.core import parts
 from dpsql.strategies.core.ascent import Centred, Full
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import reduce_workload
-from dpsql.strategies.core.symmetric import DualState
+from dpsql.strategies.core.symmetric import DualState, Lines
 from dpsql.strategies.pure import row_mixing
 from dpsql.workload import Workload
 
@@ -130,7 +130,7 @@ def test_slope_of_the_eigen_design(rng):
     squares, sigma, lam = Q * Q, rng.random(4) + 0.5, rng.random(6) + 0.1
 
     def at(x):
-        return DualState([], x, (np.ones(4), (sigma[:, None] * squares).T))
+        return DualState([], x, [Lines(np.ones(4), np.sqrt(sigma), squares.T)])
 
     state = at(lam)
     assert np.allclose(2 * slopes(lambda x: at(x).t, lam), state.q, rtol=1e-6)

@@ -24,7 +24,7 @@ from dpsql.linalg.forms import kron, sparse_kron
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block, cholesky
 from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
-from dpsql.strategies.core.symmetric import Part, solve
+from dpsql.strategies.core.symmetric import Lines, solve
 from dpsql.workloads.families.matrix import Workload
 
 _RIDGE = 1e-7
@@ -48,9 +48,8 @@ def design(G: Floats, deadline: float, tolerance: float = 1e-4) -> Design:
     s, V = linalg.eigh(G, driver="evd")
     keep = s > s[-1] * 1e-10
     sigma, Q = np.asarray(s[keep]), np.asarray(V[:, keep].T)
-    parts = [Part(1.0, np.sqrt([[value]]), row[:, None]) for value, row in zip(sigma, Q, strict=True)]
-    found = solve(parts, tolerance, deadline, steps=3000)
-    return Design(Q, np.concatenate([own.ravel() for own in found.metrics]), sigma)
+    found = solve([Lines(np.ones(sigma.size), np.sqrt(sigma), (Q * Q).T)], tolerance, deadline, steps=3000)
+    return Design(Q, found.metrics[0], sigma)
 
 
 def product(designs: list[Design]) -> Design:

@@ -397,7 +397,7 @@ class _Planner(Sources):
         if parts is None:
             return None
         found = solve(parts, 0.9 * self.task.tolerance, self.task.deadline)
-        metric, *apart = found.metrics
+        metric, apart = found.metrics
         w, C = factor.shape[0], cholesky(metric)
         entries = np.concatenate([one for _, _, one in classes])
         place = (np.arange(entries.size), entries)
@@ -409,7 +409,7 @@ class _Planner(Sources):
         gram = np.asarray(scipy.linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
         piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
-        return Team((piece,), found.upper, found.lower, team_bounds.of_parts(parts, found.weights))
+        return Team((piece,), found.upper, found.lower, team_bounds.of_parts(*parts, found.weights))
 
 
 def _far(source: Source) -> Callable[[Floats], float | None]:

@@ -25,7 +25,7 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.strategies.core.certificate import Certificate
 from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import cholesky
-from dpsql.strategies.core.symmetric import Part, lower_bound
+from dpsql.strategies.core.symmetric import Lines, Part, lower_bound
 from dpsql.workloads.families.contributions import Part as UnitPart
 from dpsql.workloads.families.matrix import Workload
 
@@ -94,11 +94,10 @@ def norms_of(teams: Sequence[tuple[float, Proof | None, float | None]]) -> list[
     return norms
 
 
-def of_parts(parts: Sequence[Part], weights: Floats) -> Proof:
-    """The proof of a team by its parts, of which the first alone has means, its moments of rank 1."""
-    first, *others = parts
-    U = first.moments @ first.root.T
-    return Proof((U.T * weights) @ U, weights @ U, float(np.sqrt(lower_bound(others, weights))))
+def of_parts(part: Part, lines: Lines, weights: Floats) -> Proof:
+    """The proof of a team by its parts: what groups share, its moments of rank 1, and contrasts, whose mean is 0."""
+    U = part.moments @ part.root.T
+    return Proof((U.T * weights) @ U, weights @ U, float(np.sqrt(lower_bound([lines], weights))))
 
 
 def of_random_classes(part: UnitPart, across: Flags, V: Workload, certificate: Certificate) -> Proof | None:

@@ -30,7 +30,7 @@ from itertools import product
 import numpy as np
 
 from dpsql.common.arrays import Floats
-from dpsql.strategies.core.symmetric import Part, solve
+from dpsql.strategies.core.symmetric import Lines, Part, solve
 
 _EVERY = 7  # tables of which all sets are tried
 _STEPS, _TOLERANCE = 150, 1e-7
@@ -50,8 +50,8 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
         return float(n[0]) ** 2
     n, s = n / n.max(), np.minimum(s, n) / n.max()
     sets = _sets(n, s) if sets is None else sets
-    parts = [Part(float(own**2), np.eye(1), moved[:, None]) for own, moved in zip(n - s, sets.T, strict=True)]
-    found = solve([*parts, Part(1.0, np.diag(s), sets)], _TOLERANCE, steps=_STEPS)
+    parts = Lines((n - s) ** 2, np.ones(n.size), sets), Part(1.0, np.diag(s), sets)
+    found = solve(parts, _TOLERANCE, steps=_STEPS)
     return float((1.0 - 1e-9) * found.lower * max(t for t, _ in norms) ** 2)
 
 

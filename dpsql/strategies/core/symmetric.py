@@ -42,9 +42,9 @@ no contribution moves add nothing to it. Roots for X have a floor: such directio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import sqrt
 from typing import Protocol, TypeAlias
 
@@ -106,11 +106,6 @@ class Part:
         if not (np.isfinite(self.root).all() and np.isfinite(self.moments).all() and 0 <= self.copies < np.inf):
             raise InternalError("strategy: the root, moments and copies of a part are finite, and copies not negative")
 
-    @property
-    def used(self) -> bool:
-        """Whether it has copies, and the queries are not 0 on them."""
-        return bool(self.copies) and bool(len(self.root))
-
     @cached_property
     def contributions(self) -> Contributions:
         """The orbits as the queries see them."""
@@ -118,51 +113,85 @@ class Part:
             return Dense(self.moments @ self.root.T)
         return _Moments(self.root, self.moments)
 
+    @property
+    def used(self) -> bool:
+        """Whether it has copies, and the queries are not 0 on them."""
+        return bool(self.copies) and bool(len(self.root))
+
+    def metric(self, halves: Iterator[Floats], squares: Iterator[Floats]) -> Floats:
+        """X from the next half of a state."""
+        rows = next(halves) @ self.root if self.used else self.root[:0]
+        return np.asarray(rows.T @ rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """p isotypic parts of dimension 1, taken together: ``copies`` (p,), ``roots`` (p,), ``moments`` N_o (orbits x p).
+
+    X of all of them is (p,). Raises InternalError as ``Part``.
+    """
+
+    copies: Floats
+    roots: Floats
+    moments: Floats
+
+    def __post_init__(self) -> None:
+        if not (self.copies.shape == self.roots.shape == self.moments.shape[1:] and len(self.moments)):
+            raise InternalError(f"strategy: roots {self.roots.shape} with moments {self.moments.shape} are no parts")
+        finite = all(np.isfinite(held).all() for held in (self.copies, self.roots, self.moments))
+        if not finite or self.copies.min(initial=0.0) < 0:
+            raise InternalError("strategy: the roots, moments and copies of parts are finite, and copies not negative")
+
+    def metric(self, halves: Iterator[Floats], squares: Iterator[Floats]) -> Floats:
+        """X from the next squares of a state."""
+        return np.asarray(next(squares) * self.roots**2)
+
+
+AnyPart: TypeAlias = "Part | Lines"
+
 
 class DualState:
     """The dual at ``weights`` (orbits,), for parts as pairs of their copies and contributions.
 
     ``t`` and ``q`` (orbits,) as above; ``halves``: rho_k^(1/4) K_k^(-1/4) up to a rotation from the left, so that X_k =
-    R_k^T half^T half R_k. ``lines``: parts of one query each, taken together, as their copies (p,) and second moments
-    (orbits x p); ``squares`` (p,) are the half^T half of these. ``floor``: the least eigenvalue for X, as a share of
-    the largest of its part. Cost: an eigendecomposition of order r for each part, and what its contributions cost.
+    R_k^T half^T half R_k; ``squares`` the half^T half of each of ``lines``. ``floor``: the least eigenvalue for X, as a
+    share of the largest of its part. Cost: an eigendecomposition of order r for each part, and what its contributions
+    cost.
     """
 
     def __init__(
         self,
         parts: Sequence[tuple[float, Contributions]],
         weights: Floats,
-        lines: tuple[Floats, Floats] | None = None,
+        lines: Sequence[Lines] = (),
         floor: float = _FLOOR,
     ) -> None:
-        copies, moments = (np.zeros(0), np.zeros((weights.size, 0))) if lines is None else lines
         spectra = [scipy.linalg.eigh(own.gram(weights), driver="evd", check_finite=False) for _, own in parts]
-        K = weights @ moments
-        largest = max([1e-300, float(K.max(initial=0.0)), *(float(s[-1]) for s, _ in spectra)])
-        root = np.sqrt(np.where(K > 0, K, largest * floor))
-        self.squares: Floats = np.sqrt(copies) / root
-        self.t = float(np.sqrt(copies) @ root)
-        self.q: Floats = moments @ self.squares
+        single = [(weights @ own.moments) * own.roots**2 for own in lines]
+        largest = max([1e-300, *(float(s[-1]) for s, _ in spectra), *(float(K.max(initial=0.0)) for K in single)])
+        self.t, self._exact = 0.0, 0.0
+        self.q: Floats = np.zeros(weights.size)
         self.halves: list[Floats] = []
-        for (often, own), (s, V) in zip(parts, spectra, strict=True):
+        self.squares: list[Floats] = []
+        for (copies, own), (s, V) in zip(parts, spectra, strict=True):
             root = np.sqrt(np.maximum(s, (float(s[-1]) if s[-1] > 0 else largest) * floor))
-            half = V * (often**0.25 / np.sqrt(root))
-            self.t += sqrt(often) * float(root.sum())
+            slack = (64.0 + 4.0 * s.size) * np.finfo(np.float64).eps * float(np.linalg.norm(s))
+            self.t += sqrt(copies) * float(root.sum())
+            self._exact += sqrt(copies) * float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
+            half = V * (copies**0.25 / np.sqrt(root))
             self.q += own.variances(half)
             self.halves.append(half.T)
-        self._spectra = [
-            (copies, K),
-            *((np.array(often), s) for (often, _), (s, _) in zip(parts, spectra, strict=True)),
-        ]
+        for held, K in zip(lines, single, strict=True):
+            root = np.sqrt(np.where(K > 0, K, largest * floor))
+            self.t += float(np.sqrt(held.copies) @ root)
+            self._exact += float(np.sqrt(held.copies) @ np.sqrt(np.maximum(K, 0.0)))
+            self.squares.append(np.sqrt(held.copies) / root)
+            self.q += held.moments @ (self.squares[-1] * held.roots**2)
 
     @property
     def lower(self) -> float:
         """A lower bound on the least error: t^2 without the floor, less what rounding may have added."""
-        t = 0.0
-        for copies, s in self._spectra:
-            slack = 0.0 if copies.ndim else (64.0 + 4.0 * s.size) * np.finfo(np.float64).eps * np.linalg.norm(s)
-            t += float((np.sqrt(copies) * np.sqrt(np.maximum(s - slack, 0.0))).sum())
-        return t**2
+        return self._exact**2
 
     def upper(self) -> float:
         """The error of X divided by max q."""
@@ -189,7 +218,7 @@ Worst: TypeAlias = "Callable[[tuple[Floats, ...]], Sequence[Floats] | None]"
 
 
 def solve(
-    parts: Sequence[Part],
+    parts: Sequence[AnyPart],
     tolerance: float,
     deadline: float = np.inf,
     *,
@@ -206,9 +235,9 @@ def solve(
     taken, rounds = 0, 1 if worst is None else _ROUNDS
     while True:
         equal = np.full(len(parts[0].moments), 1.0 / len(parts[0].moments))
-        evaluate = _dual(parts)
-        state, weights, count = ascend(evaluate, equal if start is None else start, tolerance, deadline, steps)
-        metrics = _metrics(parts, state)
+        state, weights, count = ascend(_dual(parts), equal if start is None else start, tolerance, deadline, steps)
+        halves, squares = iter(state.halves), iter(state.squares)
+        metrics = tuple(part.metric(halves, squares) / float(state.q.max()) for part in parts)
         taken, rounds, start = taken + count, rounds - 1, None
         more = worst(metrics) if worst is not None and rounds else None
         if more is None:
@@ -216,28 +245,12 @@ def solve(
         parts = [replace(p, moments=np.concatenate([p.moments, new])) for p, new in zip(parts, more, strict=True)]
 
 
-def lower_bound(parts: Sequence[Part], weights: Floats) -> float:
+def lower_bound(parts: Sequence[AnyPart], weights: Floats) -> float:
     """What the ``weights`` (orbits,), of sum 1, prove for the error of every strategy."""
     return _dual(parts)(weights).lower
 
 
-def _dual(parts: Sequence[Part]) -> Callable[[Floats], DualState]:
+def _dual(parts: Sequence[AnyPart]) -> Callable[[Floats], DualState]:
     """The dual as a function of weights."""
-    several, single = ([part for part in parts if part.used and (len(part.root) > 1) == many] for many in (True, False))
-    pairs = [(part.copies, part.contributions) for part in several]
-    if not single:
-        return lambda weights: DualState(pairs, weights)
-    moments = np.stack([part.contributions.variances() for part in single], axis=1)
-    lines = np.array([part.copies for part in single]), moments
-    return lambda weights: DualState(pairs, weights, lines)
-
-
-def _metrics(parts: Sequence[Part], state: DualState) -> tuple[Floats, ...]:
-    """X_k of every part, divided by the largest q."""
-    halves, squares, found = iter(state.halves), iter(state.squares), []
-    for part in parts:
-        rows = part.root[:0]
-        if part.used:
-            rows = next(halves) @ part.root if len(part.root) > 1 else sqrt(next(squares)) * part.root
-        found.append(np.asarray(rows.T @ rows) / float(state.q.max()))
-    return tuple(found)
+    pairs = [(part.copies, part.contributions) for part in parts if isinstance(part, Part) and part.used]
+    return partial(DualState, pairs, lines=[part for part in parts if isinstance(part, Lines)])

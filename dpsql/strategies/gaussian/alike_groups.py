@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats, Ints
-from dpsql.strategies.core.symmetric import Part
+from dpsql.strategies.core.symmetric import Lines, Part
 
 _ORBITS = 40_000
 
@@ -38,7 +38,7 @@ def parts_of_groups(
     source: Sequence[int],
     most: Ints,
     times: Ints,
-) -> list[Part] | None:
+) -> tuple[Part, Lines] | None:
     """The parts for units that move the other queries by a column of ``others`` (w x N), or not at all.
 
     ``groups`` g, ``weights`` gamma of each class of alike groups; class i is of source t = ``source[i]``, of whose
@@ -59,5 +59,4 @@ def parts_of_groups(
     squares = np.tile(often**2 * (sizes - sizes**2 / number[:, None]), n)[:, 1:]
     sums = np.diag(np.sqrt(gamma / number))
     root = np.asarray(scipy.linalg.block_diag(factor, sums)) if factor.size else sums
-    contrasts = zip(number, gamma, squares, strict=True)
-    return [Part(1.0, root, columns.T), *(Part(g - 1.0, np.sqrt([[w]]), own[:, None, None]) for g, w, own in contrasts)]
+    return Part(1.0, root, columns.T), Lines(number - 1.0, np.sqrt(gamma), squares.T)

@@ -19,7 +19,7 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints
-from dpsql.strategies.core.symmetric import Part, solve
+from dpsql.strategies.core.symmetric import Lines, Part, solve
 
 _ALIKE = 1e-11  # of the largest entry: how far entries of one class may be apart, by rounding
 EXACTLY = 1e-14  # the same where entries are sums of the same terms
@@ -82,12 +82,9 @@ def solve_classes(
     basis = scipy.linalg.qr(np.sqrt(n)[:, None])[0][:, 1:] if centred else each
     s, V = np.linalg.eigh(basis.T @ H @ basis)
     root = np.sqrt(np.maximum(s, max(float(s.max(initial=0.0)), 1e-300) * _FLOOR))[:, None] * (basis @ V).T
-    parts = [Part(1.0, root, each / np.sqrt(n))]
-    for size, within, one in zip(n, classes.within, each, strict=True):
-        parts.append(Part(size - 1.0, np.sqrt([[within]]), np.sqrt(one * (1.0 - 1.0 / size))[:, None]))
-    found = solve(parts, tolerance, deadline, start=n / n.sum())
-    between, *contrasts = found.metrics
-    alone = np.concatenate([x.ravel() for x in contrasts])
+    contrasts = Lines(n - 1.0, np.sqrt(classes.within), np.diag(1.0 - 1.0 / n))
+    found = solve([Part(1.0, root, each / np.sqrt(n)), contrasts], tolerance, deadline, start=n / n.sum())
+    between, alone = found.metrics
     inner = (between - np.diag(alone)) / np.sqrt(np.outer(n, n))
     X = inner[classes.label][:, classes.label]
     X[np.diag_indices_from(X)] += alone[classes.label]
