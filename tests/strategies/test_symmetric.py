@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from dpsql.errors import InternalError
 from dpsql.strategies.core import colouring
 from dpsql.strategies.core.colouring import Colouring, Decomposition, parts_of
-from dpsql.strategies.core.symmetric import DualState, Optimum, Part, lower_bound, solve
+from dpsql.strategies.core.symmetric import DualState, Lines, Optimum, Part, lower_bound, solve
 
 
 def dual_over_all(gram: np.ndarray, C: np.ndarray) -> tuple[float, float]:
@@ -273,7 +273,7 @@ def test_units_are_those_of_one_basis_a_copy(monkeypatch: pytest.MonkeyPatch) ->
             assert np.allclose(full[i, j] @ full[j, k], full[i, k], atol=1e-8)
             assert np.allclose(full[i, j].T, full[j, i], atol=1e-8)
         assert np.trace(full[0, 0]) == pytest.approx(rho)
-    monkeypatch.setattr(colouring, "_APART", 0.4)  # eigenvalues of different spaces taken for one
+    monkeypatch.setattr(colouring, "_SEPARATE", 0.4)  # eigenvalues of different spaces taken for one
     assert Decomposition.of(Colouring(case.colours())) is None
 
 
@@ -291,6 +291,30 @@ def test_units_are_those_of_one_basis_a_copy(monkeypatch: pytest.MonkeyPatch) ->
 def test_parts_check_themselves(given: tuple[float, np.ndarray, np.ndarray]) -> None:
     with pytest.raises(InternalError):
         Part(*given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (np.ones(2), np.ones(3), np.ones((1, 3))),
+        (np.ones(2), np.ones(2), np.ones((0, 2))),
+        (-np.ones(2), np.ones(2), np.ones((1, 2))),
+        (np.ones(2), np.full(2, np.nan), np.ones((1, 2))),
+    ],
+)
+def test_lines_check_themselves(given: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(InternalError):
+        Lines(*given)
+
+
+def test_lines_are_parts_of_dimension_one() -> None:
+    draw = np.random.default_rng(4)
+    copies, roots, moments = draw.integers(0, 4, 5).astype(float), draw.normal(size=5), draw.random((7, 5))
+    block = Part(1.0, draw.normal(size=(2, 2)), draw.normal(size=(7, 2)))
+    single = [Part(c, np.full((1, 1), r), N[:, None, None]) for c, r, N in zip(copies, roots, moments.T, strict=True)]
+    one, other = solve([block, Lines(copies, roots, moments)], 1e-6), solve([block, *single], 1e-6)
+    assert one.lower == pytest.approx(other.lower)
+    assert np.allclose(one.metrics[1], np.concatenate([X.ravel() for X in other.metrics[1:]]))
 
 
 def test_a_structure_that_nobody_planned_for() -> None:

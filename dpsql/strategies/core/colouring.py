@@ -33,8 +33,8 @@ from dpsql.common.arrays import Flags, Floats, Ints
 from dpsql.strategies.core.symmetric import Part
 
 _EXACT = 1e-9  # of the largest entry: how far a matrix may be from the sum of its parts
-_APART = 1e-8  # of the range of eigenvalues: those of different spaces
-_NOTHING = 1e-11  # of the largest eigenvalue: what no query asks
+_SEPARATE = 1e-8  # of the range of eigenvalues: those of different spaces
+_NEGLIGIBLE = 1e-11  # of the largest eigenvalue: what no query asks
 _LINKED = 1e-7  # of the largest entry: the length of what links two eigenspaces
 _WHOLE = 1e-6  # how far a dimension may be from a whole number
 _ROUNDING = 1e-13  # of a squared contribution: its moments in a part that does not see it
@@ -88,8 +88,8 @@ class Colouring:
     def pairs(self, cells: Ints, times: Ints) -> tuple[int, ...]:
         """How many pairs of each colour the contribution has that is ``times`` in ``cells``, and 0 in all others."""
         weights = np.outer(times, times).ravel()
-        found = np.bincount(self.colour[np.ix_(cells, cells)].ravel(), weights, minlength=self.size.size)
-        return tuple(found.round().astype(np.int64).tolist())
+        counts = np.bincount(self.colour[np.ix_(cells, cells)].ravel(), weights, minlength=self.size.size)
+        return tuple(counts.round().astype(np.int64).tolist())
 
     def product(self, a: Floats, b: Floats) -> Floats:
         """The entries of a product."""
@@ -121,9 +121,9 @@ class Decomposition:
             one, two, three = rng.normal(size=(3, cells.size.size)) * (1.0 if kept is None else kept)
             a, b, c = (each + each[cells.transposed] for each in (one, two, three))
             units = _linked(cells, a, b)
-            found = None if units is None else cls(cells, units)
-            if found is not None and found.adds_up(c) and cells.is_closed(a, b):
-                return found
+            split = None if units is None else cls(cells, units)
+            if split is not None and split.adds_up(c) and cells.is_closed(a, b):
+                return split
         return None
 
     @cached_property
@@ -137,7 +137,7 @@ class Decomposition:
 
     def combined(self, metrics: Sequence[Floats]) -> Floats:
         """The invariant matrix (L,) of its M_k."""
-        return np.asarray(sum(np.tensordot(own, u, axes=2) for own, u in zip(metrics, self.units, strict=True)))
+        return np.asarray(sum(np.tensordot(M, u, axes=2) for M, u in zip(metrics, self.units, strict=True)))
 
     def adds_up(self, M: Floats) -> bool:
         """Whether an invariant matrix (L,) is the sum of what it is in the parts."""
@@ -146,8 +146,8 @@ class Decomposition:
     def moments(self, pairs: Floats) -> list[Floats]:
         """N_k (orbits x d x d) of contributions by their ``pairs`` (orbits x L), in every part."""
         least = _ROUNDING * np.abs(pairs).sum(axis=1)[:, None, None]
-        found = [np.tensordot(pairs, u, axes=(1, 2)) for u in self.units]
-        return [np.where(np.abs(own).max(axis=(1, 2), keepdims=True) > least, own, 0.0) for own in found]
+        moments = [np.tensordot(pairs, u, axes=(1, 2)) for u in self.units]
+        return [np.where(np.abs(N).max(axis=(1, 2), keepdims=True) > least, N, 0.0) for N in moments]
 
     def parts(self, gram: Floats, pairs: Floats) -> list[Part] | None:
         """The parts of the queries' Gram matrix (L,) and of contributions by their ``pairs`` (orbits x L).
@@ -156,10 +156,10 @@ class Decomposition:
         """
         if not self.adds_up(gram):
             return None
-        spectra = [np.linalg.eigh(own) for own in self.coordinates(gram)]
-        least = _NOTHING * max(float(s[-1]) for s, _ in spectra)
+        spectra = [np.linalg.eigh(G) for G in self.coordinates(gram)]
+        least = _NEGLIGIBLE * max(float(s[-1]) for s, _ in spectra)
         roots = [(V[:, s > least] * np.sqrt(s[s > least])).T for s, V in spectra]
-        return [Part(*own) for own in zip(self.copies, roots, self.moments(pairs), strict=True)]
+        return [Part(*part) for part in zip(self.copies, roots, self.moments(pairs), strict=True)]
 
 
 def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None:
@@ -169,12 +169,12 @@ def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None
     """
     root, left = np.sqrt(cells.size), np.tensordot(a, cells.table, axes=1)
     s, V = scipy.linalg.eigh((left + left.T) / 2.0, driver="evd", check_finite=False)
-    spaces = np.split(V, np.flatnonzero(np.diff(s) > _APART * (s[-1] - s[0])) + 1, axis=1)
-    projections = [own @ (own.T @ (cells.identity * root)) / root for own in spaces]
+    spaces = np.split(V, np.flatnonzero(np.diff(s) > _SEPARATE * (s[-1] - s[0])) + 1, axis=1)
+    projections = [basis @ (basis.T @ (cells.identity * root)) / root for basis in spaces]
     copies = [float((cells.size * cells.identity) @ e) for e in projections]
     if any(abs(rho - round(rho)) > _WHOLE or rho < 0.5 for rho in copies):
         return None
-    rest, found = list(range(len(copies))), list[Floats]()
+    rest, units = list(range(len(copies))), list[Floats]()
     while rest:
         i = rest[0]
         seen = np.tensordot(cells.product(projections[i], b), cells.table, axes=1)  # e_i b from the left
@@ -182,9 +182,9 @@ def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None
         length = {j: float(np.sqrt(cells.size @ u**2)) for j, u in across.items()}
         alike = [j for j in rest[1:] if length[j] > _LINKED * float(np.abs(b).max())]
         row = [projections[i], *(across[j] * (np.sqrt(copies[i]) / length[j]) for j in alike)]
-        found.append(np.array([[cells.product(one[cells.transposed], other) for other in row] for one in row]))
+        units.append(np.array([[cells.product(one[cells.transposed], other) for other in row] for one in row]))
         rest = [j for j in rest[1:] if j not in alike]
-    return tuple(found)
+    return tuple(units)
 
 
 def parts_of(colour: Ints, gram: Floats, contributions: Floats) -> tuple[list[Part], Decomposition] | None:

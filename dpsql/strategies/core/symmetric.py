@@ -114,13 +114,18 @@ class Part:
         return _Moments(self.root, self.moments)
 
     @property
-    def used(self) -> bool:
-        """Whether it has copies, and the queries are not 0 on them."""
-        return bool(self.copies) and bool(len(self.root))
+    def blocks(self) -> list[tuple[float, Contributions]]:
+        """What ``DualState`` takes of it: nothing if it has no copies, or the queries are 0 on them."""
+        return [(self.copies, self.contributions)] if self.copies and len(self.root) else []
+
+    @property
+    def lines(self) -> list[Lines]:
+        """None."""
+        return []
 
     def metric(self, halves: Iterator[Floats], squares: Iterator[Floats]) -> Floats:
-        """X from the next half of a state."""
-        rows = next(halves) @ self.root if self.used else self.root[:0]
+        """X from the next of a state's halves."""
+        rows = next(halves) @ self.root if self.blocks else self.root[:0]
         return np.asarray(rows.T @ rows)
 
 
@@ -138,12 +143,22 @@ class Lines:
     def __post_init__(self) -> None:
         if not (self.copies.shape == self.roots.shape == self.moments.shape[1:] and len(self.moments)):
             raise InternalError(f"strategy: roots {self.roots.shape} with moments {self.moments.shape} are no parts")
-        finite = all(np.isfinite(held).all() for held in (self.copies, self.roots, self.moments))
+        finite = all(np.isfinite(numbers).all() for numbers in (self.copies, self.roots, self.moments))
         if not finite or self.copies.min(initial=0.0) < 0:
             raise InternalError("strategy: the roots, moments and copies of parts are finite, and copies not negative")
 
+    @property
+    def blocks(self) -> list[tuple[float, Contributions]]:
+        """None."""
+        return []
+
+    @property
+    def lines(self) -> list[Lines]:
+        """The parts themselves."""
+        return [self]
+
     def metric(self, halves: Iterator[Floats], squares: Iterator[Floats]) -> Floats:
-        """X from the next squares of a state."""
+        """X from the next of a state's squares."""
         return np.asarray(next(squares) * self.roots**2)
 
 
@@ -151,7 +166,7 @@ AnyPart: TypeAlias = "Part | Lines"
 
 
 class DualState:
-    """The dual at ``weights`` (orbits,), for parts as pairs of their copies and contributions.
+    """The dual at ``weights`` (orbits,), for parts as ``blocks``, pairs of copies and contributions, and ``lines``.
 
     ``t`` and ``q`` (orbits,) as above; ``halves``: rho_k^(1/4) K_k^(-1/4) up to a rotation from the left, so that X_k =
     R_k^T half^T half R_k; ``squares`` the half^T half of each of ``lines``. ``floor``: the least eigenvalue for X, as a
@@ -161,32 +176,32 @@ class DualState:
 
     def __init__(
         self,
-        parts: Sequence[tuple[float, Contributions]],
+        blocks: Sequence[tuple[float, Contributions]],
         weights: Floats,
         lines: Sequence[Lines] = (),
         floor: float = _FLOOR,
     ) -> None:
-        spectra = [scipy.linalg.eigh(own.gram(weights), driver="evd", check_finite=False) for _, own in parts]
-        single = [(weights @ own.moments) * own.roots**2 for own in lines]
+        spectra = [scipy.linalg.eigh(seen.gram(weights), driver="evd", check_finite=False) for _, seen in blocks]
+        single = [(weights @ part.moments) * part.roots**2 for part in lines]
         largest = max([1e-300, *(float(s[-1]) for s, _ in spectra), *(float(K.max(initial=0.0)) for K in single)])
         self.t, self._exact = 0.0, 0.0
         self.q: Floats = np.zeros(weights.size)
         self.halves: list[Floats] = []
         self.squares: list[Floats] = []
-        for (copies, own), (s, V) in zip(parts, spectra, strict=True):
+        for (copies, seen), (s, V) in zip(blocks, spectra, strict=True):
             root = np.sqrt(np.maximum(s, (float(s[-1]) if s[-1] > 0 else largest) * floor))
             slack = (64.0 + 4.0 * s.size) * np.finfo(np.float64).eps * float(np.linalg.norm(s))
             self.t += sqrt(copies) * float(root.sum())
             self._exact += sqrt(copies) * float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
             half = V * (copies**0.25 / np.sqrt(root))
-            self.q += own.variances(half)
+            self.q += seen.variances(half)
             self.halves.append(half.T)
-        for held, K in zip(lines, single, strict=True):
+        for part, K in zip(lines, single, strict=True):
             root = np.sqrt(np.where(K > 0, K, largest * floor))
-            self.t += float(np.sqrt(held.copies) @ root)
-            self._exact += float(np.sqrt(held.copies) @ np.sqrt(np.maximum(K, 0.0)))
-            self.squares.append(np.sqrt(held.copies) / root)
-            self.q += held.moments @ (self.squares[-1] * held.roots**2)
+            self.t += float(np.sqrt(part.copies) @ root)
+            self._exact += float(np.sqrt(part.copies) @ np.sqrt(np.maximum(K, 0.0)))
+            self.squares.append(np.sqrt(part.copies) / root)
+            self.q += part.moments @ (self.squares[-1] * part.roots**2)
 
     @property
     def lower(self) -> float:
@@ -252,5 +267,5 @@ def lower_bound(parts: Sequence[AnyPart], weights: Floats) -> float:
 
 def _dual(parts: Sequence[AnyPart]) -> Callable[[Floats], DualState]:
     """The dual as a function of weights."""
-    pairs = [(part.copies, part.contributions) for part in parts if isinstance(part, Part) and part.used]
-    return partial(DualState, pairs, lines=[part for part in parts if isinstance(part, Lines)])
+    blocks = [block for part in parts for block in part.blocks]
+    return partial(DualState, blocks, lines=[line for part in parts for line in part.lines])
