@@ -20,7 +20,7 @@ from dpsql.workloads.families.matrix import Workload
 
 _COLUMNS = 2048
 _ROWS = 512
-_GAP, _STEPS = 0.1, 12
+_GAP = 0.1
 _LARGE_RANK = 256
 _SEED = 20_128
 
@@ -44,7 +44,7 @@ def sampled_bound(W: Workload) -> float:
     U = V[:, s > 1e-10 * max(float(s[-1]), 1e-300)].T @ U  # a part of the rows has no larger a nuclear norm
     if not U.size:
         return 0.0
-    return solve([Part(1.0, np.eye(U.shape[0]), U.T)], _GAP, steps=_STEPS).lower
+    return solve([Part(1.0, np.eye(U.shape[0]), U.T)], _GAP).lower
 
 
 def _of_equal_weights(W: Workload) -> float:

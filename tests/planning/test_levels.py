@@ -112,7 +112,7 @@ def least(name: str, con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
     values, V = np.linalg.eigh(columns @ columns.T)
     used = values > 1e-12 * values[-1]
     U = (V[:, used].T @ columns).T
-    found = solve([Part(1.0, np.eye(U.shape[1]), U)], 1e-4, steps=600)
+    found = solve([Part(1.0, np.eye(U.shape[1]), U)], 1e-4)
     return found.lower, found.upper
 
 

@@ -48,7 +48,7 @@ def design(G: Floats, deadline: float, tolerance: float = 1e-4) -> Design:
     s, V = linalg.eigh(G, driver="evd")
     keep = s > s[-1] * 1e-10
     sigma, Q = np.asarray(s[keep]), np.asarray(V[:, keep].T)
-    found = solve([Lines(np.ones(sigma.size), np.sqrt(sigma), (Q * Q).T)], tolerance, deadline, steps=3000)
+    found = solve([Lines(np.ones(sigma.size), np.sqrt(sigma), (Q * Q).T)], tolerance, deadline)
     return Design(Q, found.metrics[0], sigma)
 
 

@@ -3,7 +3,7 @@
 What a unit can change (``dpsql.workloads.families.contributions``) is a choice for each source, so that the ways
 multiply: a source by 50 groups that a unit may all be in has 2^50 on its own. The sources of one kind of unit are
 gathered into teams. A team is planned over all that a unit can change of its sources together: by its list, or by
-orbits where groups are alike (``dpsql.strategies.gaussian.alike_groups``). Teams are measured apart. Team i at share
+orbits where groups are alike (``dpsql.strategies.gaussian.groups``). Teams are measured apart. Team i at share
 alpha_i of the sensitivity has the error E_i / alpha_i^2; for Gaussian noise the squares of the shares add up to 1 and
 the least total is (sum_i E_i^1/2)^2, for Laplace noise the shares do and it is (sum_i E_i^1/3)^3. ``team_bounds``
 bounds the teams together from below. Different kinds of unit are problems of their own, each at full sensitivity.
@@ -46,7 +46,7 @@ from dpsql.strategies.core.parts import union_piece
 from dpsql.strategies.core.reduce import cholesky
 from dpsql.strategies.core.symmetric import solve
 from dpsql.strategies.gaussian.alike_cells import longest_sums
-from dpsql.strategies.gaussian.alike_groups import parts_of_groups
+from dpsql.strategies.gaussian.groups import parts_of_groups
 from dpsql.strategies.pure.halves import halves
 from dpsql.workloads.compile.unlisted import bounded_norm
 from dpsql.workloads.families.contributions import MOST_LISTED, Part

@@ -30,7 +30,7 @@ from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
 from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, longest_tied
 from dpsql.strategies.gaussian.alike_patterns import longest_unions, solve_alike_patterns
-from dpsql.strategies.gaussian.tied_groups import plan_tied_groups
+from dpsql.strategies.gaussian.groups import plan_tied_groups
 from dpsql.strategies.pure.row_mixing import symmetric_root
 from dpsql.strategies.pure.tied_groups import plan_pure_groups
 from dpsql.workloads.families.contributions import MOST_LISTED, Tied

@@ -32,13 +32,8 @@ import scipy
 from dpsql.common.arrays import Flags, Floats, Ints
 from dpsql.strategies.core.symmetric import Part
 
-_EXACT = 1e-9  # of the largest entry: how far a matrix may be from the sum of its parts
-_SEPARATE = 1e-8  # of the range of eigenvalues: those of different spaces
+_EXACT = 1e-9  # of the largest entry: how far a matrix may be from the sum of its parts, by rounding
 _NEGLIGIBLE = 1e-11  # of the largest eigenvalue: what no query asks
-_LINKED = 1e-7  # of the largest entry: the length of what links two eigenspaces
-_WHOLE = 1e-6  # how far a dimension may be from a whole number
-_ROUNDING = 1e-13  # of a squared contribution: its moments in a part that does not see it
-_TRIES = 3  # random matrices may nearly have one eigenvalue twice
 _SEED = 20_188
 
 
@@ -117,7 +112,7 @@ class Decomposition:
         ``kept`` (L,): the colours on which an invariant matrix may be other than 0, if not all; products must keep it.
         """
         rng = np.random.default_rng(_SEED)
-        for _ in range(_TRIES):
+        for _ in range(3):  # random matrices may nearly have one eigenvalue twice
             one, two, three = rng.normal(size=(3, cells.size.size)) * (1.0 if kept is None else kept)
             a, b, c = (each + each[cells.transposed] for each in (one, two, three))
             units = _linked(cells, a, b)
@@ -145,7 +140,7 @@ class Decomposition:
 
     def moments(self, pairs: Floats) -> list[Floats]:
         """N_k (orbits x d x d) of contributions by their ``pairs`` (orbits x L), in every part."""
-        least = _ROUNDING * np.abs(pairs).sum(axis=1)[:, None, None]
+        least = _EXACT**1.5 * np.abs(pairs).sum(axis=1)[:, None, None]  # rounding, where a part does not see them
         moments = [np.tensordot(pairs, u, axes=(1, 2)) for u in self.units]
         return [np.where(np.abs(N).max(axis=(1, 2), keepdims=True) > least, N, 0.0) for N in moments]
 
@@ -169,10 +164,10 @@ def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None
     """
     root, left = np.sqrt(cells.size), np.tensordot(a, cells.table, axes=1)
     s, V = scipy.linalg.eigh((left + left.T) / 2.0, driver="evd", check_finite=False)
-    spaces = np.split(V, np.flatnonzero(np.diff(s) > _SEPARATE * (s[-1] - s[0])) + 1, axis=1)
+    spaces = np.split(V, np.flatnonzero(np.diff(s) > 10.0 * _EXACT * (s[-1] - s[0])) + 1, axis=1)
     projections = [basis @ (basis.T @ (cells.identity * root)) / root for basis in spaces]
     copies = [float((cells.size * cells.identity) @ e) for e in projections]
-    if any(abs(rho - round(rho)) > _WHOLE or rho < 0.5 for rho in copies):
+    if any(abs(rho - round(rho)) > _EXACT * len(cells.colour) or rho < 0.5 for rho in copies):
         return None
     rest, units = list(range(len(copies))), list[Floats]()
     while rest:
@@ -180,23 +175,8 @@ def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None
         seen = np.tensordot(cells.product(projections[i], b), cells.table, axes=1)  # e_i b from the left
         across = {j: seen @ (projections[j] * root) / root for j in rest}
         length = {j: float(np.sqrt(cells.size @ u**2)) for j, u in across.items()}
-        alike = [j for j in rest[1:] if length[j] > _LINKED * float(np.abs(b).max())]
+        alike = [j for j in rest[1:] if length[j] > 100.0 * _EXACT * float(np.abs(b).max())]
         row = [projections[i], *(across[j] * (np.sqrt(copies[i]) / length[j]) for j in alike)]
         units.append(np.array([[cells.product(one[cells.transposed], other) for other in row] for one in row]))
         rest = [j for j in rest[1:] if j not in alike]
     return tuple(units)
-
-
-def parts_of(colour: Ints, gram: Floats, contributions: Floats) -> tuple[list[Part], Decomposition] | None:
-    """The parts of a coloured problem: ``gram`` (N x N), and one contribution (N,) of each orbit, as rows.
-
-    None where the Gram matrix is not constant on colours to 1e-9 of its largest entry, or the colouring is refused.
-    The lower bound holds if a group that has the colours for orbits leaves the set of contributions as it is.
-    """
-    cells = Colouring(colour)
-    split = Decomposition.of(cells) if cells.constant(gram) else None
-    if split is None:
-        return None
-    pairs = np.array([np.bincount(colour.ravel(), np.outer(c, c).ravel(), cells.size.size) for c in contributions])
-    parts = split.parts(cells.entries(gram), pairs)
-    return None if parts is None else (parts, split)

@@ -33,7 +33,6 @@ from dpsql.common.arrays import Floats
 from dpsql.strategies.core.symmetric import Lines, Part, solve
 
 _EVERY = 7  # tables of which all sets are tried
-_STEPS, _TOLERANCE = 150, 1e-7
 _SMALL = 1e-12
 
 
@@ -41,7 +40,7 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
     """The best bound of the module over chances of sets of tables.
 
     ``norms``: (n_t, at least s_t) of each table. ``sets`` (k, tables) of 0 and 1: those that a unit may move, if not
-    any. Cost: the roots of at most 150 matrices of the order of the tables.
+    any. Cost: the roots of some dozens of matrices of the order of the tables.
     """
     n, s = np.array(norms, dtype=np.float64).reshape(-1, 2).T
     if n.size == 0 or n.max() <= 0:
@@ -51,8 +50,7 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
     n, s = n / n.max(), np.minimum(s, n) / n.max()
     sets = _sets(n, s) if sets is None else sets
     parts = Lines((n - s) ** 2, np.ones(n.size), sets), Part(1.0, np.diag(s), sets)
-    found = solve(parts, _TOLERANCE, steps=_STEPS)
-    return float((1.0 - 1e-9) * found.lower * max(t for t, _ in norms) ** 2)
+    return float((1.0 - 1e-9) * solve(parts, 1e-7).lower * max(t for t, _ in norms) ** 2)
 
 
 def _sets(n: Floats, s: Floats) -> Floats:

@@ -42,7 +42,7 @@ no contribution moves add nothing to it. Roots for X have a floor: such directio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import sqrt
@@ -57,7 +57,7 @@ from dpsql.linalg.inner import Dense
 from dpsql.strategies.core.ascent import ascend
 
 _FLOOR = 1e-15  # of the largest eigenvalue of a part; of all parts for one that no contribution moves
-_ROUNDS = 12  # of column generation
+_STEPS, _ROUNDS = 2000, 12  # of a round of column generation, and how many
 
 
 class Contributions(Protocol):
@@ -113,21 +113,6 @@ class Part:
             return Dense(self.moments @ self.root.T)
         return _Moments(self.root, self.moments)
 
-    @property
-    def blocks(self) -> list[tuple[float, Contributions]]:
-        """What ``DualState`` takes of it: nothing if it has no copies, or the queries are 0 on them."""
-        return [(self.copies, self.contributions)] if self.copies and len(self.root) else []
-
-    @property
-    def lines(self) -> list[Lines]:
-        """None."""
-        return []
-
-    def metric(self, halves: Iterator[Floats], squares: Iterator[Floats]) -> Floats:
-        """X from the next of a state's halves."""
-        rows = next(halves) @ self.root if self.blocks else self.root[:0]
-        return np.asarray(rows.T @ rows)
-
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -146,20 +131,6 @@ class Lines:
         finite = all(np.isfinite(numbers).all() for numbers in (self.copies, self.roots, self.moments))
         if not finite or self.copies.min(initial=0.0) < 0:
             raise InternalError("strategy: the roots, moments and copies of parts are finite, and copies not negative")
-
-    @property
-    def blocks(self) -> list[tuple[float, Contributions]]:
-        """None."""
-        return []
-
-    @property
-    def lines(self) -> list[Lines]:
-        """The parts themselves."""
-        return [self]
-
-    def metric(self, halves: Iterator[Floats], squares: Iterator[Floats]) -> Floats:
-        """X from the next of a state's squares."""
-        return np.asarray(next(squares) * self.roots**2)
 
 
 AnyPart: TypeAlias = "Part | Lines"
@@ -236,23 +207,20 @@ def solve(
     parts: Sequence[AnyPart],
     tolerance: float,
     deadline: float = np.inf,
-    *,
     start: Floats | None = None,
-    steps: int = 2000,
     worst: Worst | None = None,
 ) -> Optimum:
     """Certified optimum to a gap of ``tolerance`` (a share of the error), over the orbits of the parts.
 
-    Stops after ``steps`` and at ``deadline`` (monotonic seconds) with the gap reached. ``start``: weights to begin
+    Stops after 2,000 steps and at ``deadline`` (monotonic seconds) with the gap reached. ``start``: weights to begin
     with, equal ones otherwise. With ``worst`` orbits are generated, in at most 12 rounds of so many steps; each begins
     at equal weights. Cost a step: r^3 and orbits r^2 for every part of r queries.
     """
     taken, rounds = 0, 1 if worst is None else _ROUNDS
     while True:
         equal = np.full(len(parts[0].moments), 1.0 / len(parts[0].moments))
-        state, weights, count = ascend(_dual(parts), equal if start is None else start, tolerance, deadline, steps)
-        halves, squares = iter(state.halves), iter(state.squares)
-        metrics = tuple(part.metric(halves, squares) / float(state.q.max()) for part in parts)
+        state, weights, count = ascend(_dual(parts), equal if start is None else start, tolerance, deadline, _STEPS)
+        metrics = _metrics(parts, state)
         taken, rounds, start = taken + count, rounds - 1, None
         more = worst(metrics) if worst is not None and rounds else None
         if more is None:
@@ -266,6 +234,18 @@ def lower_bound(parts: Sequence[AnyPart], weights: Floats) -> float:
 
 
 def _dual(parts: Sequence[AnyPart]) -> Callable[[Floats], DualState]:
-    """The dual as a function of weights."""
-    blocks = [block for part in parts for block in part.blocks]
-    return partial(DualState, blocks, lines=[line for part in parts for line in part.lines])
+    """The dual as a function of weights; parts on which the queries are 0 are left out."""
+    blocks = [(part.copies, part.contributions) for part in parts if isinstance(part, Part) and len(part.root)]
+    return partial(DualState, blocks, lines=[part for part in parts if isinstance(part, Lines)])
+
+
+def _metrics(parts: Sequence[AnyPart], state: DualState) -> tuple[Floats, ...]:
+    """X_k of every part, divided by the largest q."""
+    halves, squares, metrics = iter(state.halves), iter(state.squares), list[Floats]()
+    for part in parts:
+        if isinstance(part, Lines):
+            metrics.append(next(squares) * part.roots**2)
+        else:
+            rows = next(halves) @ part.root if len(part.root) else part.root
+            metrics.append(rows.T @ rows)
+    return tuple(X / float(state.q.max()) for X in metrics)

@@ -27,7 +27,6 @@ from dpsql.workloads.families.contributions import Tied
 _COLOURS = 120
 _ADDED = 8
 _STARTS = 64
-_STEPS = 500
 _SIZES = 24  # numbers of classes that are tried of units tied to rows
 
 
@@ -158,7 +157,7 @@ def solve_alike_cells(
     parts = split.parts(entries, np.array(list(listed), dtype=np.float64))
     if parts is None:
         return None
-    found = solve(parts, tolerance, deadline, steps=_STEPS, worst=worst)
+    found = solve(parts, tolerance, deadline, worst=worst)
     pairs, lower = np.array(list(listed), dtype=np.float64)[: found.weights.size], found.lower
     if whole is not split:
         lower = lower_bound(whole.parts(entries, pairs) or parts, found.weights)

@@ -44,7 +44,6 @@ _SEED = 20_122
 _CHUNK = 8192
 _CACHE_BYTES = 2**28
 _ROUNDS = 80
-_DRAWN = 8  # times the rank: columns that are drawn to join
 
 
 class _Columns:
@@ -111,7 +110,7 @@ def generate(
         inner = max(0.4 * tolerance, min(0.05, 0.4 * excess))
         ratio = q[active] / t
         q[active] = 0.0
-        stay, join, lam = exchange(lam, ratio, q / t, excess, (v, _DRAWN), rng)
+        stay, join, lam = exchange(lam, ratio, q / t, v, rng)
         active = np.concatenate([active[stay], join])
     return Solution(R.T @ metric @ R, lower, upper, steps, weights)
 

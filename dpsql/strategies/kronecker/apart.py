@@ -35,7 +35,7 @@ from dpsql.workloads.compile.rows_apart import Reach, RowsApart
 
 _SIZES = 6  # numbers of rows that are listed at first
 _ADDED = 4  # numbers of rows that a round adds
-_STEPS, _EXACT = 400, 1e-6  # of the search for the weights of units
+_EXACT = 1e-6  # how near the best weights are searched
 
 
 class ApartWeights:
@@ -70,7 +70,7 @@ class ApartWeights:
             return [np.array(new)] if new else None
 
         lines = Lines(np.ones(self.errors.size), np.sqrt(self.errors), np.array(list(listed.values())))
-        found = solve([lines], _EXACT, steps=_STEPS, worst=worst)
+        found = solve([lines], _EXACT, worst=worst)
         squares = found.metrics[0] / self.reached(found.metrics[0])
         mean = sum(share * (s + 1) for share, (s, _) in zip(found.weights.tolist(), listed, strict=False))
         return float((self.errors / squares).sum()), squares, mean
@@ -118,7 +118,7 @@ def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
             counts.append(R)
     share = (d / h - 1) / max(d - 1, 1)  # of one region there is nothing to share
     weight = np.sqrt(np.concatenate([errors * np.where(reads, share, 1.0), errors * np.where(reads, 1 - share, 0.0)]))
-    found = solve([Lines(np.ones(weight.size), weight, np.maximum(np.array(parts), 0.0))], _EXACT, steps=_STEPS)
+    found = solve([Lines(np.ones(weight.size), weight, np.maximum(np.array(parts), 0.0))], _EXACT)
     first = np.flatnonzero(alone & ~reads)
     mean_rows = float(found.weights @ np.array(counts))
     return found.lower**0.5, float(weight[first] @ np.sqrt(norm[first])) * mean_rows if first.size else 0.0

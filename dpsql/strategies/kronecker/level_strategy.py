@@ -46,7 +46,6 @@ from dpsql.workloads.families.matrix import Workload
 METHOD = "levels"
 _MOST_AXES = 12
 _MOST_TERMS, _MOST_CORNERS, _MOST_READINGS, _MOST_MEASURED = 20_000, 2_000, 64, 2**22
-_STEPS = 600
 _DEPENDENT = 1e-9
 _NOTHING = 1e-13
 _RIDGE = 1e-6  # of what readings no number needs
@@ -127,7 +126,7 @@ def level_strategy(batch: Structured, tolerance: float, deadline: float) -> Leve
     if problem is None or not problem.parts:
         return None
     parts = [Isotypic(1.0, part.R, sqrt(part.rho) * part.h) for part in problem.parts]
-    return problem.rounded(solve(parts, tolerance / 100.0, deadline, steps=_STEPS), tolerance)
+    return problem.rounded(solve(parts, tolerance / 100.0, deadline), tolerance)
 
 
 def _table_of(batch: Structured) -> int | None:

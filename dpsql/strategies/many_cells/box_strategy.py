@@ -43,7 +43,6 @@ _UNSEEN = 1.1  # by which weights that were not scanned are thought worse than t
 _CLOSE = 0.02  # gap from which every scan looks at all states
 _PROBED = 4096  # states scanned to learn how long a scan takes
 _FINAL = 2.7  # what follows the search, in scans of single precision
-_DRAWN = 6  # times the order: columns that are drawn to join
 _FLOOR = 1e-9  # of the largest eigenvalue: blocks that depend on each other are measured as if they moved so little
 
 
@@ -262,8 +261,7 @@ class _Search:
 
     def _exchange(self, ratio: Floats, pairs: Ints, violated: Floats) -> None:
         """Columns without weight leave; the worst of the violated, and some at random, join, equal ones once."""
-        excess = float(violated.max(initial=1.0)) - 1.0
-        stay, join, weights = exchange(self.lam, ratio, violated, excess, (self.basis.shape[0], _DRAWN), self.rng)
+        stay, join, weights = exchange(self.lam, ratio, violated, self.basis.shape[0], self.rng)
         joined = np.concatenate([self.active[stay], pairs[join]])
         packed = np.packbits(self.boxes.sets(joined), axis=0).T
         _, first = np.unique(packed, axis=0, return_index=True)
