@@ -8,10 +8,10 @@ from dpsql import workload
 from dpsql.extensions.papers import decomposition
 from dpsql.linalg.inner import Dense, Product
 from dpsql.strategies.core import parts
-from dpsql.strategies.core.ascent import Centred, Full
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.core.symmetric import DualState, Lines
+from dpsql.strategies.gaussian.optimal import CellState, solve_cells
 from dpsql.strategies.pure import row_mixing
 from dpsql.workload import Workload
 
@@ -92,18 +92,39 @@ def test_slope_of_the_dual_is_half_of_q(rng):
     assert np.allclose(2 * slopes(lambda x: low(Dense(U.T), x).t, lam), low(Dense(U.T), lam).q, rtol=1e-6)
     root = rng.normal(size=(6, 6))
     G, lam = root @ root.T, rng.random(6) + 0.1
-    assert np.allclose(2 * slopes(lambda x: Full(G, x, False).t, lam), Full(G, lam, False).q, rtol=1e-6)
-    assert Full(G, lam, False).t == pytest.approx(low(Dense(root), lam).t)
+
+    def cells(x, gram=G, singular=False):
+        return CellState([(gram, np.ones(6))], singular, x)
+
+    assert np.allclose(2 * slopes(lambda x: cells(x).t, lam), cells(lam).q, rtol=1e-6)
+    assert cells(lam).t == pytest.approx(low(Dense(root), lam).t)
+    assert np.allclose(np.diag(cells(lam).metrics()[0]), 1)
+    assert cells(lam).upper() == pytest.approx(np.trace(G @ np.linalg.inv(cells(lam).metrics()[0])))
     for v in (np.full(6, 1 / 6), rng.normal(size=6)):
         v = v / v.sum()
         centred = root - (root @ v)[:, None]
-        state, factored = (
-            Centred(centred.T @ centred, lam, False, v),
-            low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam),
-        )
+        state = cells(lam, centred.T @ centred, True)
+        factored = low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
         assert (state.t, state.upper()) == pytest.approx((factored.t, factored.upper()))
-        assert np.allclose(state.metric() @ v, 0)
-        assert np.diag(state.metric()).max() == pytest.approx(1)
+        assert np.allclose(state.metrics()[0] @ v, 0, atol=1e-7)
+        assert np.diag(state.metrics()[0]).max() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("n", [5, 8, 9])
+@pytest.mark.parametrize("singular", [False, True])
+def test_opposite_cells_are_an_orbit(n, singular, rng):
+    root = rng.normal(size=(2 * n, n))
+    root -= singular * root.mean(axis=1, keepdims=True)
+    G = root.T @ root
+    G = G + G[::-1, ::-1]
+    start = rng.random(n)
+    start = (start + start[::-1]) / (2 * start.sum())
+    plain, folded = (solve_cells(G, 1e-9, np.inf, start, mirror=mirror, singular=singular) for mirror in (False, True))
+    assert folded.lower == pytest.approx(plain.lower, rel=1e-8)
+    assert folded.upper == pytest.approx(plain.upper, rel=1e-8)
+    assert np.allclose(folded.metric, plain.metric, atol=1e-3)
+    assert np.allclose(folded.weights, folded.weights[::-1])
+    assert folded.weights.sum() == pytest.approx(1)
 
 
 def test_slope_of_the_dual_over_axes(rng):

@@ -56,7 +56,7 @@ from dpsql.errors import InternalError
 from dpsql.linalg.inner import Dense
 from dpsql.strategies.core.ascent import ascend
 
-_FLOOR = 1e-15  # of the largest eigenvalue of a part; of all parts for one that no contribution moves
+FLOOR = 1e-15  # of the largest eigenvalue of a part; of all parts for one that no contribution moves
 _STEPS, _ROUNDS = 2000, 12  # of a round of column generation, and how many
 
 
@@ -150,7 +150,7 @@ class DualState:
         blocks: Sequence[tuple[float, Contributions]],
         weights: Floats,
         lines: Sequence[Lines] = (),
-        floor: float = _FLOOR,
+        floor: float = FLOOR,
     ) -> None:
         spectra = [scipy.linalg.eigh(seen.gram(weights), driver="evd", check_finite=False) for _, seen in blocks]
         single = [(weights @ part.moments) * part.roots**2 for part in lines]

@@ -8,8 +8,12 @@ with sum 1 its dual is
     (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2 <= E*,
 
 our derivation; uniform lambda is the SVD bound (Li and Miklau 2013, Thm 4.2). With U^T U = G (U is r x N) K = U Lambda
-U^T has the same eigenvalues other than 0, and X = U^T K^-1/2 U. Where X has full rank, scaling it to unit diagonal is
-another upper bound, right to second order.
+U^T has the same eigenvalues other than 0, and X = U^T K^-1/2 U.
+
+Cells one by one: with U = G^1/2 the root of M = Lambda^1/2 G Lambda^1/2 says all, q_j = (M^1/2)_jj / lambda_j and X =
+Lambda^-1/2 M^1/2 Lambda^-1/2. Where X has full rank, scaling it to unit diagonal is another upper bound, right to
+second order. If G is the same from both ends, reversing the cells is a symmetry: its parts are the sums and the
+differences of opposite cells, each of half the order, and two opposite cells are an orbit.
 
 Column generation: the certified optimum over very many distinct columns.
 
@@ -22,7 +26,8 @@ the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 
@@ -31,12 +36,12 @@ import scipy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.common.arrays import Array, Floats, Sparse
+from dpsql.common.arrays import Array, Csr, Floats, Sparse
 from dpsql.linalg.inner import Dense, Inner, Product
-from dpsql.strategies.core.ascent import Full, Solution, ascend, exchange
+from dpsql.strategies.core.ascent import Solution, ascend, exchange
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import Block
-from dpsql.strategies.core.symmetric import DualState
+from dpsql.strategies.core.symmetric import FLOOR, DualState
 from dpsql.strategies.core.time_left import LateError, step_seconds
 from dpsql.strategies.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
 
@@ -170,10 +175,8 @@ def solve(
             X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
             return Solution(back(X), lower, upper, count, lam)
         _check(fits, v, N)
-        symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
-        state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
-        X = state.metric()
-        return Solution(back(X), state.t**2, state.upper(), count, lam)
+        found = solve_cells(G, tolerance, deadline, np.full(N, 1.0 / N), mirror=bool(np.array_equal(G, G[::-1, ::-1])))
+        return replace(found, metric=back(found.metric))
     R = block.factor()
     if v * N <= _DENSE_ENTRIES:
         _check(fits, v, N)
@@ -194,6 +197,59 @@ def _over(columns: Inner, R: Floats, tolerance: float, deadline: float) -> Solut
     state, lam, count = ascend(partial(DualState, [(1.0, columns)]), np.full(N, 1.0 / N), tolerance, deadline, 2000)
     rows = state.halves[0] @ R
     return Solution(rows.T @ rows / state.q.max(), state.lower, state.upper(), count, lam)
+
+
+class CellState:
+    """The dual where orbit o moves coordinate o of each part by a squared length, and no other coordinate.
+
+    ``parts``: G_k (d_k x d_k) and the lengths (d_k,) of each. ``singular``: G_0 is 0 on one vector, and X stays so.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Floats, Floats]], singular: bool, weights: Floats) -> None:
+        self.t, self.q = 0.0, np.zeros(weights.size)
+        self._singular, self._parts = singular, list[tuple[Floats, Floats, Floats, Floats]]()
+        for G, lengths in parts:
+            root = np.sqrt(weights[: len(G)] * lengths)
+            s, V = scipy.linalg.eigh(root[:, None] * G * root, driver="evd", check_finite=False)
+            s = np.maximum(s, max(float(s[-1]), 1e-300) * FLOOR)
+            if singular and not self._parts:
+                s[0] = 0.0  # what rounding left of it is much beside weights of next to nothing
+            self._parts.append((G, root, s, V))
+            self.t += float(np.sqrt(s).sum())
+            self.q[: len(G)] += np.einsum("ij,ij,j->i", V, V, np.sqrt(s)) / weights[: len(G)]
+
+    def upper(self) -> float:
+        """The error of X with unit diagonal; divided by max q where it is singular."""
+        if self._singular:
+            return self.t * float(self.q.max())
+        scaled = [(root * np.sqrt(self.q[: len(G)]), (V / np.sqrt(s)) @ V.T * G) for G, root, s, V in self._parts]
+        return sum(float(w @ inverse @ w) for w, inverse in scaled)
+
+    def metrics(self) -> list[Floats]:
+        """X_k, divided as for ``upper``."""
+        scale = np.sqrt(np.full(self.q.size, self.q.max()) if self._singular else self.q)
+        rows = [np.sqrt(np.sqrt(s))[:, None] * V.T / (root * scale[: len(G)]) for G, root, s, V in self._parts]
+        return [np.asarray(own.T @ own) for own in rows]
+
+
+def solve_cells(
+    G: Floats, tolerance: float, deadline: float, start: Floats, *, mirror: bool = False, singular: bool = False
+) -> Solution:
+    """The optimum over single cells, X (N x N), for a Gram matrix G that is positive, or ``singular`` on one vector.
+
+    ``mirror``: G is the same from both ends, but for rounding. ``start``: weights to begin with (N,).
+    """
+    N = len(G)
+    whole: Csr = sparse.eye_array(N, format="csr")
+    bases = [whole]
+    if mirror and N > 3:
+        sums, differences = ((whole + side * whole[::-1])[: N // 2] / np.sqrt(2.0) for side in (1.0, -1.0))
+        bases = [sparse.csr_array(sparse.vstack([sums, whole[N // 2 : N - N // 2]])), differences]
+    parts = [(np.asarray(B @ (B @ G).T), B.power(2).max(axis=1).toarray().ravel()) for B in bases]
+    orbit = bases[0].sign()
+    state, weights, steps = ascend(partial(CellState, parts, singular), orbit @ start, tolerance, deadline, 500)
+    X = np.sum([B.T @ (B.T @ own).T for B, own in zip(bases, state.metrics(), strict=True)], axis=0)
+    return Solution(X, state.t**2, state.upper(), steps, orbit.T @ (weights / orbit.sum(axis=1)))
 
 
 def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:

@@ -28,9 +28,9 @@ from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, Ro
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategies.choose.best import searched
-from dpsql.strategies.core.ascent import Centred, ascend
 from dpsql.strategies.core.reduce import cholesky
 from dpsql.strategies.gaussian.exchangeable import Classes, classes_of, solve_classes
+from dpsql.strategies.gaussian.optimal import solve_cells
 from dpsql.strategies.kronecker.centres import AxisCentres
 from dpsql.strategies.marginals.multipliers import Place
 from dpsql.strategies.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
@@ -290,10 +290,11 @@ class ResidualMatrices:
         if given is not None:
             near = self.tolerance / 10  # a step or two from there
             start = _EVEN * start + (1.0 - _EVEN) * given  # those of next to nothing may not be so here
-        state, lam, _ = ascend(lambda lam: Centred(ridged, lam, mirror, v), start, near, self._until, 500)
+        found = solve_cells(ridged, near, self._until, start, mirror=mirror, singular=True)
         if key:
-            self.optima.setdefault(key, lam)
-        return self._rounded(state.metric(), state.upper(), wanted, n)
+            self.optima.setdefault(key, found.weights)
+        X = found.metric - v @ found.metric  # what rounding left of the null vector adds up over all rows
+        return self._rounded(X - (X @ v)[:, None], found.upper, wanted, n)
 
     @property
     def _until(self) -> float:
