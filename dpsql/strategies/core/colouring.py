@@ -131,8 +131,9 @@ class Decomposition:
         return [u @ (self.cells.size * M) / rho for rho, u in zip(self.copies, self.units, strict=True)]
 
     def combined(self, metrics: Sequence[Floats]) -> Floats:
-        """The invariant matrix (L,) of its M_k."""
-        return np.asarray(sum(np.tensordot(M, u, axes=2) for M, u in zip(metrics, self.units, strict=True)))
+        """The invariant, symmetric matrix (L,) of its M_k."""
+        half = np.sum([np.tensordot(M, u, axes=2) for M, u in zip(metrics, self.units, strict=True)], axis=0) / 2.0
+        return np.asarray(half + half[self.cells.transposed])
 
     def adds_up(self, M: Floats) -> bool:
         """Whether an invariant matrix (L,) is the sum of what it is in the parts."""

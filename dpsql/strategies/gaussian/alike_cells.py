@@ -10,7 +10,7 @@ long under the X found join the list; any list proves a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -52,21 +52,18 @@ class AlikeOptimum:
     @cached_property
     def metric(self) -> Floats:
         """X (N x N)."""
-        return self._over_cells(self.metrics)
+        return np.asarray(self.split.combined(self.metrics)[self.split.cells.colour])
 
     @cached_property
     def root(self) -> Floats:
         """The symmetric root of X (N x N)."""
         spectra = [scipy.linalg.eigh(X) for X in self.metrics]
-        return self._over_cells([(V * np.sqrt(np.maximum(s, 0.0))) @ V.T for s, V in spectra])
+        roots = [(V * np.sqrt(np.maximum(s, 0.0))) @ V.T for s, V in spectra]
+        return np.asarray(self.split.combined(roots)[self.split.cells.colour])
 
     def moment(self) -> Floats:
         """M (N x N)."""
         return np.asarray(self.second[self.split.cells.colour])
-
-    def _over_cells(self, parts: Sequence[Floats]) -> Floats:
-        whole = self.split.combined(parts)
-        return np.asarray(((whole + whole[self.split.cells.transposed]) / 2.0)[self.split.cells.colour])
 
 
 def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = None) -> Colouring | None:

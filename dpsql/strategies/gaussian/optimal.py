@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Sparse
-from dpsql.linalg.inner import Dense, Inner, Product
+from dpsql.linalg.inner import Dense, Product
 from dpsql.strategies.core.ascent import Solution, ascend, exchange
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import Block
@@ -162,38 +162,25 @@ def solve(
     eigendecomposition of order v and, at v < N, two v x v x N products; 3 to 40 steps.
     """
     v, N = block.columns.shape
-    back: Callable[[Floats], Floats] | None = None
-    if v == N:
-        Y = block.columns.toarray().astype(np.float64)
-        plain = np.array_equal(Y, np.eye(v))
-        back = _unmoved if plain else _moved_back(Y)
+    Y = block.columns.toarray().astype(np.float64) if v == N else np.zeros((v, 0))
+    back = _moved_back(Y) if v == N else None
     if back is not None:
-        G = block.gram if plain else Y.T @ block.gram @ Y
-        held = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
-        if held is not None:
-            _check(fits, held.sizes.size, held.sizes.size)
-            X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
+        G = block.gram if np.array_equal(Y, np.eye(v)) else Y.T @ block.gram @ Y
+        classes = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
+        if classes is not None:
+            _check(fits, classes.sizes.size, classes.sizes.size)
+            X, lower, upper, lam, count = solve_classes(classes, tolerance, deadline, centred=False)
             return Solution(back(X), lower, upper, count, lam)
         _check(fits, v, N)
         found = solve_cells(G, tolerance, deadline, np.full(N, 1.0 / N), mirror=bool(np.array_equal(G, G[::-1, ::-1])))
         return replace(found, metric=back(found.metric))
     R = block.factor()
-    if v * N <= _DENSE_ENTRIES:
-        _check(fits, v, N)
-        U = R @ block.columns.toarray().astype(np.float64)
-        return _over(Dense(U.T), R, tolerance, deadline)
-    axes = find_axes(block.columns)
+    few = v * N <= _DENSE_ENTRIES
+    axes = None if few else find_axes(block.columns)
     _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
-    if axes is not None:
-        return _over(Product(Written(axes), R.T), R, tolerance, deadline)
-    if _first_active(v, N) == N:  # all of them from the first round on
-        return _over(Dense((R @ block.columns).T), R, tolerance, deadline)
-    return generate(block, R, tolerance, deadline, progress)
-
-
-def _over(columns: Inner, R: Floats, tolerance: float, deadline: float) -> Solution:
-    """``solve`` by steps that take all ``columns`` U^T (N x v), U = R Y."""
-    N = columns.shape[0]
+    if not few and axes is None and _first_active(v, N) < N:  # else all of them from the first round on
+        return generate(block, R, tolerance, deadline, progress)
+    columns = Dense((R @ block.columns.toarray()).T) if axes is None else Product(Written(axes), R.T)
     state, lam, count = ascend(partial(DualState, [(1.0, columns)]), np.full(N, 1.0 / N), tolerance, deadline, 2000)
     rows = state.halves[0] @ R
     return Solution(rows.T @ rows / state.q.max(), state.lower, state.upper(), count, lam)
@@ -257,12 +244,10 @@ def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
         raise LateError
 
 
-def _unmoved(X: Floats) -> Floats:
-    return X
-
-
 def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
     """X to M with Y^T M Y = X, for Y (v x v); None where its columns are dependent, as what units add may be."""
+    if np.array_equal(Y, np.eye(len(Y))):
+        return lambda X: X
     factors, pivots, _ = scipy.linalg.lapack.dgetrf(Y)
     size = np.abs(np.diag(factors))
     if size.min() <= _DEPENDENT * size.max():

@@ -47,10 +47,8 @@ class ApartWeights:
             np.array(held, dtype=np.float64) for held in (reach.linear, reach.level, reach.norm)
         )
         self.key, self.total = np.array(reach.key, dtype=np.int64), reach.total
-        self.sums = np.zeros((len(reach.sums), self.most))
         self.summed = np.array(list(reach.sums), dtype=np.int64)
-        for row, held in zip(self.sums, reach.sums.values(), strict=True):
-            row[:] = held
+        self.sums = np.array(list(reach.sums.values()), dtype=np.float64).reshape(-1, self.most)
         self.R, self.Q = np.array(reach.apart.rows, dtype=np.float64).T
         self.length = np.zeros(int(self.key.max(initial=-1)) + 1)
         self.length[self.key] = self.norm

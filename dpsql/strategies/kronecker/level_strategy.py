@@ -125,8 +125,7 @@ def level_strategy(batch: Structured, tolerance: float, deadline: float) -> Leve
     problem = None if levels is None else _Problem.of(batch, *levels)
     if problem is None or not problem.parts:
         return None
-    parts = [Isotypic(1.0, part.R, sqrt(part.rho) * part.h) for part in problem.parts]
-    return problem.rounded(solve(parts, tolerance / 100.0, deadline), tolerance)
+    return problem.rounded(solve([draft.part for draft in problem.parts], tolerance / 100.0, deadline), tolerance)
 
 
 def _table_of(batch: Structured) -> int | None:
@@ -169,21 +168,12 @@ _Homes = dict[tuple[_Levels, _Key], tuple[RowBlock, tuple[Ints, ...]]]  # a bloc
 
 @dataclass(eq=False)
 class _Draft:
-    """One part: its readings by what they are, the numbers on it, E, and h of every corner (corners x r)."""
+    """One part: its readings by what they are, and the numbers on it."""
 
     levels: tuple[int, ...]
     readings: tuple[Reading, ...]
     terms: list[tuple[int, int, Floats]]  # span, kind, g
-    rho: float
-    E: Floats
-    h: Floats
-
-    @cached_property
-    def R(self) -> Floats:
-        """R^T R = E, without what is nothing."""
-        s, V = scipy.linalg.eigh(self.E, driver="evd")
-        used = s > _NOTHING * s[-1]
-        return np.asarray((V[:, used] * np.sqrt(s[used])).T)
+    part: Isotypic
 
 
 @dataclass(eq=False)
@@ -246,7 +236,10 @@ class _Problem:
                 E += often * rho * np.outer(g, g)
                 found.append((span, kind, np.asarray(g)))
             readings = tuple(self._reading(part, keys[at], homes) for at in chosen)
-            self.parts.append(_Draft(part, readings, found, rho, E, h[:, chosen]))
+            s, V = scipy.linalg.eigh(E, driver="evd")
+            used = s > _NOTHING * s[-1]
+            isotypic = Isotypic(1.0, (V[:, used] * np.sqrt(s[used])).T, sqrt(rho) * h[:, chosen])
+            self.parts.append(_Draft(part, readings, found, isotypic))
         return True
 
     def corners(self) -> list[tuple[tuple[int, ...], list[int]]] | None:
@@ -294,7 +287,7 @@ class _Problem:
         for part, X in zip(self.parts, optimum.metrics, strict=True):
             scale = np.sqrt(np.maximum(np.diag(X), 1e-300))
             near = X / np.outer(scale, scale)
-            near = near + _RIDGE * np.eye(len(near)) if len(part.R) < len(near) else near
+            near = near + _RIDGE * np.eye(len(near)) if len(part.part.root) < len(near) else near
             alike = prod(self.axes[axis].levels[at].alike for axis, at in enumerate(part.levels))
             roots.append(scipy.linalg.cholesky(near, check_finite=False) * scale / alike)
         smallest = min(float(np.abs(np.diag(root)).min()) for root in roots)

@@ -259,7 +259,7 @@ class ResidualMatrices:
 
     def _exchangeable(self, gram: Floats) -> Classes | None:
         """The classes by which a matrix is found for the noise; None where regions fall into too many of them."""
-        held = _classes(gram)
+        held = classes_of(_ridged(gram))
         return None if held is None or (self.noise == "laplace" and held.sizes.size > MOST_CLASSES) else held
 
     def _sums_by_classes(self, gram: Floats, held: Classes) -> Mixed:
@@ -335,11 +335,6 @@ def _ridged(gram: Floats) -> Floats:
     """A Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
     d = gram.shape[0]
     return np.asarray(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
-
-
-def _classes(gram: Floats) -> Classes | None:
-    """The classes of alike regions of a Gram matrix with its ridge."""
-    return classes_of(_ridged(gram))
 
 
 def _least(choices: Sequence[Choice], gram: Floats) -> Choice:

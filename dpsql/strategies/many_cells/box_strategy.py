@@ -148,11 +148,6 @@ class _Single:
         return np.asarray(np.einsum("ij,ij->j", turned, turned), dtype=np.float64)
 
 
-def _state(U: Array, weights: Floats) -> DualState:
-    """The dual over some columns."""
-    return DualState([(1.0, _Single(U))], weights, floor=_FLOOR)
-
-
 class _Search:
     """Dual weights on active pairs of a state and a region, raised until the columns of all pairs agree."""
 
@@ -188,13 +183,14 @@ class _Search:
         """K^-1/2 of the weights of least error, None where there was no time for a search."""
         inner = 0.1
         if not self._open():
-            state = _state(self._columns(self.active, np.float32), self.lam)
+            U = self._columns(self.active, np.float32)
+            state = DualState([(1.0, _Single(U))], self.lam, floor=_FLOOR)
             self.best = (state.t, self.active, self.lam)
             return None
         for round_ in range(_ROUNDS):
             U = self._columns(self.active, np.float32)
             state, self.lam, steps = ascend(
-                partial(_state, U),
+                partial(DualState, [(1.0, _Single(U))], floor=_FLOOR),
                 *(self.lam, inner, self.deadline - self.reserve, _STEPS),
                 clock=self.clock,
             )
