@@ -20,7 +20,6 @@ from dpsql.workloads.families.matrix import Workload
 
 _COLUMNS = 2048
 _ROWS = 512
-_GAP = 0.1
 _LARGE_RANK = 256
 _SEED = 20_128
 
@@ -29,8 +28,7 @@ def sampled_bound(W: Workload) -> float:
     """At most the least error of any Gaussian matrix mechanism for W, by a sample of what records change.
 
     0 where the optimum itself takes no longer: where few columns differ, unless ranks are large; and for more than 512
-    queries of many. Rounding is taken off (``dpsql.strategies.core.symmetric``). Cost O(nnz + q^2 k)
-    for q queries and k = 2048.
+    queries of many. Rounding is taken off. Cost O(nnz + q^2 k) for q queries and k = 2048.
     """
     diagonal = W.inner.diagonal()
     if W.changes <= 4 * _COLUMNS and W.shape[0] >= _LARGE_RANK and not W.factors:
@@ -44,7 +42,7 @@ def sampled_bound(W: Workload) -> float:
     U = V[:, s > 1e-10 * max(float(s[-1]), 1e-300)].T @ U  # a part of the rows has no larger a nuclear norm
     if not U.size:
         return 0.0
-    return solve([Part(1.0, np.eye(U.shape[0]), U.T)], _GAP).lower
+    return solve([Part(1.0, np.eye(U.shape[0]), U.T)], 0.1).lower
 
 
 def _of_equal_weights(W: Workload) -> float:

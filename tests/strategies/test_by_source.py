@@ -406,7 +406,7 @@ def test_rounding_ends_where_more_precise_integers_gain_nothing(
 
 
 def test_unlike_groups_have_a_bound_by_unions_that_join(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Persons by hour and in overlapping ranges of hours, none of which can be exchanged: against all their patterns."""
+    """Persons by hour and in overlapping ranges of hours, none to be exchanged: against all their patterns."""
     monkeypatch.setenv("DPSQL_CACHE", "off")
     ranges = [(0, 9), (5, 14), (8, 30), (12, 21), (20, 33), (25, 39)]
     policy = dpsql.Policy.parse(

@@ -91,12 +91,6 @@ class Colouring:
         root = np.sqrt(self.size)
         return np.asarray(np.tensordot(a, self.table, axes=1) @ (b * root) / root)
 
-    def is_closed(self, a: Floats, b: Floats) -> bool:
-        """Whether the product of two invariant matrices (L,) is invariant, by a random vector."""
-        x = np.random.default_rng(_SEED).normal(size=len(self.colour))
-        twice = a[self.colour] @ (b[self.colour] @ x)
-        return bool(np.abs(self.product(a, b)[self.colour] @ x - twice).max() <= _EXACT * np.abs(twice).max())
-
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
@@ -117,7 +111,10 @@ class Decomposition:
             a, b, c = (each + each[cells.transposed] for each in (one, two, three))
             units = _linked(cells, a, b)
             split = None if units is None else cls(cells, units)
-            if split is not None and split.adds_up(c) and cells.is_closed(a, b):
+            x = rng.normal(size=len(cells.colour))
+            twice, once = a[cells.colour] @ (b[cells.colour] @ x), cells.product(a, b)[cells.colour] @ x
+            closed = np.abs(once - twice).max() <= _EXACT * np.abs(twice).max()
+            if split is not None and split.adds_up(c) and closed:
                 return split
         return None
 

@@ -199,22 +199,19 @@ class Optimum:
     steps: int
 
 
-Worst: TypeAlias = "Callable[[tuple[Floats, ...]], Sequence[Floats] | None]"
-"""From the metrics: the moments, in every part, of further orbits that are longer than 1 under them; None for none."""
-
-
 def solve(
     parts: Sequence[AnyPart],
     tolerance: float,
     deadline: float = np.inf,
     start: Floats | None = None,
-    worst: Worst | None = None,
+    worst: Callable[[tuple[Floats, ...]], Sequence[Floats] | None] | None = None,
 ) -> Optimum:
     """Certified optimum to a gap of ``tolerance`` (a share of the error), over the orbits of the parts.
 
     Stops after 2,000 steps and at ``deadline`` (monotonic seconds) with the gap reached. ``start``: weights to begin
-    with, equal ones otherwise. With ``worst`` orbits are generated, in at most 12 rounds of so many steps; each begins
-    at equal weights. Cost a step: r^3 and orbits r^2 for every part of r queries.
+    with, equal ones otherwise. With ``worst`` orbits are generated: from the metrics it gives the moments, in every
+    part, of further orbits that are longer than 1 under them, or None. That takes at most 12 rounds of so many steps,
+    each from equal weights. Cost a step: r^3 and orbits r^2 for every part of r queries.
     """
     taken, rounds = 0, 1 if worst is None else _ROUNDS
     while True:

@@ -29,7 +29,6 @@ _ADDED = 8
 _STARTS = 64
 _SIZES = 24  # numbers of classes that are tried of units tied to rows
 
-
 Sum: TypeAlias = "tuple[float, Ints, Ints]"
 """A contribution c with c^T K c: the numbers of its cells, and how often it has each."""
 

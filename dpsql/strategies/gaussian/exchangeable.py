@@ -19,12 +19,12 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints
-from dpsql.strategies.core.symmetric import Lines, Part, solve
+from dpsql.strategies.core.ascent import Solution
+from dpsql.strategies.core.symmetric import FLOOR, Lines, Part, solve
 
 _ALIKE = 1e-11  # of the largest entry: how far entries of one class may be apart, by rounding
 EXACTLY = 1e-14  # the same where entries are sums of the same terms
 _DIGITS = 9
-_FLOOR = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,22 +70,19 @@ def classes_of(gram: Floats, apart: float = _ALIKE) -> Classes | None:
     return Classes(label, sizes, within, means * np.sqrt(np.outer(sizes, sizes)))
 
 
-def solve_classes(
-    classes: Classes, tolerance: float, deadline: float, centred: bool = True
-) -> tuple[Floats, float, float, Floats, int]:
-    """(X of unit largest diagonal, lower, upper bound on the least tr(G X^+), lambda (d,), steps).
+def solve_classes(classes: Classes, tolerance: float, deadline: float, centred: bool = True) -> Solution:
+    """The optimum over single regions, X (d x d), stopped at ``deadline`` (monotonic seconds).
 
-    ``optimal.solve`` for classes, stopped at ``deadline`` (monotonic seconds). ``centred``: G 1 = 0, so that what is
-    constant over all regions is no part of the problem.
+    ``centred``: G 1 = 0, so that what is constant over all regions is no part of the problem.
     """
     n, each, H = classes.sizes, np.eye(classes.sizes.size), classes.between
     basis = scipy.linalg.qr(np.sqrt(n)[:, None])[0][:, 1:] if centred else each
     s, V = np.linalg.eigh(basis.T @ H @ basis)
-    root = np.sqrt(np.maximum(s, max(float(s.max(initial=0.0)), 1e-300) * _FLOOR))[:, None] * (basis @ V).T
+    root = np.sqrt(np.maximum(s, max(float(s.max(initial=0.0)), 1e-300) * FLOOR))[:, None] * (basis @ V).T
     contrasts = Lines(n - 1.0, np.sqrt(classes.within), np.diag(1.0 - 1.0 / n))
     found = solve([Part(1.0, root, each / np.sqrt(n)), contrasts], tolerance, deadline, start=n / n.sum())
     between, alone = found.metrics
     inner = (between - np.diag(alone)) / np.sqrt(np.outer(n, n))
     X = inner[classes.label][:, classes.label]
     X[np.diag_indices_from(X)] += alone[classes.label]
-    return np.asarray(X), found.lower, found.upper, (found.weights / n)[classes.label], found.steps
+    return Solution(np.asarray(X), found.lower, found.upper, found.steps, (found.weights / n)[classes.label])

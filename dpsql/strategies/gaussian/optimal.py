@@ -17,11 +17,10 @@ differences of opposite cells, each of half the order, and two opposite cells ar
 
 Column generation: the certified optimum over very many distinct columns.
 
-At the optimum only some 10 m columns carry dual weight. The iteration runs on an active set;
-a scan of all columns asks which have q_j > t, these join, columns of vanishing weight leave.
-The lower bound t^2 of an active set is valid for the whole problem (weights of zero are weights);
-the upper bound t max q takes its maximum over all columns. Memory: one float32 copy of
-the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each scan.
+At the optimum only some 10 m columns carry dual weight. The iteration runs on an active set; a scan of all columns
+asks which have q_j > t, these join, columns of vanishing weight leave. The lower bound t^2 of an active set is valid
+for the whole problem (weights of zero are weights); the upper bound t max q takes its maximum over all columns. Memory:
+one float32 copy of the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each scan.
 """
 
 from __future__ import annotations
@@ -167,12 +166,13 @@ def solve(
     if back is not None:
         G = block.gram if np.array_equal(Y, np.eye(v)) else Y.T @ block.gram @ Y
         classes = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
+        order = N if classes is None else classes.sizes.size
+        _check(fits, order, order)
         if classes is not None:
-            _check(fits, classes.sizes.size, classes.sizes.size)
-            X, lower, upper, lam, count = solve_classes(classes, tolerance, deadline, centred=False)
-            return Solution(back(X), lower, upper, count, lam)
-        _check(fits, v, N)
-        found = solve_cells(G, tolerance, deadline, np.full(N, 1.0 / N), mirror=bool(np.array_equal(G, G[::-1, ::-1])))
+            found = solve_classes(classes, tolerance, deadline, centred=False)
+        else:
+            mirror = bool(np.array_equal(G, G[::-1, ::-1]))
+            found = solve_cells(G, tolerance, deadline, np.full(N, 1.0 / N), mirror=mirror)
         return replace(found, metric=back(found.metric))
     R = block.factor()
     few = v * N <= _DENSE_ENTRIES

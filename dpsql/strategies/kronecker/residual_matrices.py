@@ -270,8 +270,8 @@ class ResidualMatrices:
 
     def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
-        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
-        return self._rounded(X, upper, _root(gram))
+        found = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
+        return self._rounded(found.metric, found.upper, _root(gram))
 
     def _of_long_axis(self, gram: Floats, ridged: Floats, n: Ints | None = None) -> Mixed | None:
         """For Gaussian noise the same of many regions, by steps over the regions themselves.
