@@ -18,7 +18,7 @@ from dpsql.common.arrays import Flags, Floats, Ints
 _DEPTH = 8
 _CLIP = 3.0
 _FLOOR = 1e-13
-_NO_WEIGHT, _DRAWN = 3e-3, 8  # columns below such a share of the largest weight leave, so many times v are drawn
+_NO_WEIGHT = 3e-3  # of the largest weight: columns below it leave an active set
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,24 +121,25 @@ def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
 
 
 def exchange(
-    lam: Floats, ratio: Floats, violated: Floats, v: int, rng: np.random.Generator
+    lam: Floats, ratio: Floats, violated: Floats, sizes: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Flags, Ints, Floats]:
     """(which of the active columns stay, places in ``violated`` of those that join, weights of both, of sum 1).
 
     ``lam``, ``ratio`` (k,): weights and q / t of the active columns; ``violated``: q / t of others. Columns without
-    weight that do not bind leave, but never to fewer than the order ``v``. The most violated resemble each other, so
-    most of those that join, 8 v at most, are drawn at random, in proportion to the square of their violation: a third
-    of the rounds of the greedy rule.
+    weight that do not bind leave, but never to fewer than the order v. The most violated resemble each other, so that
+    at most d of those that join are drawn at random, in proportion to the square of their violation: a third of the
+    rounds of the greedy rule. ``sizes``: (v, d).
     """
+    v, most = sizes
     stay = (lam > _NO_WEIGHT * lam.max()) | (ratio > 1.0)
     if np.count_nonzero(stay) < v:
         stay[:] = True
     worst = np.flatnonzero(violated > 0.9 + 0.1 * max(float(ratio.max()), float(violated.max(initial=1.0))))
     worst = worst[np.argsort(-violated[worst], kind="stable")]
     greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
-    if drawn.size > _DRAWN * v:
+    if drawn.size > most:
         chance = (violated[drawn] - 1.0) ** 2
-        drawn = rng.choice(drawn, size=_DRAWN * v, replace=False, p=chance / chance.sum())
+        drawn = rng.choice(drawn, size=most, replace=False, p=chance / chance.sum())
     join = np.concatenate([np.sort(greedy), np.sort(drawn)])
     weights = np.concatenate([lam[stay], np.full(join.size, 0.3 * float(np.median(lam[stay])))])
     return stay, join, weights / weights.sum()

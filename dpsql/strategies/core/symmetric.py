@@ -141,8 +141,7 @@ class DualState:
 
     ``t`` and ``q`` (orbits,) as above; ``halves``: rho_k^(1/4) K_k^(-1/4) up to a rotation from the left, so that X_k =
     R_k^T half^T half R_k; ``squares`` the half^T half of each of ``lines``. ``floor``: the least eigenvalue for X, as a
-    share of the largest of its part. Cost: an eigendecomposition of order r for each part, and what its contributions
-    cost.
+    share of the largest of its part. Cost: an eigendecomposition for each part, and what its contributions cost.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float
     g, d = block.count, block.rank
     whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
     corners = corners_of_group(whole, tied, g, d) if g > 1 and not block.solo else None
-    if corners is None or 2 * min(tied.limit, g, _SIZES) * _often(len(corners[0])) ** 2 > _KINDS:
+    if corners is None or 2 * min(tied.limit, g, _SIZES) * len(_at_random(corners[0])) ** 2 > _KINDS:
         return None
     second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
     factor = cholesky(block.gram)
@@ -205,11 +205,6 @@ def _at_random(moves: Floats) -> list[tuple[Floats, Floats]]:
     some = {(i, j) for i in range(n) for j in range(i + 1) if i == j or n <= _PAIRS} | {tuple(range(n))}
     held = [moves[list(one)] for one in sorted(some)]
     return [(one.mean(axis=0), np.einsum("ij,ik->jk", one, one) / len(one)) for one in held]
-
-
-def _often(n: int) -> int:
-    """How many ``_at_random`` makes of n moves."""
-    return n * (n + 1) // 2 + 1 if n <= _PAIRS else n + 1
 
 
 def _kind(heavy: tuple[Floats, Floats], single: tuple[Floats, Floats], s: int) -> tuple[Floats, Floats]:

@@ -114,7 +114,7 @@ def generate(
         inner = max(0.4 * tolerance, min(0.05, 0.4 * excess))
         ratio = q[active] / t
         q[active] = 0.0
-        stay, join, lam = exchange(lam, ratio, q / t, v, rng)
+        stay, join, lam = exchange(lam, ratio, q / t, (v, 8 * v), rng)
         active = np.concatenate([active[stay], join])
     return Solution(R.T @ metric @ R, lower, upper, steps, weights)
 

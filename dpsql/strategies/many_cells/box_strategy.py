@@ -257,7 +257,7 @@ class _Search:
 
     def _exchange(self, ratio: Floats, pairs: Ints, violated: Floats) -> None:
         """Columns without weight leave; the worst of the violated, and some at random, join, equal ones once."""
-        stay, join, weights = exchange(self.lam, ratio, violated, self.basis.shape[0], self.rng)
+        stay, join, weights = exchange(self.lam, ratio, violated, (len(self.R), 6 * len(self.R)), self.rng)
         joined = np.concatenate([self.active[stay], pairs[join]])
         packed = np.packbits(self.boxes.sets(joined), axis=0).T
         _, first = np.unique(packed, axis=0, return_index=True)
