@@ -144,7 +144,7 @@ def solve_alike_cells(
     def worst(metrics: tuple[Floats, ...]) -> list[Floats] | None:
         before = len(listed)
         for value, at, times in longest(split.combined(metrics)[cells.colour])[:_ADDED]:
-            if value > 1.0 + tolerance:
+            if value > 1.0 + tolerance / 4.0:  # what is left out adds to the gap
                 listed.setdefault(cells.pairs(at, times), (at, times))
         new = list(listed)[before:]
         return split.moments(np.array(new, dtype=np.float64)) if new else None
