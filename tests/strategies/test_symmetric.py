@@ -10,10 +10,12 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from dpsql import workload
 from dpsql.errors import InternalError
 from dpsql.strategies.core import colouring
 from dpsql.strategies.core.colouring import Colouring, Decomposition
 from dpsql.strategies.core.symmetric import DualState, Lines, Optimum, Part, lower_bound, solve
+from dpsql.strategies.marginals.residual import residual_plan
 
 
 def dual_over_all(gram: np.ndarray, C: np.ndarray) -> tuple[float, float]:
@@ -171,6 +173,17 @@ def test_groups_by_hand(groups: int, most: int, least: float) -> None:
 def test_rows_and_persons_by_hand() -> None:
     found = solve([Part(1.0, np.eye(2), np.array([[10.0, 1.0], [10.0, 0.0], [0.0, 1.0]]))], 1e-8)
     assert found.lower == pytest.approx(110.512, rel=1e-5)
+
+
+def test_marginals_are_lines_of_one_orbit() -> None:
+    W = workload.marginals([4, 5, 6], order=2)
+    cells = float(np.prod(W.sizes))
+    residuals = W.residuals()
+    copies = np.array([float(W.dimension(T)) for T in residuals])
+    roots = np.sqrt(cells * np.array(list(residuals.values())))
+    found = solve([Lines(copies, roots, copies[None, :] / cells)], 1e-9)
+    assert found.lower == pytest.approx(residual_plan(W).error)
+    assert found.lower == pytest.approx(173.777855, rel=1e-7)
 
 
 def an_orbit_missing(parts: list[Part]) -> list[Part]:
