@@ -13,15 +13,13 @@ import numpy as np
 from scipy import linalg
 
 from dpsql.linalg.forms import dense
-from dpsql.linalg.inner import Dense
-from dpsql.strategies.core.ascent import Low, ascend
 from dpsql.strategies.core.certificate import nuclear_norm
 from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.core.symmetric import Part, solve
 from dpsql.workloads.families.matrix import Workload
 
 _COLUMNS = 2048
 _ROWS = 512
-_GAP, _STEPS = 0.1, 12
 _LARGE_RANK = 256
 _SEED = 20_128
 
@@ -30,8 +28,7 @@ def sampled_bound(W: Workload) -> float:
     """At most the least error of any Gaussian matrix mechanism for W, by a sample of what records change.
 
     0 where the optimum itself takes no longer: where few columns differ, unless ranks are large; and for more than 512
-    queries of many. Rounding is taken off as in ``dpsql.strategies.core.certificate.nuclear_norm``. Cost O(nnz + q^2 k)
-    for q queries and k = 2048.
+    queries of many. Rounding is taken off. Cost O(nnz + q^2 k) for q queries and k = 2048.
     """
     diagonal = W.inner.diagonal()
     if W.changes <= 4 * _COLUMNS and W.shape[0] >= _LARGE_RANK and not W.factors:
@@ -45,11 +42,7 @@ def sampled_bound(W: Workload) -> float:
     U = V[:, s > 1e-10 * max(float(s[-1]), 1e-300)].T @ U  # a part of the rows has no larger a nuclear norm
     if not U.size:
         return 0.0
-    start = np.full(U.shape[1], 1.0 / U.shape[1])
-    _, lam, _ = ascend(lambda lam: Low(Dense(U.T), lam), start, _GAP, np.inf, _STEPS)
-    K = (U * lam) @ U.T
-    slack = (64.0 + 4.0 * U.shape[0]) * np.finfo(np.float64).eps * float(np.linalg.norm(K))
-    return float(np.sqrt(np.maximum(linalg.eigvalsh(K) - slack, 0.0)).sum()) ** 2
+    return solve([Part(1.0, np.eye(U.shape[0]), U.T)], 0.1).lower
 
 
 def _of_equal_weights(W: Workload) -> float:

@@ -13,12 +13,11 @@ from test_structured import ROWS, compiled, con, corners, dense, exact, job_of, 
 
 from dpsql import measure
 from dpsql.errors import DataError
-from dpsql.linalg.inner import Dense
 from dpsql.linalg.levels import levels_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import half_widths
 from dpsql.strategies import selection
-from dpsql.strategies.core.ascent import Low, ascend
+from dpsql.strategies.core.symmetric import Part, solve
 from dpsql.strategies.kronecker.level_strategy import LevelStrategy, level_strategy
 from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.workloads.compile.level_integers import LevelIntegers
@@ -113,8 +112,8 @@ def least(name: str, con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
     values, V = np.linalg.eigh(columns @ columns.T)
     used = values > 1e-12 * values[-1]
     U = (V[:, used].T @ columns).T
-    state, _, _ = ascend(lambda lam: Low(Dense(U), lam), np.full(len(U), 1 / len(U)), 1e-4, np.inf, 600)
-    return state.t**2, state.upper()
+    found = solve([Part(1.0, np.eye(U.shape[1]), U)], 1e-4)
+    return found.lower, found.upper
 
 
 @pytest.mark.parametrize("name", [name for name in BATCHES if name != "units"])

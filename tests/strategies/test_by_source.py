@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
+import duckdb
 import numpy as np
 import pytest
 from scipy import linalg, sparse
+from unit_worlds import least
 
+import dpsql
 from dpsql import strategy
 from dpsql.errors import DataError
 from dpsql.strategies.choose import by_source, task
@@ -399,3 +403,29 @@ def test_rounding_ends_where_more_precise_integers_gain_nothing(
     found = strategy.select(replace(W, _cache={}))
     assert len(asked) == rounds
     assert found.expected == pytest.approx(loose * dict(found.considered)["by-source"], rel=2e-3)
+
+
+def test_unlike_groups_have_a_bound_by_unions_that_join(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Persons by hour and in overlapping ranges of hours, none to be exchanged: against all their patterns."""
+    monkeypatch.setenv("DPSQL_CACHE", "off")
+    ranges = [(0, 9), (5, 14), (8, 30), (12, 21), (20, 33), (25, 39)]
+    policy = dpsql.Policy.parse(
+        'dataset = "units"\n[budget]\nrho = 1000.0\n[tables.visits]\nunit = "person"\nmax_rows_per_unit = 3\n'
+        "[tables.visits.columns]\nhour = { lower = 0, upper = 39, nulls = false }\n"
+    )
+    counts = [f"COUNT(DISTINCT person) FILTER (WHERE hour BETWEEN {a} AND {b}) AS r{a}" for a, b in ranges]
+    sql = "SELECT hour, COUNT(DISTINCT person) AS n FROM visits GROUP BY hour; SELECT " + ", ".join(counts)
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE visits (person INTEGER, hour INTEGER)")
+        connection = dpsql.connect(database, policy=policy, ledger=tmp_path / "ledger")
+        plan = connection.plan(sql + " FROM visits", rho=0.5, objective="total")
+    patterns = []
+    for chosen in (c for s in (1, 2, 3) for c in combinations(range(40), s)):
+        single = np.isin(np.arange(40), chosen)
+        patterns.append([*single, *(any(a <= hour <= b for hour in chosen) for a, b in ranges)])
+    true = least(np.eye(46), np.array(patterns, dtype=float))
+    total = float((np.asarray(plan.errors) ** 2).sum())
+    assert plan.gap is not None
+    assert total / (1 + plan.gap) <= true.upper * (1 + 1e-9)
+    assert total / (1 + plan.gap) >= 0.96 * true.lower
+    assert true.lower * (1 - 1e-9) <= total <= 1.08 * true.lower

@@ -33,7 +33,8 @@ def test_the_optimum_of_the_classes_is_that_of_all_regions(sizes):
     held = classes_of(gram)
     assert held is not None
     assert len(held.sizes) <= len(sizes)
-    X, lower, upper, _, _ = solve_classes(held, 1e-5, np.inf)
+    found = solve_classes(held, 1e-5, np.inf)
+    X, lower, upper = found.metric, found.lower, found.upper
     d = len(gram)
     assert np.allclose(X @ np.ones(d), 0.0, atol=1e-9)
     assert np.diag(X).max() == pytest.approx(1.0)

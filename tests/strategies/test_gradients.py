@@ -5,12 +5,13 @@ import pytest
 from scipy import linalg
 
 from dpsql import workload
-from dpsql.extensions.papers import decomposition, eigen_design
+from dpsql.extensions.papers import decomposition
 from dpsql.linalg.inner import Dense, Product
 from dpsql.strategies.core import parts
-from dpsql.strategies.core.ascent import Centred, Full, Low
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.core.symmetric import DualState, Lines
+from dpsql.strategies.gaussian.optimal import CellState, solve_cells
 from dpsql.strategies.pure import row_mixing
 from dpsql.workload import Workload
 
@@ -79,22 +80,51 @@ def test_shares_of_two_parts_are_the_best(squares, rng):
     assert best <= min(others) + 1e-9
 
 
+def low(columns, lam):
+    """The dual of one part, over columns."""
+    return DualState([(1.0, columns)], lam)
+
+
 def test_slope_of_the_dual_is_half_of_q(rng):
     # t = tr (Lambda^1/2 G Lambda^1/2)^1/2 has dt / dlambda_j = q_j / 2: what the ascent climbs by.
     U = rng.normal(size=(3, 7))
     lam = rng.random(7) + 0.1
-    assert np.allclose(2 * slopes(lambda x: Low(Dense(U.T), x).t, lam), Low(Dense(U.T), lam).q, rtol=1e-6)
+    assert np.allclose(2 * slopes(lambda x: low(Dense(U.T), x).t, lam), low(Dense(U.T), lam).q, rtol=1e-6)
     root = rng.normal(size=(6, 6))
     G, lam = root @ root.T, rng.random(6) + 0.1
-    assert np.allclose(2 * slopes(lambda x: Full(G, x, False).t, lam), Full(G, lam, False).q, rtol=1e-6)
-    assert Full(G, lam, False).t == pytest.approx(Low(Dense(root), lam).t)
+
+    def cells(x, gram=G, singular=False):
+        return CellState([(gram, np.ones(6))], singular, x)
+
+    assert np.allclose(2 * slopes(lambda x: cells(x).t, lam), cells(lam).q, rtol=1e-6)
+    assert cells(lam).t == pytest.approx(low(Dense(root), lam).t)
+    assert np.allclose(np.diag(cells(lam).metrics()[0]), 1)
+    assert cells(lam).upper() == pytest.approx(np.trace(G @ np.linalg.inv(cells(lam).metrics()[0])))
     for v in (np.full(6, 1 / 6), rng.normal(size=6)):
         v = v / v.sum()
         centred = root - (root @ v)[:, None]
-        state, low = Centred(centred.T @ centred, lam, False, v), Low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
-        assert (state.t, state.upper()) == pytest.approx((low.t, low.upper()))
-        assert np.allclose(state.metric() @ v, 0)
-        assert np.diag(state.metric()).max() == pytest.approx(1)
+        state = cells(lam, centred.T @ centred, True)
+        factored = low(Dense(linalg.qr(centred, mode="r")[0][:5].T), lam)
+        assert (state.t, state.upper()) == pytest.approx((factored.t, factored.upper()))
+        assert np.allclose(state.metrics()[0] @ v, 0, atol=1e-7)
+        assert np.diag(state.metrics()[0]).max() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("n", [5, 8, 9])
+@pytest.mark.parametrize("singular", [False, True])
+def test_opposite_cells_are_an_orbit(n, singular, rng):
+    root = rng.normal(size=(2 * n, n))
+    root -= singular * root.mean(axis=1, keepdims=True)
+    G = root.T @ root
+    G = G + G[::-1, ::-1]
+    start = rng.random(n)
+    start = (start + start[::-1]) / (2 * start.sum())
+    plain, folded = (solve_cells(G, 1e-9, np.inf, start, mirror=mirror, singular=singular) for mirror in (False, True))
+    assert folded.lower == pytest.approx(plain.lower, rel=1e-8)
+    assert folded.upper == pytest.approx(plain.upper, rel=1e-8)
+    assert np.allclose(folded.metric, plain.metric, atol=1e-3)
+    assert np.allclose(folded.weights, folded.weights[::-1])
+    assert folded.weights.sum() == pytest.approx(1)
 
 
 def test_slope_of_the_dual_over_axes(rng):
@@ -112,19 +142,23 @@ def test_slope_of_the_dual_over_axes(rng):
     assert axes is not None
     columns = Product(Written(axes), block.factor().T)
     lam = rng.random(block.columns.shape[1]) + 0.1
-    found = slopes(lambda x: Low(columns, x).t, lam)
-    assert np.allclose(2 * found, Low(columns, lam).q, rtol=1e-5)
+    found = slopes(lambda x: low(columns, x).t, lam)
+    assert np.allclose(2 * found, low(columns, lam).q, rtol=1e-5)
 
 
 def test_slope_of_the_eigen_design(rng):
     Q = np.linalg.qr(rng.normal(size=(6, 6)))[0][:4]
     squares, sigma, lam = Q * Q, rng.random(4) + 0.5, rng.random(6) + 0.1
-    state = eigen_design._State(squares, sigma, lam)
-    assert np.allclose(2 * slopes(lambda x: eigen_design._State(squares, sigma, x).t, lam), state.q, rtol=1e-6)
+
+    def at(x):
+        return DualState([], x, [Lines(np.ones(4), np.sqrt(sigma), squares.T)])
+
+    state = at(lam)
+    assert np.allclose(2 * slopes(lambda x: at(x).t, lam), state.q, rtol=1e-6)
     assert lam @ state.q == pytest.approx(state.t)
     # Weak duality, by hand: t^2 is at most the error of any weights scaled to sensitivity 1.
     lam /= lam.sum()
-    t = eigen_design._State(squares, sigma, lam).t
+    t = at(lam).t
     for _ in range(50):
         u = rng.exponential(size=4)
         assert t**2 <= (sigma / u).sum() * (u @ squares).max() * (1 + 1e-12)

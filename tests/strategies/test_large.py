@@ -6,9 +6,9 @@ from scipy import sparse
 
 from dpsql import strategy, workload
 from dpsql.linalg.inner import Dense, Product
-from dpsql.strategies.core.ascent import Low
 from dpsql.strategies.core.axes import Written, find_axes, group_rows
 from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.core.symmetric import DualState
 from dpsql.strategies.gaussian import optimal
 from dpsql.strategies.gaussian.optimal import generate
 from dpsql.workload import Workload
@@ -45,11 +45,12 @@ def test_factored_state_equals_the_plain_one():
     axes, R = find_axes(block.columns), block.factor()
     lam = np.random.default_rng(1).random(block.columns.shape[1])
     lam /= lam.sum()
-    plain = Low(Dense((R @ block.columns.toarray()).T), lam)
-    wide = Low(Product(Written(axes), R.T), lam)
+    plain = DualState([(1.0, Dense((R @ block.columns.toarray()).T))], lam)
+    wide = DualState([(1.0, Product(Written(axes), R.T))], lam)
     assert wide.t == pytest.approx(plain.t)
     assert np.allclose(wide.q, plain.q)
-    assert np.allclose(wide.metric(), plain.metric())
+    one, other = (state.halves[0].T @ state.halves[0] for state in (wide, plain))
+    assert np.allclose(one, other)
 
 
 def test_three_routes_agree(monkeypatch):

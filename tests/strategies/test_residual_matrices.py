@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dpsql.linalg.blocks import Centre, Mixed, Plain
-from dpsql.strategies.core.ascent import Centred
+from dpsql.strategies.gaussian import optimal
 from dpsql.strategies.kronecker import residual_matrices
 from dpsql.strategies.kronecker.residual_matrices import ResidualMatrices, _root, _shortened
 
@@ -84,7 +86,8 @@ def test_a_long_axis_is_searched_around_a_centre(weight, monkeypatch):
     monkeypatch.setattr(residual_matrices, "searched", lambda *_, **__: pytest.fail("searched by rows"))
     held.weights[n.tobytes()] = np.r_[np.full(d - 1, 1.0), weight] / (d - 1 + weight)
     steps = []
-    monkeypatch.setattr(residual_matrices, "Centred", lambda *args: steps.append(args) or Centred(*args))
+    state = optimal.CellState
+    monkeypatch.setattr(optimal, "CellState", lambda *args: steps.append(args) or state(*args))
     first, taken = held._around(gram, d, n), len(steps)
     again = held._around(gram, d, n)
     assert len(steps) < 2 * taken  # from where the first ended
@@ -98,9 +101,13 @@ def test_a_long_axis_is_searched_around_a_centre(weight, monkeypatch):
 def test_what_is_found_too_roughly_is_not_taken(monkeypatch):
     d = 12
     monkeypatch.setattr(residual_matrices, "_LONG", d - 1)
-    worse = residual_matrices.Centred.metric
     skew = np.diag(np.r_[2.0, np.ones(d - 2), 0.5])
     C = np.eye(d) - 1.0 / d
-    monkeypatch.setattr(residual_matrices.Centred, "metric", lambda self: C @ skew @ worse(self) @ skew @ C)
+
+    def worse(*given, **more):
+        found = optimal.solve_cells(*given, **more)
+        return replace(found, metric=C @ skew @ found.metric @ skew @ C)
+
+    monkeypatch.setattr(residual_matrices, "solve_cells", worse)
     held = ResidualMatrices(None, "gaussian", 1e-3, None)
     assert held._of_long_axis(centred_gram(d), centred_gram(d)) is None

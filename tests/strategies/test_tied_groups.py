@@ -12,8 +12,8 @@ from unit_worlds import least
 from dpsql.linalg import exact
 from dpsql.linalg import inner as algebra
 from dpsql.strategies.core.reduce import reduce_workload
-from dpsql.strategies.gaussian import tied_groups
-from dpsql.strategies.gaussian.tied_groups import TiedGroups, plan_tied_groups
+from dpsql.strategies.gaussian import groups as groups_module
+from dpsql.strategies.gaussian.groups import TiedGroups, plan_tied_groups
 from dpsql.workloads.compile import unlisted
 from dpsql.workloads.families.contributions import Tied
 from dpsql.workloads.families.matrix import Workload
@@ -77,18 +77,18 @@ def test_bounds_hold_for_all_that_a_unit_can_do(groups: int, most: int, corners:
 
 
 def a_row_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = tied_groups._kinds
-    patch.setattr(tied_groups, "_kinds", lambda first, more, most, limit: real(first, more, most - 1, limit))
+    real = groups_module._kinds
+    patch.setattr(groups_module, "_kinds", lambda first, more, most, limit: real(first, more, most - 1, limit))
 
 
 def a_group_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = tied_groups._kinds
-    patch.setattr(tied_groups, "_kinds", lambda first, more, most, limit: real(first, more, most, limit - 1))
+    real = groups_module._kinds
+    patch.setattr(groups_module, "_kinds", lambda first, more, most, limit: real(first, more, most, limit - 1))
 
 
 def shared_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = tied_groups._kinds
-    patch.setattr(tied_groups, "_kinds", lambda *given: (real(*given)[0], real(*given)[0]))
+    real = groups_module._kinds
+    patch.setattr(groups_module, "_kinds", lambda *given: (real(*given)[0], real(*given)[0]))
 
 
 @pytest.mark.parametrize("mutant", [a_row_too_few, a_group_too_few, shared_forgotten])

@@ -21,27 +21,13 @@ from scipy import linalg
 
 from dpsql.common.arrays import Floats
 from dpsql.linalg.forms import kron, sparse_kron
-from dpsql.strategies.core.ascent import ascend
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block, cholesky
 from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategies.core.symmetric import Lines, solve
 from dpsql.workloads.families.matrix import Workload
 
 _RIDGE = 1e-7
-
-
-class _State:
-    """t, q and the upper bound of the weighting at one lambda."""
-
-    def __init__(self, squares: Floats, sigma: Floats, lam: Floats) -> None:
-        c = np.maximum(squares @ lam, 1e-300)
-        self.u = np.sqrt(sigma / c)
-        self.t = float(np.sqrt(sigma * c).sum())
-        self.q = self.u @ squares
-
-    def upper(self) -> float:
-        """The error of u scaled to sensitivity 1."""
-        return self.t * float(self.q.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +48,8 @@ def design(G: Floats, deadline: float, tolerance: float = 1e-4) -> Design:
     s, V = linalg.eigh(G, driver="evd")
     keep = s > s[-1] * 1e-10
     sigma, Q = np.asarray(s[keep]), np.asarray(V[:, keep].T)
-    squares = Q * Q
-    N = G.shape[0]
-    state, _, _ = ascend(lambda lam: _State(squares, sigma, lam), np.full(N, 1.0 / N), tolerance, deadline, 3000)
-    return Design(Q, state.u / float(state.q.max()), sigma)
+    found = solve([Lines(np.ones(sigma.size), np.sqrt(sigma), (Q * Q).T)], tolerance, deadline)
+    return Design(Q, found.metrics[0], sigma)
 
 
 def product(designs: list[Design]) -> Design:

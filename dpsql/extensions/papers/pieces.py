@@ -22,7 +22,7 @@ from dpsql.extensions.papers.smoothed import descend
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense
-from dpsql.strategies.choose.terms import Terms
+from dpsql.strategies.core.base import Terms
 from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece, check_entries, normalise
 from dpsql.strategies.core.parts import split, total_of, union_piece

@@ -3,7 +3,7 @@
 What a unit can change (``dpsql.workloads.families.contributions``) is a choice for each source, so that the ways
 multiply: a source by 50 groups that a unit may all be in has 2^50 on its own. The sources of one kind of unit are
 gathered into teams. A team is planned over all that a unit can change of its sources together: by its list, or by
-orbits where groups are alike (``dpsql.strategies.gaussian.alike_groups``). Teams are measured apart. Team i at share
+orbits where groups are alike (``dpsql.strategies.gaussian.groups``). Teams are measured apart. Team i at share
 alpha_i of the sensitivity has the error E_i / alpha_i^2; for Gaussian noise the squares of the shares add up to 1 and
 the least total is (sum_i E_i^1/2)^2, for Laplace noise the shares do and it is (sum_i E_i^1/3)^3. ``team_bounds``
 bounds the teams together from below. Different kinds of unit are problems of their own, each at full sensitivity.
@@ -44,8 +44,9 @@ from dpsql.strategies.core.integer import Piece, finish
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.core.parts import union_piece
 from dpsql.strategies.core.reduce import cholesky
+from dpsql.strategies.core.symmetric import solve
 from dpsql.strategies.gaussian.alike_cells import longest_sums
-from dpsql.strategies.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategies.gaussian.groups import parts_of_groups
 from dpsql.strategies.pure.halves import halves
 from dpsql.workloads.compile.unlisted import bounded_norm
 from dpsql.workloads.families.contributions import MOST_LISTED, Part
@@ -295,12 +296,12 @@ class _Planner(Sources):
         planned = planned_alike(V, label, longest, 0.9 * self.task.tolerance, self.task.deadline)
         if planned is None:
             return None
-        cells, found, piece = planned
-        far = longest_by_products(found.metric[cells.orbit], label, part.most)
+        found, piece = planned
+        far = longest_by_products(found.metric, label, part.most)
         piece = self.placed(piece, [source])
         team = Team(scaled((piece,), far**-0.5), found.error * far, 0.0, None)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64) if several else None
-        proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
+        proof = None if factor is None else Proof(factor @ found.moment() @ factor.T, factor @ found.first)
         return replace(team, lower=found.lower, proof=proof)
 
     def _classed(self, source: Source) -> Team:
@@ -392,22 +393,23 @@ class _Planner(Sources):
         groups, gammas = [entries.size for _, _, entries in classes], [weight for _, weight, _ in classes]
         most = np.array([source.part.most for source in mine])
         times = np.array([source.part.times // self.common for source in mine])
-        held = orbits(factor, moved, groups, gammas, [t for t, _, _ in classes], most, times)
-        if held is None:
+        parts = parts_of_groups(factor, moved, groups, gammas, [t for t, _, _ in classes], most, times)
+        if parts is None:
             return None
-        found = solve_alike(held, 0.9 * self.task.tolerance, self.task.deadline)
-        w, C = factor.shape[0], cholesky(found.metric)
+        found = solve(parts, 0.9 * self.task.tolerance, self.task.deadline)
+        metric, apart = found.metrics
+        w, C = factor.shape[0], cholesky(metric)
         entries = np.concatenate([one for _, _, one in classes])
         place = (np.arange(entries.size), entries)
         ones = sparse.csr_array((np.ones(entries.size, dtype=np.int64), place), shape=(entries.size, n))
-        contrasts = [x**0.5 * (np.eye(g) - 1.0 / g) for x, g in zip(found.contrasts, groups, strict=True)]
+        contrasts = [x**0.5 * (np.eye(g) - 1.0 / g) for x, g in zip(apart, groups, strict=True)]
         root = np.zeros((C.shape[0] + entries.size, w + entries.size))
         root[: C.shape[0]] = np.concatenate([C[:, :w], np.repeat(C[:, w:], groups, axis=1)], axis=1)
         root[C.shape[0] :, w:] = scipy.linalg.block_diag(*contrasts)
         gram = np.asarray(scipy.linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
         piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
-        return Team((piece,), found.upper, found.lower, team_bounds.of_orbits(held, found))
+        return Team((piece,), found.upper, found.lower, team_bounds.of_parts(*parts, found.weights))
 
 
 def _far(source: Source) -> Callable[[Floats], float | None]:

@@ -14,7 +14,7 @@ from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import cholesky
-from dpsql.strategies.gaussian.alike_cells import Cells, Found, Sum, alike_cells, solve_alike_cells
+from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, alike_cells, solve_alike_cells
 from dpsql.strategies.pure.row_mixing import symmetric_root
 from dpsql.workloads.families.contributions import Part
 from dpsql.workloads.families.matrix import Workload
@@ -59,7 +59,7 @@ def planned_alike(
     tolerance: float,
     deadline: float,
     again: Ints | None = None,
-) -> tuple[Cells, Found, Piece] | None:
+) -> tuple[AlikeOptimum, Piece] | None:
     """The optimum over sums of V's contributions, which are the corners of classes ``label`` from 0 on; None where too
     few classes and corners are alike. ``again``: a number for each of all corners, then others for the same once more.
     """
@@ -79,12 +79,12 @@ def planned_alike(
     if cells is None:
         return None
     found = solve_alike_cells(asked, cells, longest, tolerance, deadline)
-    return cells, found, piece_of(V, cells, found.metric)
+    return None if found is None else (found, piece_of(V, found))
 
 
-def piece_of(V: Workload, cells: Cells, metric: Floats, part: slice = slice(None)) -> Piece:
-    """A piece that moves by c^T X c for the ``metric`` X over the contributions of V, which are the ``cells``, or a
-    ``part`` of them that X has apart.
+def piece_of(V: Workload, found: AlikeOptimum, part: slice = slice(None)) -> Piece:
+    """A piece that moves by c^T X c over the contributions of V, which are the cells of ``found``, or a ``part`` of
+    them that X has apart.
     """
     basis = choose_basis(V.span, V.inner)
     gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
@@ -92,16 +92,16 @@ def piece_of(V: Workload, cells: Cells, metric: Floats, part: slice = slice(None
         # Each of the rows is a cell; a cell may be several, whose differences no contribution moves.
         often = np.diff(columns.indptr)
         cell = np.repeat(np.arange(often.size), often)[np.argsort(columns.indices)]
-        if np.unique(np.diag(cells.orbit)[part]).size == often.max() == 1:
+        if np.unique(np.diag(found.split.cells.colour)[part]).size == often.max() == 1:
             # All cells are alike: what rounding does to each does not tell kinds of them apart.
-            root = cholesky(metric[cells.orbit[part, part][np.ix_(cell, cell)]])
+            root = cholesky(found.metric[part, part][np.ix_(cell, cell)])
         else:
-            root = cells.root(metric)[part, part][np.ix_(cell, cell)]
+            root = found.root[part, part][np.ix_(cell, cell)]
             root = _with_differences(root, cell, often) if often.max() > 1 else root
     else:
         rows = columns.toarray().astype(np.float64)
         back = scipy.linalg.pinv(rows, rtol=_DEPENDENT).T
-        moved = back @ metric[cells.orbit[part, part]] @ back.T
+        moved = back @ found.metric[part, part] @ back.T
         still = np.eye(len(rows)) - rows @ back.T  # onto differences of rows that no contribution moves
         if float(np.trace(still)) > 0.5:
             moved += (_EXACT**2 * float(np.diag(moved).max())) * still

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from time import monotonic
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -26,11 +25,13 @@ from dpsql.strategies.choose.sources import NEAR, WRITTEN, Source, Sources, Team
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.choose.team_bounds import Proof
 from dpsql.strategies.core.certificate import Certificate, dual_value
+from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategies.gaussian.alike_cells import Cells, Found, Sum, longest_tied
+from dpsql.strategies.core.symmetric import Part, solve
+from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, longest_tied
 from dpsql.strategies.gaussian.alike_patterns import longest_unions, solve_alike_patterns
-from dpsql.strategies.gaussian.tied_groups import plan_tied_groups
+from dpsql.strategies.gaussian.groups import plan_tied_groups
 from dpsql.strategies.pure.row_mixing import symmetric_root
 from dpsql.strategies.pure.tied_groups import plan_pure_groups
 from dpsql.workloads.families.contributions import MOST_LISTED, Tied
@@ -45,7 +46,7 @@ _NEAR_MANY = 1.2  # the same for rows of very many groups and one count of units
 _SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
 _SHARES = 999  # of the sensitivity that units may have beside rows which are tried
 _LISTED_UNIONS = 120  # entries of unlike groups up to which long unions of them are listed
-_LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
+_LISTED_SUMS = 600  # corners up to which long sums of them are listed
 
 
 class SameRows(Sources):
@@ -81,7 +82,7 @@ class SameRows(Sources):
             again = np.repeat([0, 1], c) + np.where(np.tile(tied.label, 2) < 0, 2, 0)
             planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.task.tolerance, deadline, again)
         if planned is not None:
-            _, solved, piece = planned
+            solved, piece = planned
             piece = self.placed(piece, mine)
             team = self.within((piece,), solved.error, V, far)
             found += [replace(team, lower=solved.lower)] if team is not None else []
@@ -202,25 +203,25 @@ class SameRows(Sources):
             found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline, apart=apart)
         if found is None:
             return self._unlike(V, patterns)
-        cells, solved, far = found
+        solved, far = found
         if apart:
             return self._in_two(V, patterns, mine, found)
-        piece = self.placed(piece_of(V, cells, solved.metric), mine)
+        piece = self.placed(piece_of(V, solved), mine)
         factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64)
-        proof = Proof(factor @ solved.second[cells.orbit] @ factor.T, factor @ solved.first)
+        proof = Proof(factor @ solved.moment() @ factor.T, factor @ solved.first)
         return Team(scaled((piece,), far**-0.5), solved.error * far, solved.lower, proof)
 
     def _in_two(
-        self, V: Workload, patterns: Patterns, mine: Sequence[Source], found: tuple[Cells, Found, float]
+        self, V: Workload, patterns: Patterns, mine: Sequence[Source], found: tuple[AlikeOptimum, float]
     ) -> Team:
         """Units and rows in a piece of each, which are too many for one: the best of all that measure them apart."""
-        cells, solved, far = found
+        solved, far = found
         N = V.changes - patterns.cells.shape[1]
         pieces = []
         for sources, part in ((mine[:-1], slice(N)), (mine[-1:], slice(N, None))):
             columns = sparse.csr_array(patterns.columns[:, part])
             own = replace(self.only(sources, single=True), contributions=columns, _cache={})
-            pieces.append(self.placed(piece_of(own, cells, solved.metric, part), sources))
+            pieces.append(self.placed(piece_of(own, solved, part), sources))
         settled = far <= 1.0 + self.task.tolerance
         return Team(scaled(tuple(pieces), far**-0.5), solved.error * far, solved.lower, None, settled=settled)
 
@@ -301,32 +302,31 @@ class SameRows(Sources):
         self, V: Workload, longest: Callable[[Floats], list[Sum]], far: Callable[[Floats], float | None]
     ) -> list[Team]:
         """The optimum over single columns of V's contributions and long sums of them, which join as they are found."""
-        N, found = V.changes, list[Team]()
-        if N > _LISTED_SUMS:
+        if V.changes > _LISTED_SUMS:
             return []
         basis = choose_basis(V.span, V.inner)
-        seen = cholesky(basis.gram(V.inner)) @ V.moved(basis.rows).toarray().astype(np.float64)
-        held: dict[bytes, Sum] = {}
-        K = seen.T @ seen
-        for _ in range(_ROUNDS):
-            held |= {one[1].tobytes() + one[2].tobytes(): one for one in longest(K)[: 2 * N]}
-            sums = list(held.values())
-            place = (
-                np.concatenate([at for _, at, _ in sums]),
-                np.repeat(np.arange(len(sums)), [s[1].size for s in sums]),
-            )
-            listed = sparse.csc_array((np.concatenate([s[2] for s in sums]), place), shape=(N, len(sums)))
-            assert V.contributions is not None  # noqa: S101 - narrows the type for the checker: units have corners
-            both = sparse.csr_array(sparse.hstack([V.contributions, V.contributions @ listed], format="csr"))
-            together = replace(V, contributions=both, _cache={})
-            optimum = self.task_of(together).optimum()
-            team = self.within(optimum.pieces, optimum.upper, V, far)
-            found += [replace(team, lower=optimum.lower)] if team is not None else []
-            if team is None or team.error <= NEAR * optimum.lower or monotonic() > self.task.deadline:
-                break
-            moved = np.concatenate([moved_by(piece, V) for piece in optimum.pieces])
-            K = moved.T @ moved
-        return found
+        gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
+        Y, listed = columns.toarray().astype(np.float64), set[bytes]()
+
+        def joined(metric: Floats, least: float) -> list[Floats]:
+            """Sums, over the basis, that are longer than ``least`` and not listed yet."""
+            new = []
+            for value, at, times in longest(Y.T @ metric @ Y)[: 2 * V.changes]:
+                key = at.tobytes() + times.tobytes()
+                if value > least and key not in listed:
+                    listed.add(key)
+                    new.append(Y[:, at] @ times)
+            return new
+
+        def worst(metrics: tuple[Floats, ...]) -> list[Floats] | None:
+            new = joined(metrics[0], 1.0 + self.task.tolerance)
+            return [np.array(new)] if new else None
+
+        part = Part(1.0, cholesky(gram), np.vstack([Y.T, *joined(gram, 0.0)]))
+        found = solve([part], 0.9 * self.task.tolerance, self.task.deadline, worst=worst)
+        piece = Piece(basis.rows, cholesky(found.metrics[0]), columns, gram)
+        team = self.within((piece,), found.upper, V, far)
+        return [] if team is None else [replace(team, lower=found.lower)]
 
     def _least(self, V: Workload, some: Sparse) -> float:
         """No more than the least error over ``some`` contributions: of many queries over all of these as often."""

@@ -17,9 +17,8 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.ranges import ends_of
 from dpsql.registry import resolve, strategies
-from dpsql.strategies.choose.terms import Terms
 from dpsql.strategies.choose.very_wide import least_sizes
-from dpsql.strategies.core.base import PURE
+from dpsql.strategies.core.base import PURE, Terms
 from dpsql.strategies.core.blocks import NORM_BLOCKS
 from dpsql.strategies.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategies.core.copies import spread

@@ -25,8 +25,8 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.strategies.core.certificate import Certificate
 from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import cholesky
-from dpsql.strategies.gaussian.alike_groups import Alike, Orbits
-from dpsql.workloads.families.contributions import Part
+from dpsql.strategies.core.symmetric import Lines, Part, lower_bound
+from dpsql.workloads.families.contributions import Part as UnitPart
 from dpsql.workloads.families.matrix import Workload
 
 LARGEST = 2500
@@ -94,14 +94,13 @@ def norms_of(teams: Sequence[tuple[float, Proof | None, float | None]]) -> list[
     return norms
 
 
-def of_orbits(held: Orbits, found: Alike) -> Proof:
-    """The proof of a team by its orbits."""
-    U = held.factor @ held.columns
-    apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
-    return Proof((U * found.weights) @ U.T, U @ found.weights, apart)
+def of_parts(part: Part, lines: Lines, weights: Floats) -> Proof:
+    """The proof of a team by its parts: what groups share, its moments of rank 1, and contrasts, whose mean is 0."""
+    U = part.moments @ part.root.T
+    return Proof((U.T * weights) @ U, weights @ U, float(np.sqrt(lower_bound([lines], weights))))
 
 
-def of_random_classes(part: Part, across: Flags, V: Workload, certificate: Certificate) -> Proof | None:
+def of_random_classes(part: UnitPart, across: Flags, V: Workload, certificate: Certificate) -> Proof | None:
     """M and m where a unit has one corner in each of ``most`` random classes; the best of a few such units.
 
     Corners are drawn in each class by the certificate's weights, apart from each other, or all of them alike to the

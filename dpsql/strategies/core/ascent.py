@@ -1,13 +1,7 @@
 """Alternating maximisation of the dual of the least error, with Anderson mixing.
 
-States of the iteration: ``Full`` at full rank and ``Centred`` at one less, where everything comes from one
-eigendecomposition of Lambda^1/2 G Lambda^1/2, and ``Low`` for U (r x N), U^T U = G. The mathematics
+The mathematics, and most states of the iteration, are in ``dpsql.strategies.core.symmetric``; the state of single cells
 is in ``dpsql.strategies.gaussian.optimal``.
-
-Spectral functions of symmetric matrices, folded in half where they are mirror-symmetric.
-
-A matrix with M = J M J (J the reversal) splits into an even and an odd part of half the
-order; two eigendecompositions of order n/2 cost a quarter of one of order n.
 """
 
 from __future__ import annotations
@@ -18,72 +12,13 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 import numpy as np
-import scipy
 
-from dpsql.common.arrays import Floats
-from dpsql.linalg.inner import Inner
-
-
-class Spectrum:
-    """Powers of a symmetric positive definite M (n x n); ``mirror`` promises M = J M J up to rounding.
-
-    ``singular``: of M u = 0 with one u, which is its own mirror image; positive powers alone are then asked for.
-    """
-
-    def __init__(self, M: Floats, mirror: bool, singular: bool = False) -> None:
-        self._n = M.shape[0]
-        self._mirror = mirror and self._n > 3
-        parts = self._fold(M) if self._mirror else [M]
-        self._parts = []
-        for part in parts:
-            s, V = scipy.linalg.eigh(part, driver="evd", check_finite=False)
-            self._parts.append((np.maximum(s, max(float(s[-1]), 1e-300) * 1e-15), V))
-        if singular:
-            self._parts[0][0][0] = 0.0  # what rounding left of it is much beside weights of next to nothing
-
-    def _fold(self, M: Floats) -> list[Floats]:
-        h = self._n // 2
-        A, BJ = M[:h, :h], M[:h, self._n - h :][:, ::-1]
-        odd = A - BJ
-        if self._n % 2 == 0:
-            return [A + BJ, odd]
-        c = np.sqrt(2.0) * M[:h, h]
-        even = np.block([[A + BJ, c[:, None]], [c[None, :], M[h : h + 1, h : h + 1]]])
-        return [even, odd]
-
-    def trace_power(self, p: float) -> float:
-        return float(sum((s**p).sum() for s, _ in self._parts))
-
-    def diagonal_power(self, p: float) -> Floats:
-        found = [np.einsum("ij,ij,j->i", V, V, s**p) for s, V in self._parts]
-        if not self._mirror:
-            return np.asarray(found[0])
-        even, odd = found
-        h = self._n // 2
-        half = 0.5 * (even[:h] + odd)
-        return np.concatenate([half, even[h:], half[::-1]])
-
-    def power(self, p: float) -> Floats:
-        found = [(V * s**p) @ V.T for s, V in self._parts]
-        if not self._mirror:
-            return np.asarray(found[0])
-        even, odd = found
-        n, h = self._n, self._n // 2
-        out = np.empty((n, n))
-        A, B = 0.5 * (even[:h, :h] + odd), 0.5 * (even[:h, :h] - odd)[:, ::-1]
-        out[:h, :h], out[:h, n - h :] = A, B
-        out[n - h :, :h], out[n - h :, n - h :] = B[::-1, ::-1], A[::-1, ::-1]
-        if n % 2:
-            middle = even[:h, h] / np.sqrt(2.0)
-            out[:h, h] = out[h, :h] = middle
-            out[n - h :, h] = out[h, n - h :] = middle[::-1]
-            out[h, h] = even[h, h]
-        return out
-
+from dpsql.common.arrays import Flags, Floats, Ints
 
 _DEPTH = 8
 _CLIP = 3.0
 _FLOOR = 1e-13
+_NO_WEIGHT = 3e-3  # of the largest weight: columns below it leave an active set
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,66 +120,26 @@ def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
     return np.asarray(f + np.clip(step, -_CLIP, _CLIP))
 
 
-class Full:
-    """State at full rank: everything from one eigendecomposition of M = Lambda^1/2 G Lambda^1/2."""
+def exchange(
+    lam: Floats, ratio: Floats, violated: Floats, sizes: tuple[int, int], rng: np.random.Generator
+) -> tuple[Flags, Ints, Floats]:
+    """(which of the active columns stay, places in ``violated`` of those that join, weights of both, of sum 1).
 
-    def __init__(self, G: Floats, lam: Floats, symmetric: bool, singular: bool = False) -> None:
-        self._G = G
-        self._root = np.sqrt(lam)
-        self._spectrum = Spectrum(self._root[:, None] * G * self._root[None, :], symmetric, singular)
-        self.t = self._spectrum.trace_power(0.5)
-        self.q = self._spectrum.diagonal_power(0.5) / lam
-        self._upper: float | None = None
-
-    def upper(self) -> float:
-        if self._upper is None:
-            # tr(G X^-1) for X = Lambda^-1/2 M^1/2 Lambda^-1/2 scaled to unit diagonal.
-            w = self._root * np.sqrt(self.q)
-            inverse = self._spectrum.power(-0.5)
-            self._upper = float(w @ (inverse * self._G) @ w)
-        return self._upper
-
-    def metric(self) -> Floats:
-        w = 1.0 / (self._root * np.sqrt(self.q))
-        return np.asarray(w[:, None] * self._spectrum.power(0.5) * w[None, :])
-
-
-class Centred(Full):
-    """The same for G v = 0 alone of all vectors, v (n,) adding up to 1: X v = 0 is kept, so that one number scales it
-    to unit diagonal.
+    ``lam``, ``ratio`` (k,): weights and q / t of the active columns; ``violated``: q / t of others. Columns without
+    weight that do not bind leave, but never to fewer than the order v. The most violated resemble each other, so that
+    at most d of those that join are drawn at random, in proportion to the square of their violation: a third of the
+    rounds of the greedy rule. ``sizes``: (v, d).
     """
-
-    def __init__(self, G: Floats, lam: Floats, symmetric: bool, v: Floats) -> None:
-        super().__init__(G, lam, symmetric, singular=True)
-        self._v = v
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-    def metric(self) -> Floats:
-        w = 1.0 / self._root
-        X = w[:, None] * self._spectrum.power(0.5) * w[None, :]
-        X -= self._v @ X  # what rounding left of the null vector adds up over all rows
-        X -= (X @ self._v)[:, None]
-        return np.asarray(X / np.diag(X).max())
-
-
-class Low:
-    """State for U (r x N), given as the rows of U^T: K = U Lambda U^T, X = U^T K^-1/2 U."""
-
-    def __init__(self, columns: Inner, lam: Floats) -> None:
-        s, V = scipy.linalg.eigh(columns.gram(lam), driver="evd", check_finite=False)
-        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
-        root = np.sqrt(self._s)
-        self.t = float(root.sum())
-        self.q = columns.variances(V / np.sqrt(root))
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-    def half(self) -> Floats:
-        """K^-1/4 up to a rotation from the left: q_j = ||half u_j||^2."""
-        return np.asarray((self._V / np.sqrt(np.sqrt(self._s))).T)
-
-    def metric(self) -> Floats:
-        return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)
+    v, most = sizes
+    stay = (lam > _NO_WEIGHT * lam.max()) | (ratio > 1.0)
+    if np.count_nonzero(stay) < v:
+        stay[:] = True
+    worst = np.flatnonzero(violated > 0.9 + 0.1 * max(float(ratio.max()), float(violated.max(initial=1.0))))
+    worst = worst[np.argsort(-violated[worst], kind="stable")]
+    greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
+    if drawn.size > most:
+        chance = (violated[drawn] - 1.0) ** 2
+        drawn = rng.choice(drawn, size=most, replace=False, p=chance / chance.sum())
+    join = np.concatenate([np.sort(greedy), np.sort(drawn)])
+    weights = np.concatenate([lam[stay], np.full(join.size, 0.3 * float(np.median(lam[stay])))])
+    return stay, join, weights / weights.sum()

@@ -8,6 +8,7 @@ into blocks (``dpsql.strategies.core.blocks``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -32,6 +33,16 @@ NOISES = ("gaussian", "laplace")
 PURE = "pure"  # what ``select`` is asked for: "laplace", in blocks where these are better
 OBJECTIVES = ("total", "max")
 MATRIX_ENTRIES = 2**24  # of B up to which it is written out from products
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a method of an extension may use: the noise, a gap for the L2 optimum, a deadline (monotonic), products."""
+
+    noise: str
+    tolerance: float
+    deadline: float
+    work: float
 
 
 @runtime_checkable

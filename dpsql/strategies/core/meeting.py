@@ -13,7 +13,9 @@ S_t = (N_t^T N_t)^1/2 and Q = diag(P_t) [I - e e^T, diag(e) V], V of norm 1, giv
     tr M^1/2 >= sum_t p_t^1/2 (n_t - s_t) + tr (diag(s) Pi diag(s))^1/2,    n_t = tr S_t,  s_t = e^T S_t e.
 
 The square of that bounds the error of every strategy, for any chances. It does not grow with s_t, as no column of
-Pi^1/2 is longer than p_t^1/2, so that |N_t e|, which is no less, may stand for s_t. It is concave in the chances.
+Pi^1/2 is longer than p_t^1/2, so that |N_t e|, which is no less, may stand for s_t. It is the dual of a problem of
+``dpsql.strategies.core.symmetric`` whose orbits are the sets: (n_t - s_t)^2 copies of a line for each table, which the
+sets that hold it move by 1, and a part with root diag(s), which a set moves by 1_A.
 
 It also holds for laws of the same or a larger covariance N_t (I - e e^T) N_t^T and a longer mean: |R|_* is convex in
 what a mean is multiplied by and even, as the signs of a table's rows of R and of its own columns may be changed
@@ -28,9 +30,9 @@ from itertools import product
 import numpy as np
 
 from dpsql.common.arrays import Floats
+from dpsql.strategies.core.symmetric import Lines, Part, solve
 
 _EVERY = 7  # tables of which all sets are tried
-_STEPS = 150
 _SMALL = 1e-12
 
 
@@ -38,7 +40,7 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
     """The best bound of the module over chances of sets of tables.
 
     ``norms``: (n_t, at least s_t) of each table. ``sets`` (k, tables) of 0 and 1: those that a unit may move, if not
-    any. Cost: the roots of some hundred matrices of the order of the tables.
+    any. Cost: the roots of some dozens of matrices of the order of the tables.
     """
     n, s = np.array(norms, dtype=np.float64).reshape(-1, 2).T
     if n.size == 0 or n.max() <= 0:
@@ -47,18 +49,8 @@ def least_of_tables(norms: Sequence[tuple[float, float]], sets: Floats | None = 
         return float(n[0]) ** 2
     n, s = n / n.max(), np.minimum(s, n) / n.max()
     sets = _sets(n, s) if sets is None else sets
-    chances = np.full(len(sets), 1.0 / len(sets))
-    best = 0.0
-    for _ in range(_STEPS):
-        p = sets.T @ chances
-        root, inverse = _roots((sets * s).T @ (sets * s * chances[:, None]))
-        found = float(np.sqrt(p) @ (n - s)) + root
-        best = max(best, found)
-        moved = sets @ ((n - s) / np.sqrt(p)) + np.einsum("at,tu,au->a", sets * s, inverse, sets * s)
-        chances = chances * np.maximum(moved / found, _SMALL) ** 2
-        chances = np.maximum(chances / chances.sum(), _SMALL)
-        chances /= chances.sum()
-    return float((1.0 - 1e-9) * (best * max(t for t, _ in norms)) ** 2)
+    parts = Lines((n - s) ** 2, np.ones(n.size), sets), Part(1.0, np.diag(s), sets)
+    return float((1.0 - 1e-9) * solve(parts, 1e-7).lower * max(t for t, _ in norms) ** 2)
 
 
 def _sets(n: Floats, s: Floats) -> Floats:
@@ -70,14 +62,6 @@ def _sets(n: Floats, s: Floats) -> Floats:
     first = np.zeros((T, T))
     first[:, order] = np.tri(T)
     return np.unique(np.concatenate([np.eye(T), 1.0 - np.eye(T), first]), axis=0)
-
-
-def _roots(M: Floats) -> tuple[float, Floats]:
-    """tr M^1/2, below by what rounding may have added, and M^-1/2 where M is not 0."""
-    values, vectors = np.linalg.eigh(M)
-    values = np.maximum(values - 1e-12 * float(np.abs(values).max()), 0.0)
-    some = values > 0
-    return float(np.sqrt(values).sum()), (vectors[:, some] / np.sqrt(values[some])) @ vectors[:, some].T
 
 
 __all__ = ["least_of_tables"]

@@ -1,122 +1,71 @@
-"""The least error where one unit has a cell in each of some classes, and classes and corners are alike up to a few.
+"""Finds the parts where a unit has a cell in each of some classes, and classes and corners are alike up to a few.
 
 Cells are pairs of a class and a corner, such as a day and a ward; a unit has at most one cell of each class, in at most
 ``most`` classes. Classes of one kind may be exchanged, and so may corners of one kind in all classes at once: that
-changes neither the Gram matrix G nor the contributions C. So an optimal X is constant on the orbits of pairs of cells,
-and of a contribution c only the numbers n_o(c) of its pairs in each orbit o count:
-
-    M = sum_c lambda_c E[c c^T] = sum_o (sum_c lambda_c n_o(c) / |o|) I_o,   q_c = c^T X c = sum_o n_o(c) x_o,
-
-for the 0/1 matrix I_o of an orbit of |o| pairs and X = sum_o x_o I_o. Products of such matrices are again such: I_o I_p
-= sum_r k_opr I_r, where a pair (x, y) of r has k_opr cells z with (x, z) in o and (z, y) in p. In the basis of I_o /
-|o|^1/2 multiplication with a symmetric one is a symmetric matrix of the order of the number of orbits, with the same
-eigenvalues: roots are taken there, and all else is as in ``dpsql.strategies.gaussian.optimal``. A step costs O(L^3) for
-L orbits, two dozen or so, for any number of cells and contributions. Contributions that turn out to be long under the X
-found join the list; any list proves a lower bound.
+changes neither the Gram matrix G nor the contributions C, so that the orbits of pairs of cells are a colouring
+(``dpsql.strategies.core.colouring``), of two dozen colours or so, and of a contribution only the numbers of its pairs
+in each colour count. A step costs the d^3 of the parts, whatever the number of cells. Contributions that turn out to be
+long under the X found join the list; any list proves a lower bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy
 
-from dpsql.common.arrays import Floats, Ints
-from dpsql.strategies.core.ascent import ascend
+from dpsql.common.arrays import Flags, Floats, Ints
+from dpsql.strategies.core.colouring import Colouring, Decomposition
+from dpsql.strategies.core.symmetric import lower_bound, solve
 from dpsql.workloads.families.contributions import Tied
 
-_CLOSE = 1e-9
-_ORBITS = 120
-_NOTHING = 1e-11  # of the largest eigenvalue: what is not asked
-_ROUNDS = 12
+_COLOURS = 120
 _ADDED = 8
 _STARTS = 64
-_STEPS = 500
 _SIZES = 24  # numbers of classes that are tried of units tied to rows
 
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """``orbit`` (N x N): the number of the orbit of each pair of cells; ``label`` (N,): the class of each cell.
-
-    A matrix that is constant on orbits is given by its entries (L,).
-    """
-
-    orbit: Ints
-    label: Ints
-
-    @cached_property
-    def size(self) -> Floats:
-        """|o| (L,)."""
-        return np.bincount(self.orbit.ravel()).astype(np.float64)
-
-    @cached_property
-    def alone(self) -> Floats:
-        """The identity (L,)."""
-        return np.isin(np.arange(self.size.size), np.diag(self.orbit)).astype(np.float64)
-
-    @cached_property
-    def table(self) -> Floats:
-        """k_opr |r|^1/2 / |p|^1/2 (o, r, p)."""
-        L, place = self.size.size, np.zeros(self.size.size, dtype=np.int64)
-        place[self.orbit.ravel()] = np.arange(self.orbit.size)  # any pair of the orbit will do
-        out = np.zeros((L, L, L))
-        for r, (x, y) in enumerate(zip(*np.unravel_index(place, self.orbit.shape), strict=True)):
-            both = self.orbit[x] * L + self.orbit[:, y]
-            out[:, r, :] = np.bincount(both, minlength=L * L).reshape(L, L)
-        root = np.sqrt(self.size)
-        return out * (root[:, None] / root[None, :])
-
-    def multiplied(self, a: Floats) -> Floats:
-        """Multiplication with a matrix from the left (L x L), in the basis of the module."""
-        return np.tensordot(a, self.table, axes=1)
-
-    def product(self, a: Floats, b: Floats) -> Floats:
-        root = np.sqrt(self.size)
-        return np.asarray(self.multiplied(a) @ (b * root) / root)
-
-    def functions(self, a: Floats, *of: Callable[[Floats], Floats]) -> list[Floats]:
-        """f(A) of a symmetric A, by its eigenvalues, for each f."""
-        held = self.multiplied(a)
-        s, V = scipy.linalg.eigh((held + held.T) / 2.0, driver="evd", check_finite=False)
-        root = np.sqrt(self.size)
-        alone = V.T @ (self.alone * root)
-        return [np.asarray(V @ (f(s) * alone) / root) for f in of]
-
-    def root(self, a: Floats) -> Floats:
-        """The symmetric root of a positive A (N x N)."""
-        (found,) = self.functions(a, lambda s: np.sqrt(np.maximum(s, 0.0)))
-        return np.asarray(found[self.orbit])
-
-    def pairs(self, chosen: Ints, times: Ints | None = None) -> tuple[int, ...]:
-        """n_o of the sum of some cells, each once or so many ``times``."""
-        often = np.ones(chosen.size, dtype=np.int64) if times is None else times
-        weights = np.outer(often, often).ravel()
-        found = np.bincount(self.orbit[np.ix_(chosen, chosen)].ravel(), weights, minlength=self.size.size)
-        return tuple(found.round().astype(np.int64).tolist())
+Sum: TypeAlias = "tuple[float, Ints, Ints]"
+"""A contribution c with c^T K c: the numbers of its cells, and how often it has each."""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """``metric`` X (L,) under which no listed contribution is longer than 1, and its ``error`` tr(G X^+), where the
-    least is ``lower`` or more.
+class AlikeOptimum:
+    """``metrics`` X_k in the parts of ``split``, under which no listed contribution is longer than 1.
 
-    ``second`` (L,), ``first`` (N,): M and the mean of the contributions that prove it.
+    ``error`` tr(G X^+), where the least is ``lower`` or more. ``second`` (L,) by colours, ``first`` (N,): M and the
+    mean of the contributions that prove it.
     """
 
-    metric: Floats
+    split: Decomposition
+    metrics: tuple[Floats, ...]
     error: float
     lower: float
     second: Floats
     first: Floats
 
+    @cached_property
+    def metric(self) -> Floats:
+        """X (N x N)."""
+        return np.asarray(self.split.combined(self.metrics)[self.split.cells.colour])
 
-def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = None) -> Cells | None:
+    @cached_property
+    def root(self) -> Floats:
+        """The symmetric root of X (N x N)."""
+        spectra = [scipy.linalg.eigh(X) for X in self.metrics]
+        roots = [(V * np.sqrt(np.maximum(s, 0.0))) @ V.T for s, V in spectra]
+        return np.asarray(self.split.combined(roots)[self.split.cells.colour])
+
+    def moment(self) -> Floats:
+        """M (N x N)."""
+        return np.asarray(self.second[self.split.cells.colour])
+
+
+def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = None) -> Colouring | None:
     """The orbits of pairs of cells with a class ``label`` and a ``corner`` each; None where too few are alike.
 
     ``gram`` (N x N) over cells. Kinds are guessed from its entries, and held to leave it as it is. Where a class has a
@@ -147,14 +96,11 @@ def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = No
             place = place * many + one
         place = place * 2 + (own[:, None] == own[None, :])
     if place.max() < place.size:
-        orbit = (np.cumsum(np.bincount(place.ravel()) > 0) - 1)[place]
+        colour = (np.cumsum(np.bincount(place.ravel()) > 0) - 1)[place]
     else:
-        orbit = np.unique(place, return_inverse=True)[1].reshape(place.shape)
-    cells = Cells(orbit, label)
-    mean = np.bincount(orbit.ravel(), weights=gram.ravel()) / cells.size
-    if cells.size.size > _ORBITS or np.abs(gram - mean[orbit]).max() > _CLOSE * np.abs(gram).max():
-        return None
-    return cells
+        colour = np.unique(place, return_inverse=True)[1].reshape(place.shape)
+    cells = Colouring(colour)
+    return cells if cells.size.size <= _COLOURS and cells.constant(gram) else None
 
 
 def _kinds(gram: Floats, own: Ints, other: Ints) -> Ints:
@@ -170,81 +116,54 @@ def _kinds(gram: Floats, own: Ints, other: Ints) -> Ints:
     return kinds
 
 
-class _State:
-    """A state of the ascent over contributions with these numbers of pairs (contributions x L).
-
-    What is not asked is kept apart as a part of K of its own, so that no root of a rounded zero is taken.
-    """
-
-    def __init__(self, cells: Cells, half: Floats, apart: Floats, pairs: Floats, lam: Floats) -> None:
-        self.second = (lam @ pairs) / cells.size
-        K = cells.product(half, cells.product(self.second, half))
-        trace = cells.size * cells.alone
-        scale = float(trace @ K)
-        whole = K + scale * apart
-        root, inverse = cells.functions(
-            whole,
-            lambda s: np.sqrt(np.maximum(s, 1e-15 * scale)),
-            lambda s: 1.0 / np.sqrt(np.maximum(s, 1e-15 * scale)),
-        )
-        self.t = float(trace @ (root - np.sqrt(scale) * apart))
-        self.metric = cells.product(half, cells.product(inverse, half))
-        self.q = pairs @ self.metric
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-
-Sum: TypeAlias = "tuple[float, Ints, Ints]"
-"""A contribution and its c^T K c: the numbers of its cells, and how often it has each."""
-
-
 def solve_alike_cells(
     gram: Floats,
-    cells: Cells,
+    cells: Colouring,
     longest: Callable[[Floats], list[Sum]],
     tolerance: float,
     deadline: float,
     *,
     alone: bool = True,
-    kept: Floats | None = None,
-) -> Found:
+    kept: Flags | None = None,
+) -> AlikeOptimum | None:
     """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells.
 
     ``longest``: sums c of which c^T K c is large, the largest first. ``alone``: whether a cell is one by itself.
-    ``kept`` (L,): 0 for orbits of cells that are to be measured apart, in which X and G are 0; ``lower`` is of any X.
+    ``kept`` (L,): False for the colours of pairs of cells that are to be measured apart, in which X and G are 0;
+    ``lower`` is of any X. None where the colouring is refused.
     """
-    kept = np.ones(cells.size.size) if kept is None else kept
-    entries = np.bincount(cells.orbit.ravel(), weights=gram.ravel()) / cells.size
-    top = float(np.linalg.eigvalsh(cells.multiplied(entries)).max())
-    half, apart = cells.functions(
-        entries,
-        lambda s: np.sqrt(np.where(s > _NOTHING * top, s, 0.0)),
-        lambda s: np.where(s > _NOTHING * top, 0.0, 1.0),
-    )
-    single = [np.array([i]) for i in np.unique(np.diag(cells.orbit), return_index=True)[1]]
-    first = [(i, np.ones(1, dtype=np.int64)) for i in single] if alone else []
-    held = {cells.pairs(*one): one for one in (*first, *((at, times) for _, at, times in longest(gram)))}
-    for _ in range(_ROUNDS):
-        pairs, equal = np.array(list(held), dtype=np.float64), np.full(len(held), 1.0 / len(held))
-        seen = pairs * kept
-        state, lam, _ = ascend(partial(_State, cells, half, apart, seen), equal, tolerance, deadline, _STEPS)
-        reached, before = float(state.q.max()), list(held.values())
-        found = longest((state.metric / reached)[cells.orbit])[:_ADDED]
-        held |= {
-            cells.pairs(*one): one for one in ((at, times) for value, at, times in found if value > 1.0 + tolerance)
-        }
-        if len(held) == len(before):
-            break
-    # Each cell is as likely as those of its orbit.
-    single_orbit = np.diag(cells.orbit)
+    split = Decomposition.of(cells, kept)
+    whole = split if kept is None else Decomposition.of(cells)
+    if split is None or whole is None:
+        return None
+    kinds = np.diag(cells.colour)
+    single = np.unique(kinds, return_index=True)[1].tolist() if alone else []
+    first = [(np.array([i]), np.ones(1, dtype=np.int64)) for i in single]
+    listed = {cells.pairs(*one): one for one in (*first, *((at, times) for _, at, times in longest(gram)))}
+
+    def worst(metrics: tuple[Floats, ...]) -> list[Floats] | None:
+        before = len(listed)
+        for value, at, times in longest(split.combined(metrics)[cells.colour])[:_ADDED]:
+            if value > 1.0 + tolerance / 4.0:  # what is left out adds to the gap
+                listed.setdefault(cells.pairs(at, times), (at, times))
+        new = list(listed)[before:]
+        return split.moments(np.array(new, dtype=np.float64)) if new else None
+
+    entries = cells.entries(gram)
+    parts = split.parts(entries, np.array(list(listed), dtype=np.float64))
+    if parts is None:
+        return None
+    found = solve(parts, tolerance, deadline, worst=worst)
+    pairs, lower = np.array(list(listed), dtype=np.float64)[: found.weights.size], found.lower
+    if whole is not split:
+        lower = lower_bound(whole.parts(entries, pairs) or parts, found.weights)
+    # Each cell is as likely as those of its kind.
     chance = sum(
-        share * np.bincount(single_orbit[chosen], times, minlength=cells.size.size)
-        for share, (chosen, times) in zip(lam, before, strict=True)
+        share * np.bincount(kinds[at], times, minlength=cells.size.size)
+        for share, (at, times) in zip(found.weights, listed.values(), strict=False)
     )
-    mean = (chance / cells.size)[single_orbit]
-    proven = state if kept.all() else _State(cells, half, apart, pairs, lam)
-    return Found(state.metric / reached, state.upper(), proven.t**2, proven.second, mean)
+    second, mean = (found.weights @ pairs) / cells.size, (chance / cells.size)[kinds]
+    return AlikeOptimum(split, found.metrics, found.upper, lower, second, mean)
 
 
 def longest_sums(K: Floats, label: Ints, most: int) -> list[Sum]:

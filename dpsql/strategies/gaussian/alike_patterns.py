@@ -19,10 +19,11 @@ import numpy as np
 
 from dpsql.common.arrays import Flags, Floats, Ints
 from dpsql.linalg.linked import linked_parts
-from dpsql.strategies.gaussian.alike_cells import Cells, Found, Sum, solve_alike_cells
+from dpsql.strategies.core.colouring import Colouring
+from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, solve_alike_cells
 from dpsql.workloads.families.kinds import Kinds
 
-_ORBITS = 120
+_COLOURS = 120
 _IMPROVED = 6  # unions of which rows are exchanged
 _EXCHANGES = 20
 _SIZES = 4  # at which unions may be longest
@@ -32,28 +33,25 @@ _CLOSE = 1e-9
 
 def solve_alike_patterns(
     gram: Floats, kinds: Kinds, tolerance: float, deadline: float, *, apart: bool = False
-) -> tuple[Cells, Found, float] | None:
+) -> tuple[AlikeOptimum, float] | None:
     """The optimum for the Gram matrix ``gram`` (N x N) over the entries of ``kinds``, and what no vector exceeds under
     its X; None where entries are not alike, or the numbers of them that a unit is in too many.
 
     ``apart``: of those that measure units and rows apart.
     """
-    orbit = kinds.relation
-    mean = np.bincount(orbit.ravel(), gram.ravel()) / np.bincount(orbit.ravel())
-    alike = np.abs(mean[orbit] - gram).max() <= _CLOSE * np.abs(gram).max()
-    if orbit.max() >= _ORBITS or not alike or kinds.sizes is None or not _are_orbits(kinds):
+    cells = Colouring(kinds.relation)
+    if cells.size.size > _COLOURS or not cells.constant(gram) or kinds.sizes is None or not _are_orbits(kinds):
         return None
-    cells = Cells(orbit, kinds.kind)
-    longest = partial(longest_unions, kinds=kinds)
-    rows = np.isin(kinds.kind, kinds.rows)
-    found = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False)
-    if apart:
-        kept = np.ones(orbit.max() + 1)
-        kept[np.unique(orbit[np.ix_(rows, ~rows)])] = kept[np.unique(orbit[np.ix_(~rows, rows)])] = 0.0
-        two = solve_alike_cells(mean[orbit], cells, longest, tolerance, deadline, alone=False, kept=kept)
-        found = replace(two, lower=max(found.lower, two.lower))
-    metric = found.metric[orbit]
-    return cells, found, float(kinds.longest((metric + metric.T) / 2.0))
+    solved = partial(solve_alike_cells, gram, cells, partial(longest_unions, kinds=kinds), tolerance, deadline)
+    found = solved(alone=False)
+    if apart and found is not None:
+        # Colours of pairs of a unit's entry and a row's.
+        rows = np.isin(kinds.kind, kinds.rows)
+        kept = np.ones(cells.size.size, dtype=bool)
+        kept[cells.colour[rows[:, None] != rows[None, :]]] = False
+        two = solved(alone=False, kept=kept)
+        found = None if two is None else replace(two, lower=max(found.lower, two.lower))
+    return None if found is None else (found, float(kinds.longest(found.metric)))
 
 
 def _are_orbits(kinds: Kinds) -> bool:

@@ -1,14 +1,13 @@
-"""The least error over regions that fall into a few classes of alike ones: the problem of the classes.
+"""Finds the parts of a Gram matrix whose regions fall into a few classes of alike ones.
 
-Where exchanging two regions of one class leaves the Gram matrix G (d x d) as it is, so does it the set of optimal X
-(``dpsql.strategies.gaussian.optimal``), which is convex: one of them is invariant, and equal weights within a class
-prove it. With n_c regions in class c and S its normed indicators (d x k),
+Exchanging two regions of one class leaves the Gram matrix G (d x d) as it is, and each region is a contribution. With
+n_c regions in class c and S its normed indicators (d x k),
 
     G = sum_c g_c (I_c - 1 1^T / n_c) + S H S^T,
 
-where H n^1/2 = 0 for the Gram matrix of an axis, which is centred (G 1 = 0). For weights lambda, constant on classes,
-(Lambda^1/2 G Lambda^1/2)^1/2 has (lambda_c g_c)^1/2 on the n_c - 1 contrasts within class c, and the root of a matrix
-of order k on the rest. A step costs O(k^3) instead of O(d^3).
+where H n^1/2 = 0 for the Gram matrix of an axis, which is centred (G 1 = 0). The parts are the means of classes, one
+copy of dimension k, on which a region of class c is e_c / n_c^1/2, and the contrasts within each class, n_c - 1 copies
+of dimension 1, of which a region has the squared length 1 - 1 / n_c. A step costs O(k^3) instead of O(d^3).
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints
-from dpsql.strategies.core.ascent import ascend
+from dpsql.strategies.core.ascent import Solution
+from dpsql.strategies.core.symmetric import FLOOR, Lines, Part, solve
 
 _ALIKE = 1e-11  # of the largest entry: how far entries of one class may be apart, by rounding
 EXACTLY = 1e-14  # the same where entries are sums of the same terms
 _DIGITS = 9
-_FLOOR = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,47 +70,19 @@ def classes_of(gram: Floats, apart: float = _ALIKE) -> Classes | None:
     return Classes(label, sizes, within, means * np.sqrt(np.outer(sizes, sizes)))
 
 
-class _Weighted:
-    """A state of the ascent: ``weights`` (k,) are those of whole classes."""
+def solve_classes(classes: Classes, tolerance: float, deadline: float, centred: bool = True) -> Solution:
+    """The optimum over single regions, X (d x d), stopped at ``deadline`` (monotonic seconds).
 
-    def __init__(self, held: Classes, weights: Floats, centred: bool) -> None:
-        self._held = held
-        n, lam = held.sizes, weights / held.sizes
-        root = np.sqrt(lam)
-        middle = root[:, None] * held.between * root
-        if centred:
-            # What is constant over all regions is no part of the problem: an orthonormal basis without it.
-            rest = scipy.linalg.qr((np.sqrt(n) / root)[:, None])[0][:, 1:]
-            s, V = np.linalg.eigh(rest.T @ middle @ rest)
-            V = rest @ V
-        else:
-            s, V = np.linalg.eigh(middle)
-        s = np.maximum(s, max(float(s.max(initial=0.0)), 1e-300) * _FLOOR)
-        self._between = (V * np.sqrt(s)) @ V.T / np.outer(root, root)
-        self._within = np.sqrt(held.within / lam)
-        self.t = float(((n - 1) * np.sqrt(lam * held.within)).sum() + np.sqrt(s).sum())
-        self.q = ((n - 1) * self._within + np.diag(self._between)) / n
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-    def metric(self) -> Floats:
-        """X (d x d), before it is scaled to sensitivity 1."""
-        held = self._held
-        inner = (self._between - np.diag(self._within)) / np.sqrt(np.outer(held.sizes, held.sizes))
-        X = inner[held.label][:, held.label]
-        X[np.diag_indices_from(X)] += self._within[held.label]
-        return np.asarray(X)
-
-
-def solve_classes(
-    held: Classes, tolerance: float, deadline: float, centred: bool = True
-) -> tuple[Floats, float, float, Floats, int]:
-    """(X of unit largest diagonal, lower, upper bound on the least tr(G X^+), lambda (d,), steps).
-
-    ``optimal.solve`` for classes, stopped at ``deadline`` (monotonic seconds). ``centred``: G 1 = 0.
+    ``centred``: G 1 = 0, so that what is constant over all regions is no part of the problem.
     """
-    start = held.sizes / held.sizes.sum()
-    state, weights, steps = ascend(lambda lam: _Weighted(held, lam, centred), start, tolerance, deadline, 2000)
-    lam = (weights / held.sizes)[held.label]
-    return state.metric() / state.q.max(), state.t**2, state.upper(), lam, steps
+    n, each, H = classes.sizes, np.eye(classes.sizes.size), classes.between
+    basis = scipy.linalg.qr(np.sqrt(n)[:, None])[0][:, 1:] if centred else each
+    s, V = np.linalg.eigh(basis.T @ H @ basis)
+    root = np.sqrt(np.maximum(s, max(float(s.max(initial=0.0)), 1e-300) * FLOOR))[:, None] * (basis @ V).T
+    contrasts = Lines(n - 1.0, np.sqrt(classes.within), np.diag(1.0 - 1.0 / n))
+    found = solve([Part(1.0, root, each / np.sqrt(n)), contrasts], tolerance, deadline, start=n / n.sum())
+    between, alone = found.metrics
+    inner = (between - np.diag(alone)) / np.sqrt(np.outer(n, n))
+    X = inner[classes.label][:, classes.label]
+    X[np.diag_indices_from(X)] += alone[classes.label]
+    return Solution(np.asarray(X), found.lower, found.upper, found.steps, (found.weights / n)[classes.label])

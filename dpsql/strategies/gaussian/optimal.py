@@ -1,31 +1,33 @@
 """The least error of any Gaussian matrix mechanism, with its certificate.
 
-Primal: E* = min tr(G X^+) over X >= 0 with range(G) inside range(X) and diag(X) <= 1
-(Li and Miklau 2011, Problem 2.1, extended to rank-deficient strategies as Li and Miklau
-2013, section 3). Its dual, our derivation: for lambda >= 0 with sum 1,
+Primal: E* = min tr(G X^+) over X >= 0 with range(G) inside range(X) and diag(X) <= 1 (Li and Miklau 2011, Problem
+2.1, extended to rank-deficient strategies as Li and Miklau 2013, section 3). This is the problem of
+``dpsql.strategies.core.symmetric`` without symmetries, one part whose contributions are the columns: for lambda >= 0
+with sum 1 its dual is
 
     (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2 <= E*,
 
-since for every feasible X, tr(G X^+) >= tr(G X^+) sum_j lambda_j X_jj and by Cauchy-Schwarz
-tr(Lambda X) tr(G X^+) >= (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2. Uniform lambda is the SVD bound
-(Li and Miklau 2013, Thm 4.2). With U^T U = G (U is r x N), K = U Lambda U^T and t = tr K^1/2 the
-lower bound is t^2; X = U^T K^-1/2 U with q = diag X gives the upper bound t max q, for
-sum lambda_j q_j = t. Where X has full rank, scaling it to unit diagonal is a second upper
-bound, right to second order. lambda <- lambda (q / t)^2 is alternating maximisation of t (so t
-never falls), accelerated by Anderson mixing of depth 8.
+our derivation; uniform lambda is the SVD bound (Li and Miklau 2013, Thm 4.2). With U^T U = G (U is r x N) K = U Lambda
+U^T has the same eigenvalues other than 0, and X = U^T K^-1/2 U.
+
+Cells one by one: with U = G^1/2 the root of M = Lambda^1/2 G Lambda^1/2 says all, q_j = (M^1/2)_jj / lambda_j and X =
+Lambda^-1/2 M^1/2 Lambda^-1/2. Where X has full rank, scaling it to unit diagonal is another upper bound, right to
+second order. If G is the same from both ends, reversing the cells is a symmetry: its parts are the sums and the
+differences of opposite cells, each of half the order, and two opposite cells are an orbit.
 
 Column generation: the certified optimum over very many distinct columns.
 
-At the optimum only some 10 m columns carry dual weight. The iteration runs on an active set;
-a scan of all columns asks which have q_j > t, these join, columns of vanishing weight leave.
-The lower bound t^2 of an active set is valid for the whole problem (weights of zero are weights);
-the upper bound t max q takes its maximum over all columns. Memory: one float32 copy of
-the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each scan.
+At the optimum only some 10 m columns carry dual weight. The iteration runs on an active set; a scan of all columns
+asks which have q_j > t, these join, columns of vanishing weight leave. The lower bound t^2 of an active set is valid
+for the whole problem (weights of zero are weights); the upper bound t max q takes its maximum over all columns. Memory:
+one float32 copy of the columns (4 v N bytes) up to 256 MB, beyond that chunks are made anew in each scan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -33,11 +35,12 @@ import scipy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.common.arrays import Array, Floats, Sparse
-from dpsql.linalg.inner import Dense, Inner, Product
-from dpsql.strategies.core.ascent import Full, Low, Solution, ascend
+from dpsql.common.arrays import Array, Csr, Floats, Sparse
+from dpsql.linalg.inner import Dense, Product
+from dpsql.strategies.core.ascent import Solution, ascend, exchange
 from dpsql.strategies.core.axes import Written, find_axes
 from dpsql.strategies.core.reduce import Block
+from dpsql.strategies.core.symmetric import FLOOR, DualState
 from dpsql.strategies.core.time_left import LateError, step_seconds
 from dpsql.strategies.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
 
@@ -91,51 +94,29 @@ def generate(
     weights = np.zeros(Y.shape[1])
     steps, inner = 0, 0.05
     for round_ in range(_ROUNDS):
-        U = Dense((R @ Y.some(active)).T)
-        state, lam, count = ascend(lambda lam, U=U: Low(U, lam), lam, inner, deadline, 30)  # type: ignore[misc]
+        evaluate = partial(DualState, [(1.0, Dense((R @ Y.some(active)).T))])
+        state, lam, count = ascend(evaluate, lam, inner, deadline, 30)
         steps += count
-        q = Y.squares(state.half() @ R)
+        (half,) = state.halves
+        q = Y.squares(half @ R)
         t, top = state.t, float(q.max())
-        if t * t > lower:
-            lower = t * t
+        if state.lower > lower:
+            lower = state.lower
             weights[:] = 0.0
             weights[active] = lam
         if t * top < upper:
-            upper, metric = t * top, state.metric() / top
+            upper, metric = t * top, half.T @ half / top
         if progress is not None:
             progress(f"optimal: round {round_ + 1}, {active.size} columns, gap {upper / lower - 1:.2g}")
         if upper <= (1.0 + tolerance) * lower or monotonic() >= deadline:
             break
         excess = top / t - 1.0
         inner = max(0.4 * tolerance, min(0.05, 0.4 * excess))
-        active, lam = _exchange(active, lam, q / t, excess, v, rng)
+        ratio = q[active] / t
+        q[active] = 0.0
+        stay, join, lam = exchange(lam, ratio, q / t, (v, 8 * v), rng)
+        active = np.concatenate([active[stay], join])
     return Solution(R.T @ metric @ R, lower, upper, steps, weights)
-
-
-def _exchange(
-    active: NDArray[np.int64], lam: Floats, ratio: Floats, excess: float, v: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], Floats]:
-    """Columns without weight that do not bind leave, violated ones join.
-
-    The most violated columns resemble each other, so most of those that join are drawn at random,
-    in proportion to the square of their violation: a third of the rounds of the greedy rule.
-    """
-    stay = (lam > 3e-3 * lam.max()) | (ratio[active] > 1.0)
-    if np.count_nonzero(stay) < v:
-        stay[:] = True
-    active, lam = active[stay], lam[stay]
-    ratio = ratio.copy()
-    ratio[active] = 0.0
-    worst = np.flatnonzero(ratio > 1.0 + 0.1 * excess)
-    worst = worst[np.argsort(-ratio[worst], kind="stable")]
-    greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
-    if drawn.size > 8 * v:
-        chance = (ratio[drawn] - 1.0) ** 2
-        drawn = rng.choice(drawn, size=8 * v, replace=False, p=chance / chance.sum())
-    joined = np.concatenate([active, np.sort(greedy), np.sort(drawn)])
-    fresh = np.full(joined.size - active.size, 0.3 * float(np.median(lam)))
-    weights = np.concatenate([lam, fresh])
-    return joined, weights / weights.sum()
 
 
 def _first_active(v: int, N: int) -> int:
@@ -180,42 +161,82 @@ def solve(
     eigendecomposition of order v and, at v < N, two v x v x N products; 3 to 40 steps.
     """
     v, N = block.columns.shape
-    back: Callable[[Floats], Floats] | None = None
-    if v == N:
-        Y = block.columns.toarray().astype(np.float64)
-        plain = np.array_equal(Y, np.eye(v))
-        back = _unmoved if plain else _moved_back(Y)
+    Y = block.columns.toarray().astype(np.float64) if v == N else np.zeros((v, 0))
+    back = _moved_back(Y) if v == N else None
     if back is not None:
-        G = block.gram if plain else Y.T @ block.gram @ Y
-        held = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
-        if held is not None:
-            _check(fits, held.sizes.size, held.sizes.size)
-            X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
-            return Solution(back(X), lower, upper, count, lam)
-        _check(fits, v, N)
-        symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
-        state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
-        X = state.metric()
-        return Solution(back(X), state.t**2, state.upper(), count, lam)
+        G = block.gram if np.array_equal(Y, np.eye(v)) else Y.T @ block.gram @ Y
+        classes = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
+        order = N if classes is None else classes.sizes.size
+        _check(fits, order, order)
+        if classes is not None:
+            found = solve_classes(classes, tolerance, deadline, centred=False)
+        else:
+            mirror = bool(np.array_equal(G, G[::-1, ::-1]))
+            found = solve_cells(G, tolerance, deadline, np.full(N, 1.0 / N), mirror=mirror)
+        return replace(found, metric=back(found.metric))
     R = block.factor()
-    if v * N <= _DENSE_ENTRIES:
-        _check(fits, v, N)
-        U = R @ block.columns.toarray().astype(np.float64)
-        return _over(Dense(U.T), R, tolerance, deadline)
-    axes = find_axes(block.columns)
+    few = v * N <= _DENSE_ENTRIES
+    axes = None if few else find_axes(block.columns)
     _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
-    if axes is not None:
-        return _over(Product(Written(axes), R.T), R, tolerance, deadline)
-    if _first_active(v, N) == N:  # all of them from the first round on
-        return _over(Dense((R @ block.columns).T), R, tolerance, deadline)
-    return generate(block, R, tolerance, deadline, progress)
+    if not few and axes is None and _first_active(v, N) < N:  # else all of them from the first round on
+        return generate(block, R, tolerance, deadline, progress)
+    columns = Dense((R @ block.columns.toarray()).T) if axes is None else Product(Written(axes), R.T)
+    state, lam, count = ascend(partial(DualState, [(1.0, columns)]), np.full(N, 1.0 / N), tolerance, deadline, 2000)
+    rows = state.halves[0] @ R
+    return Solution(rows.T @ rows / state.q.max(), state.lower, state.upper(), count, lam)
 
 
-def _over(columns: Inner, R: Floats, tolerance: float, deadline: float) -> Solution:
-    """``solve`` by steps that take all ``columns`` U^T (N x v), U = R Y."""
-    N = columns.shape[0]
-    state, lam, count = ascend(lambda lam: Low(columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
-    return Solution(R.T @ (state.metric() / state.q.max()) @ R, state.t**2, state.upper(), count, lam)
+class CellState:
+    """The dual where orbit o moves coordinate o of each part by a squared length, and no other coordinate.
+
+    ``parts``: G_k (d_k x d_k) and the lengths (d_k,) of each. ``singular``: G_0 is 0 on one vector, and X stays so.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Floats, Floats]], singular: bool, weights: Floats) -> None:
+        self.t, self.q = 0.0, np.zeros(weights.size)
+        self._singular, self._parts = singular, list[tuple[Floats, Floats, Floats, Floats]]()
+        for G, lengths in parts:
+            root = np.sqrt(weights[: len(G)] * lengths)
+            s, V = scipy.linalg.eigh(root[:, None] * G * root, driver="evd", check_finite=False)
+            s = np.maximum(s, max(float(s[-1]), 1e-300) * FLOOR)
+            if singular and not self._parts:
+                s[0] = 0.0  # what rounding left of it is much beside weights of next to nothing
+            self._parts.append((G, root, s, V))
+            self.t += float(np.sqrt(s).sum())
+            self.q[: len(G)] += np.einsum("ij,ij,j->i", V, V, np.sqrt(s)) / weights[: len(G)]
+
+    def upper(self) -> float:
+        """The error of X with unit diagonal; divided by max q where it is singular."""
+        if self._singular:
+            return self.t * float(self.q.max())
+        scaled = [(root * np.sqrt(self.q[: len(G)]), (V / np.sqrt(s)) @ V.T * G) for G, root, s, V in self._parts]
+        return sum(float(w @ inverse @ w) for w, inverse in scaled)
+
+    def metrics(self) -> list[Floats]:
+        """X_k, divided as for ``upper``."""
+        scale = np.sqrt(np.full(self.q.size, self.q.max()) if self._singular else self.q)
+        rows = [np.sqrt(np.sqrt(s))[:, None] * V.T / (root * scale[: len(G)]) for G, root, s, V in self._parts]
+        return [np.asarray(own.T @ own) for own in rows]
+
+
+def solve_cells(
+    G: Floats, tolerance: float, deadline: float, start: Floats, *, mirror: bool = False, singular: bool = False
+) -> Solution:
+    """The optimum over single cells, X (N x N), for a Gram matrix G that is positive, or ``singular`` on one vector.
+
+    ``mirror``: G is the same from both ends, but for rounding. ``start``: weights to begin with (N,).
+    """
+    N = len(G)
+    whole: Csr = sparse.eye_array(N, format="csr")
+    bases = [whole]
+    if mirror and N > 3:
+        sums, differences = ((whole + side * whole[::-1])[: N // 2] / np.sqrt(2.0) for side in (1.0, -1.0))
+        bases = [sparse.csr_array(sparse.vstack([sums, whole[N // 2 : N - N // 2]])), differences]
+    parts = [(np.asarray(B @ (B @ G).T), B.power(2).max(axis=1).toarray().ravel()) for B in bases]
+    orbit = bases[0].sign()
+    state, weights, steps = ascend(partial(CellState, parts, singular), orbit @ start, tolerance, deadline, 500)
+    X = np.sum([B.T @ (B.T @ own).T for B, own in zip(bases, state.metrics(), strict=True)], axis=0)
+    return Solution(X, state.t**2, state.upper(), steps, orbit.T @ (weights / orbit.sum(axis=1)))
 
 
 def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
@@ -223,12 +244,10 @@ def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
         raise LateError
 
 
-def _unmoved(X: Floats) -> Floats:
-    return X
-
-
 def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
     """X to M with Y^T M Y = X, for Y (v x v); None where its columns are dependent, as what units add may be."""
+    if np.array_equal(Y, np.eye(len(Y))):
+        return lambda X: X
     factors, pivots, _ = scipy.linalg.lapack.dgetrf(Y)
     size = np.abs(np.diag(factors))
     if size.min() <= _DEPENDENT * size.max():

@@ -2,10 +2,9 @@
 
 ``dpsql.workloads.compile.rows_apart`` bounds the squared sensitivity of squared multipliers w by the largest over s of
 Q a + R^2 b, with a linear in w and b = sum_U N_U max(b_U, 0), b_U = w_U - g w_mU; that of the count of all rows is
-taken with its sign. With multipliers lambda on s, x = sum lambda Q and y = sum lambda R^2, sum e / w plus the mean of
-the bound is least pair by pair: at w_U = (e_U / y N_U)^1/2 and w_mU = (e_mU / (x H - y g) N_U)^1/2, or, where b_U would
-be below 0, at w_U = g w_mU = g ((e_mU + e_U / g) / x H N_U)^1/2. The bound is largest at one s or two neighbours, so
-that lambda is one number, the mean of s, which is searched.
+taken with its sign. For each s and each set of U whose b_U count that is linear in w, so that the least sum e / w under
+the bound is a problem of lines (``dpsql.strategies.core.symmetric``), whose orbits are generated: those of the sets of
+U whose b_U is above 0 at the present w.
 
 A lower bound for marginals. All regions of an axis can be exchanged, so that the mean of c c^T over them is a multiple
 of a projection on each residual, or, for classes of h regions, on its part inside classes and that between them. Units
@@ -26,17 +25,17 @@ from dataclasses import replace
 from math import sqrt
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.common.arrays import Floats
+from dpsql.common.arrays import Flags, Floats
 from dpsql.linalg.blocks import Centre, Residual, RowBlock
+from dpsql.strategies.core.symmetric import Lines, solve
 from dpsql.workloads.compile.rows_apart import Reach, RowsApart
 
-_SIZES = 24  # numbers of rows that are looked at before the best is searched between them
-_STEPS = 400  # of the search for the weights of units
-_SMALL = 1e-9
+_SIZES = 6  # numbers of rows that are listed at first
+_ADDED = 4  # numbers of rows that a round adds
+_EXACT = 1e-6  # how near the best weights are searched
 
 
 class ApartWeights:
@@ -48,74 +47,48 @@ class ApartWeights:
             np.array(held, dtype=np.float64) for held in (reach.linear, reach.level, reach.norm)
         )
         self.key, self.total = np.array(reach.key, dtype=np.int64), reach.total
-        self.sums = np.zeros((len(reach.sums), self.most))
         self.summed = np.array(list(reach.sums), dtype=np.int64)
-        for row, held in zip(self.sums, reach.sums.values(), strict=True):
-            row[:] = held
+        self.sums = np.array(list(reach.sums.values()), dtype=np.float64).reshape(-1, self.most)
         self.R, self.Q = np.array(reach.apart.rows, dtype=np.float64).T
-        count = int(self.key.max(initial=-1)) + 1
-        self.without, self.within = np.full(count, -1), np.full(count, -1)
-        places = np.arange(self.key.size)
-        self.without[self.key[self.level == 1]] = places[self.level == 1]
-        self.within[self.key[self.level != 1]] = places[self.level != 1]
-        self.length = np.zeros(count)
+        self.length = np.zeros(int(self.key.max(initial=-1)) + 1)
         self.length[self.key] = self.norm
 
     def best(self) -> tuple[float, Floats, float]:
         """(error at sensitivity 1, squared multipliers of that sensitivity, the mean number of rows they are for)."""
-        tried = np.unique(np.linspace(1, self.most, min(self.most, _SIZES)).round())
-        values = [self._at(float(mean))[0] for mean in tried]
-        at = int(np.argmin(values))
-        low, high = tried[max(0, at - 1)], tried[min(len(tried) - 1, at + 1)]
-        means = [float(tried[at])]
-        if low < high:
-            found = scipy.optimize.minimize_scalar(
-                lambda mean: self._at(float(mean))[0], bounds=(low, high), method="bounded", options={"xatol": 1e-4}
-            )
-            means.append(float(found.x))
-        error, squares, mean = min(((*self._at(mean), mean) for mean in means), key=lambda one: one[0])
-        return error, squares, mean
+        sizes = np.unique(np.linspace(0, self.most - 1, min(self.most, _SIZES)).round().astype(np.int64)).tolist()
+        every, total = np.ones(self.length.size, dtype=bool), np.arange(self.length.size) == self.total
+        listed = {(s, counted.tobytes()): self._orbit(s, counted) for s in sizes for counted in (every, total)}
 
-    def _at(self, mean: float) -> tuple[float, Floats]:
-        """The error of the best weights for multipliers on the two numbers of rows around ``mean``, and these."""
-        low = max(0, min(int(mean) - 1, self.most - 2))
-        part, high = mean - 1 - low, min(low + 1, self.most - 1)
-        x, y = ((1 - part) * held[low] + part * held[high] for held in (self.Q, self.R**2))
-        rises = self.linear * x
-        if self.summed.size:
-            rises[self.summed] += (1 - part) * self.sums[:, low] + part * self.sums[:, high]
-        squares = np.empty(self.errors.size)
-        for held in (self.without, self.within):
-            only = held[(held >= 0) & ((self.without < 0) | (self.within < 0))]
-            cost = rises[only] + y * self.norm[only] * np.where(
-                self.level[only] == 1, 1.0, np.where(self.key[only] == self.total, self.level[only], 0.0)
-            )
-            squares[only] = self._root(only, cost, rises[only])
-        pairs = np.flatnonzero((self.without >= 0) & (self.within >= 0))
-        flat, steep, g = self.without[pairs], self.within[pairs], -self.level[self.within[pairs]]
-        cost = y * self.length[pairs]
-        squares[flat] = self._root(flat, cost, cost)
-        squares[steep] = self._root(steep, rises[steep] - g * cost, rises[steep])
-        pinned = (squares[flat] < g * squares[steep]) & (pairs != self.total)
-        flat, steep, g = flat[pinned], steep[pinned], g[pinned]
-        squares[steep] = np.sqrt((self.errors[steep] + self.errors[flat] / g) / rises[steep])
-        squares[flat] = g * squares[steep]
-        reached = self.reached(squares)
-        return float((self.errors / squares).sum()) * reached, squares / reached
+        def worst(metrics: tuple[Floats, ...]) -> list[Floats] | None:
+            before, (counted, values) = len(listed), self._by_size(metrics[0])
+            for s in np.argsort(-values, kind="stable")[:_ADDED].tolist():
+                if values[s] > 1.0 + _EXACT:
+                    listed.setdefault((s, counted.tobytes()), self._orbit(s, counted))
+            new = list(listed.values())[before:]
+            return [np.array(new)] if new else None
 
-    def _root(self, places: np.ndarray, cost: Floats, scale: Floats) -> Floats:
-        """(e / cost)^1/2, a cost of nearly nothing or less held up."""
-        return np.asarray(np.sqrt(self.errors[places] / np.maximum(cost, _SMALL * np.maximum(scale, 1e-300))))
+        lines = Lines(np.ones(self.errors.size), np.sqrt(self.errors), np.array(list(listed.values())))
+        found = solve([lines], _EXACT, worst=worst)
+        squares = found.metrics[0] / self.reached(found.metrics[0])
+        mean = sum(share * (s + 1) for share, (s, _) in zip(found.weights.tolist(), listed, strict=False))
+        return float((self.errors / squares).sum()), squares, mean
+
+    def _orbit(self, s: int, counted: Flags) -> Floats:
+        """What a unit with rows in s + 1 regions moves of each residual, with the b_U that are ``counted``."""
+        moved = self.Q[s] * self.linear + self.R[s] ** 2 * self.norm * self.level * counted[self.key]
+        moved[self.summed] += self.sums[:, s]
+        return np.asarray(np.maximum(moved, 0.0))
+
+    def _by_size(self, squares: Floats) -> tuple[Flags, Floats]:
+        """(which b_U count, the bound of the squared sensitivity for rows in 1, 2, ... regions)."""
+        held = np.bincount(self.key, squares * self.level, self.length.size)
+        counted = (held > 0) | (np.arange(held.size) == self.total)
+        flat = float(self.length @ (held * counted))
+        return counted, self.Q * float(squares @ self.linear) + self.R**2 * flat + squares[self.summed] @ self.sums
 
     def reached(self, squares: Floats) -> float:
         """The bound of the squared sensitivity."""
-        held = np.bincount(self.key, squares * self.level, self.length.size)
-        signed = np.arange(held.size) == self.total
-        flat = float(self.length @ np.where(signed, held, np.maximum(held, 0.0)))
-        found = self.Q * float(squares @ self.linear) + self.R**2 * flat
-        if self.summed.size:
-            found = found + squares[self.summed] @ self.sums
-        return float(found.max())
+        return float(self._by_size(squares)[1].max())
 
 
 def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mean: float) -> tuple[float, float] | None:
@@ -143,20 +116,10 @@ def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
             counts.append(R)
     share = (d / h - 1) / max(d - 1, 1)  # of one region there is nothing to share
     weight = np.sqrt(np.concatenate([errors * np.where(reads, share, 1.0), errors * np.where(reads, 1 - share, 0.0)]))
-    P = np.maximum(np.array(parts), 0.0)
-    lam = np.full(len(P), 1.0 / len(P))
-    best, kept = 0.0, lam
-    for _ in range(_STEPS):
-        held = np.sqrt(lam @ P)
-        t = float(weight @ held)
-        if t > best:
-            best, kept = t, lam
-        moved = P @ np.divide(weight, held, out=np.zeros_like(held), where=held > 0)
-        lam = lam * (moved / t) ** 2
-        lam = lam / lam.sum()
+    found = solve([Lines(np.ones(weight.size), weight, np.maximum(np.array(parts), 0.0))], _EXACT)
     first = np.flatnonzero(alone & ~reads)
-    mean_rows = float(kept @ np.array(counts))
-    return best, float(weight[first] @ np.sqrt(norm[first])) * mean_rows if first.size else 0.0
+    mean_rows = float(found.weights @ np.array(counts))
+    return found.lower**0.5, float(weight[first] @ np.sqrt(norm[first])) * mean_rows if first.size else 0.0
 
 
 _MOST = 256  # regions of the axis

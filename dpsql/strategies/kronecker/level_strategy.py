@@ -1,20 +1,15 @@
 """The least error of batches whose groupings of each column nest: counts and sums on levels of several axes at once.
 
 Sets of regions that nest leave alike ones to be exchanged (``dpsql.linalg.levels``), each axis for itself, and that
-changes neither the Gram matrix of the batch nor what a row can move. The problem is convex, so that an optimal X is
-left alone too: on each *part*, one level of each axis, it is one small matrix X (r x r) over the readings of the part,
-counts and sums of orbits, whichever axes and components they are of. With rho = prod (1 - 1/k) over the levels of a
-part, E = sum of g g^T over the batch's numbers (weighted, times the squared length of their children, see
-``dpsql.reconstruct.level_answers``) and h what a row of an orbit and a corner moves of the readings,
+changes neither the Gram matrix of the batch nor what a row can move. A *part* (``dpsql.strategies.core.symmetric``) is
+one level of each axis; its space has the readings of the part for coordinates, counts and sums of orbits, whichever
+axes and components they are of. With rho = prod (1 - 1/k) over the levels of a part, E = sum of g g^T over the batch's
+numbers (weighted, times the squared length of their children, see ``dpsql.reconstruct.level_answers``) and h what a row
+of an orbit of regions and a corner moves of the readings, the problem on the part is
 
-    error = sum over parts of tr(E X^-1),     q(h) = sum over parts of rho h^T X h,
+    tr(E X^-1)    subject to    q = sum over parts of rho h^T X h.
 
-and with weights lambda on orbits and corners, sum 1, M = sum lambda h h^T and K = R M R^T, R^T R = E, the dual is
-
-    (sum over parts of rho^1/2 tr K^1/2)^2 <= least error,      X = rho^-1/2 R^T K^-1/2 R,
-
-the dual of ``dpsql.strategies.gaussian.optimal`` for weights that are alike on an orbit, nothing of it left out. A step
-costs the r^3 of all parts, whatever the number of cells.
+Nothing is left out, and a step costs the r^3 of all parts, r readings each, whatever the number of cells.
 
 Integers. C (r x r) is a root of X over prod k, times a power of two, rounded; readings are integers and independent, so
 that what is measured spans all numbers exactly. The error is computed from C, and the sensitivity is that of C.
@@ -37,8 +32,9 @@ from dpsql.errors import DataError
 from dpsql.linalg.blocks import RowBlock
 from dpsql.linalg.levels import AxisLevels, LevelRows, levels_of
 from dpsql.reconstruct.level_answers import LevelAnswers, LevelSpan
-from dpsql.strategies.core.ascent import ascend
 from dpsql.strategies.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategies.core.symmetric import Optimum, solve
+from dpsql.strategies.core.symmetric import Part as Isotypic
 from dpsql.workloads.compile.layout import common_multiplicity
 from dpsql.workloads.compile.level_integers import LevelIntegers, Part, Reading, nulls_of
 from dpsql.workloads.compile.rows_apart import rows_apart
@@ -50,7 +46,6 @@ from dpsql.workloads.families.matrix import Workload
 METHOD = "levels"
 _MOST_AXES = 12
 _MOST_TERMS, _MOST_CORNERS, _MOST_READINGS, _MOST_MEASURED = 20_000, 2_000, 64, 2**22
-_STEPS = 600
 _DEPENDENT = 1e-9
 _NOTHING = 1e-13
 _RIDGE = 1e-6  # of what readings no number needs
@@ -130,8 +125,7 @@ def level_strategy(batch: Structured, tolerance: float, deadline: float) -> Leve
     problem = None if levels is None else _Problem.of(batch, *levels)
     if problem is None or not problem.parts:
         return None
-    state, _, _ = ascend(problem.state, problem.start, tolerance / 100.0, deadline, _STEPS)
-    return problem.rounded(state, tolerance)
+    return problem.rounded(solve([draft.part for draft in problem.parts], tolerance / 100.0, deadline), tolerance)
 
 
 def _table_of(batch: Structured) -> int | None:
@@ -174,43 +168,12 @@ _Homes = dict[tuple[_Levels, _Key], tuple[RowBlock, tuple[Ints, ...]]]  # a bloc
 
 @dataclass(eq=False)
 class _Draft:
-    """One part: its readings by what they are, the numbers on it, E, and h of every corner (corners x r)."""
+    """One part: its readings by what they are, and the numbers on it."""
 
     levels: tuple[int, ...]
     readings: tuple[Reading, ...]
     terms: list[tuple[int, int, Floats]]  # span, kind, g
-    rho: float
-    E: Floats
-    h: Floats
-
-    @cached_property
-    def R(self) -> Floats:
-        """R^T R = E, without what is nothing."""
-        s, V = scipy.linalg.eigh(self.E, driver="evd")
-        used = s > _NOTHING * s[-1]
-        return np.asarray((V[:, used] * np.sqrt(s[used])).T)
-
-
-class _State:
-    """A state of the ascent: t, q of every corner, and X of every part."""
-
-    def __init__(self, parts: Sequence[_Draft], lam: Floats) -> None:
-        self.t, self.q, self.X = 0.0, np.zeros(lam.size), []
-        for part in parts:
-            U = part.R @ part.h.T
-            K = (U * lam) @ U.T
-            s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
-            s = np.maximum(s, 1e-15 * max(float(s[-1]), 1e-300))
-            root, rho = np.sqrt(s), sqrt(part.rho)
-            self.t += rho * float(root.sum())
-            half = (V / np.sqrt(root)).T
-            moved = half @ U
-            self.q += rho * np.einsum("ij,ij->j", moved, moved)
-            held = half @ part.R
-            self.X.append((held.T @ held) / rho)
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
+    part: Isotypic
 
 
 @dataclass(eq=False)
@@ -273,7 +236,10 @@ class _Problem:
                 E += often * rho * np.outer(g, g)
                 found.append((span, kind, np.asarray(g)))
             readings = tuple(self._reading(part, keys[at], homes) for at in chosen)
-            self.parts.append(_Draft(part, readings, found, rho, E, h[:, chosen]))
+            s, V = scipy.linalg.eigh(E, driver="evd")
+            used = s > _NOTHING * s[-1]
+            isotypic = Isotypic(1.0, (V[:, used] * np.sqrt(s[used])).T, sqrt(rho) * h[:, chosen])
+            self.parts.append(_Draft(part, readings, found, isotypic))
         return True
 
     def corners(self) -> list[tuple[tuple[int, ...], list[int]]] | None:
@@ -314,23 +280,14 @@ class _Problem:
         )
         return Reading(key[0], home, weights)
 
-    @property
-    def start(self) -> Floats:
-        """Corners of a cell share what cells have, by how many there are."""
-        count = len(self.parts[0].h)
-        return np.full(count, 1.0 / count)
-
-    def state(self, lam: Floats) -> _State:
-        return _State(self.parts, lam)
-
-    def rounded(self, state: _State, tolerance: float) -> LevelStrategy | None:
-        """Integers whose error is within a thirtieth of the tolerance of the state's; the finest that fit otherwise."""
+    def rounded(self, optimum: Optimum, tolerance: float) -> LevelStrategy | None:
+        """Integers whose error is within a thirtieth of the tolerance of the optimum; the finest that fit otherwise."""
         best: LevelStrategy | None = None
         roots = []
-        for part, X in zip(self.parts, state.X, strict=True):
+        for part, X in zip(self.parts, optimum.metrics, strict=True):
             scale = np.sqrt(np.maximum(np.diag(X), 1e-300))
             near = X / np.outer(scale, scale)
-            near = near + _RIDGE * np.eye(len(near)) if len(part.R) < len(near) else near
+            near = near + _RIDGE * np.eye(len(near)) if len(part.part.root) < len(near) else near
             alike = prod(self.axes[axis].levels[at].alike for axis, at in enumerate(part.levels))
             roots.append(scipy.linalg.cholesky(near, check_finite=False) * scale / alike)
         smallest = min(float(np.abs(np.diag(root)).min()) for root in roots)
@@ -350,10 +307,10 @@ class _Problem:
                     (kind, at, g) for at, part in enumerate(self.parts) for s, kind, g in part.terms if s == number
                 )) for number, span in enumerate(self.spans)
             )  # fmt: skip
-            found = self._made(integers, spans, common, state.t**2)
+            found = self._made(integers, spans, common, optimum.lower)
             if best is None or found.expected < best.expected:
                 best = found
-            if best.expected <= (1.0 + tolerance / 30.0) * state.upper():
+            if best.expected <= (1.0 + tolerance / 30.0) * optimum.upper:
                 break
         return best
 

@@ -28,9 +28,9 @@ from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, Ro
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategies.choose.best import searched
-from dpsql.strategies.core.ascent import Centred, ascend
 from dpsql.strategies.core.reduce import cholesky
 from dpsql.strategies.gaussian.exchangeable import Classes, classes_of, solve_classes
+from dpsql.strategies.gaussian.optimal import solve_cells
 from dpsql.strategies.kronecker.centres import AxisCentres
 from dpsql.strategies.marginals.multipliers import Place
 from dpsql.strategies.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
@@ -259,7 +259,7 @@ class ResidualMatrices:
 
     def _exchangeable(self, gram: Floats) -> Classes | None:
         """The classes by which a matrix is found for the noise; None where regions fall into too many of them."""
-        held = _classes(gram)
+        held = classes_of(_ridged(gram))
         return None if held is None or (self.noise == "laplace" and held.sizes.size > MOST_CLASSES) else held
 
     def _sums_by_classes(self, gram: Floats, held: Classes) -> Mixed:
@@ -270,8 +270,8 @@ class ResidualMatrices:
 
     def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
-        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
-        return self._rounded(X, upper, _root(gram))
+        found = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
+        return self._rounded(found.metric, found.upper, _root(gram))
 
     def _of_long_axis(self, gram: Floats, ridged: Floats, n: Ints | None = None) -> Mixed | None:
         """For Gaussian noise the same of many regions, by steps over the regions themselves.
@@ -290,10 +290,11 @@ class ResidualMatrices:
         if given is not None:
             near = self.tolerance / 10  # a step or two from there
             start = _EVEN * start + (1.0 - _EVEN) * given  # those of next to nothing may not be so here
-        state, lam, _ = ascend(lambda lam: Centred(ridged, lam, mirror, v), start, near, self._until, 500)
+        found = solve_cells(ridged, near, self._until, start, mirror=mirror, singular=True)
         if key:
-            self.optima.setdefault(key, lam)
-        return self._rounded(state.metric(), state.upper(), wanted, n)
+            self.optima.setdefault(key, found.weights)
+        X = found.metric - v @ found.metric  # what rounding left of the null vector adds up over all rows
+        return self._rounded(X - (X @ v)[:, None], found.upper, wanted, n)
 
     @property
     def _until(self) -> float:
@@ -334,11 +335,6 @@ def _ridged(gram: Floats) -> Floats:
     """A Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
     d = gram.shape[0]
     return np.asarray(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
-
-
-def _classes(gram: Floats) -> Classes | None:
-    """The classes of alike regions of a Gram matrix with its ridge."""
-    return classes_of(_ridged(gram))
 
 
 def _least(choices: Sequence[Choice], gram: Floats) -> Choice:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from math import sqrt
 from time import monotonic
 
@@ -18,15 +19,16 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.common.arrays import Array, Floats, Ints
+from dpsql.common.arrays import Array, Floats, Ints, Matrix
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.forms import row_squares
-from dpsql.strategies.core.ascent import ascend
+from dpsql.strategies.core.ascent import ascend, exchange
 from dpsql.strategies.core.certificate import nuclear_norm
 from dpsql.strategies.core.integer import Piece, finish
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.core.reduce import RANK_CAP, cholesky
+from dpsql.strategies.core.symmetric import DualState
 from dpsql.workloads.cells.boxes import Boxes, BoxIntegers, BoxWorkload
 
 METHODS = ("optimal", "workload")
@@ -132,23 +134,18 @@ def _integers(W: BoxWorkload, piece: Piece, tolerance: float, lower: float) -> B
 
 
 class _Single:
-    """As ``ascent.Low`` with products in float32: good to 1e-5, in half the time."""
+    """Columns U (v x N) of which products are taken in float32: good to 1e-5, in half the time."""
 
-    def __init__(self, U: Array, lam: Floats) -> None:
-        K = ((U * lam.astype(np.float32)) @ U.T).astype(np.float64)
-        s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
-        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * _FLOOR), V
-        root = np.sqrt(self._s)
-        self.t = float(root.sum())
-        half = (V / np.sqrt(root)).T.astype(np.float32) @ U
-        self.q: Floats = np.einsum("ij,ij->j", half, half).astype(np.float64)
+    def __init__(self, U: Array) -> None:
+        self._U = U
 
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
+    def gram(self, weights: Floats | None = None) -> Floats:
+        weighed = self._U if weights is None else self._U * weights.astype(np.float32)
+        return np.asarray(weighed @ self._U.T, dtype=np.float64)
 
-    def half(self) -> Floats:
-        """K^-1/4 up to a rotation from the left."""
-        return np.asarray((self._V / np.sqrt(np.sqrt(self._s))).T)
+    def variances(self, root: Matrix | None = None) -> Floats:
+        turned = self._U if root is None else root.T.astype(np.float32) @ self._U
+        return np.asarray(np.einsum("ij,ij->j", turned, turned), dtype=np.float64)
 
 
 class _Search:
@@ -186,13 +183,14 @@ class _Search:
         """K^-1/2 of the weights of least error, None where there was no time for a search."""
         inner = 0.1
         if not self._open():
-            state = _Single(self._columns(self.active, np.float32), self.lam)
+            U = self._columns(self.active, np.float32)
+            state = DualState([(1.0, _Single(U))], self.lam, floor=_FLOOR)
             self.best = (state.t, self.active, self.lam)
             return None
         for round_ in range(_ROUNDS):
             U = self._columns(self.active, np.float32)
             state, self.lam, steps = ascend(
-                lambda lam, U=U: _Single(U, lam),  # type: ignore[misc]
+                partial(DualState, [(1.0, _Single(U))], floor=_FLOOR),
                 *(self.lam, inner, self.deadline - self.reserve, _STEPS),
                 clock=self.clock,
             )
@@ -242,7 +240,7 @@ class _Search:
     def _columns(self, pairs: Ints, kind: type[np.floating]) -> Array:
         return np.asarray(self.root.astype(kind) @ self.boxes.sets(pairs).astype(kind))
 
-    def _scan(self, state: _Single) -> tuple[int, Ints, Floats]:
+    def _scan(self, state: DualState) -> tuple[int, Ints, Floats]:
         """(states looked at, pairs with q > t, their q / t)."""
         number = self.boxes.alive.shape[1]
         states = None
@@ -250,7 +248,7 @@ class _Search:
             states = np.sort(self.rng.choice(number, size=self.some, replace=False))
         size = self.boxes.holds.shape[1]
         pairs, ratios = [], []
-        for start, part in self.boxes.squares(state.half() @ self.root, states, single=True):
+        for start, part in self.boxes.squares(state.halves[0] @ self.root, states, single=True):
             rows, regions = np.nonzero(part > state.t)
             number_of = start + rows if states is None else states[start + rows]
             pairs.append(number_of * size + regions)
@@ -258,26 +256,13 @@ class _Search:
         return (number if states is None else self.some), np.concatenate(pairs), np.concatenate(ratios)
 
     def _exchange(self, ratio: Floats, pairs: Ints, violated: Floats) -> None:
-        """As ``generation``: columns without weight leave; the worst of the violated, and some at random, join."""
-        v = self.basis.shape[0]
-        stay = (self.lam > 3e-3 * self.lam.max()) | (ratio > 1.0)
-        if np.count_nonzero(stay) < v:
-            stay[:] = True
-        active, lam = self.active[stay], self.lam[stay]
-        excess = float(violated.max(initial=1.0)) - 1.0
-        far = violated > 1.0 + 0.1 * excess
-        pairs, violated = pairs[far], violated[far]
-        worst = np.argsort(-violated, kind="stable")
-        greedy, drawn = worst[: v // 2 + 1], worst[v // 2 + 1 :]
-        if drawn.size > 6 * v:
-            chance = (violated[drawn] - 1.0) ** 2
-            drawn = self.rng.choice(drawn, size=6 * v, replace=False, p=chance / chance.sum())
-        joined = np.concatenate([active, np.sort(pairs[greedy]), np.sort(pairs[drawn])])
+        """Columns without weight leave; the worst of the violated, and some at random, join, equal ones once."""
+        stay, join, weights = exchange(self.lam, ratio, violated, (len(self.R), 6 * len(self.R)), self.rng)
+        joined = np.concatenate([self.active[stay], pairs[join]])
         packed = np.packbits(self.boxes.sets(joined), axis=0).T
         _, first = np.unique(packed, axis=0, return_index=True)
         first = np.sort(first)
-        weights = np.concatenate([lam, np.full(joined.size - active.size, 0.3 * float(np.median(lam)))])[first]
-        self.active, self.lam = joined[first], weights / weights.sum()
+        self.active, self.lam = joined[first], weights[first] / weights[first].sum()
 
     def _final(self) -> Floats:
         _, active, lam = self.least

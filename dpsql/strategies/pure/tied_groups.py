@@ -1,6 +1,6 @@
 """Pure noise where rows, and the units that they are counted by, fall into groups that are alike.
 
-Each group has a problem of its own (``dpsql.strategies.gaussian.tied_groups``): a row of it moves by f_j, if it has the
+Each group has a problem of its own (``dpsql.strategies.gaussian.groups``): a row of it moves by f_j, if it has the
 unit counted there, or m_j, at its corner j. A unit with rows in s <= l of the groups, at most k in all, has all but
 s - 1 of them in one group. If every group is measured by itself by rows A, norms of groups add up, and none is above
 
@@ -23,7 +23,7 @@ from dpsql.common.arrays import Floats
 from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block, cholesky
-from dpsql.strategies.gaussian.tied_groups import corners_of_group
+from dpsql.strategies.gaussian.groups import corners_of_group
 from dpsql.strategies.pure import norm_blocks, row_mixing
 from dpsql.workloads.families.contributions import Tied
 

@@ -1,52 +1,98 @@
-"""The least error where rows, and the units that they are counted by, fall into groups that are alike.
+"""Finds the parts where groups that count units may be exchanged, by themselves or with the rows that they count.
 
-Each of g groups has a problem of its own, d queries over its own cells, and all of these are one problem: COUNT(*),
-SUM(x) and COUNT(DISTINCT unit) by the same group. A unit has rows in s <= l of the groups, at most k in all. Its rows
-of a group are best in one cell, and those of fixed groups best one in each but one group, which has all others (norms
-are convex). With n of a group's rows in its corner j
+*Groups by themselves.* Of each of T sources a unit is counted in s_t <= l_t of g_t groups, which all weigh gamma_t;
+beside them it moves other queries by one of N columns, or not at all. Exchanging groups of one source changes neither
+the Gram matrix nor the contributions C (``dpsql.workloads.families.contributions``). An orbit of C is a column and the
+sizes s. Let u_t be the sum of the groups of source t, which has gamma_t / g_t in the Gram matrix, and count each group
+r_t times. The parts (``dpsql.strategies.core.symmetric``) are
+
+- the other queries and the sums u, one copy, which an orbit moves by its column and r_t s_t;
+- for each source the contrasts between its groups, g_t - 1 copies of dimension 1 of weight gamma_t, of which an orbit
+  has the squared length r_t^2 (s_t - s_t^2 / g_t).
+
+A step costs O(v^2 N) for v the other queries' rank and T, whatever the number of groups. Where the groups of one source
+are of several classes, each class is a source here, and their sizes together are at most l.
+
+With one source and nothing else X = a I + b J, with b < 0 where a unit may be in all groups: what all groups share
+is subtracted, because a unit never changes one group up and another down.
+
+*Rows and units by the same groups.* Each of g groups has a problem of its own, d queries over its own cells, and all of
+these are one problem: COUNT(*), SUM(x) and COUNT(DISTINCT unit) by the same group. A unit has rows in s <= l of the
+groups, at most k in all. Its rows of a group are best in one cell, and those of fixed groups best one in each but one
+group, which has all others (norms are convex). With n of a group's rows in its corner j
 
     m = f_j + (n - 1) r_j,    f_j a first row, which has the unit counted, r_j a further one,
 
-is what it moves there. A kind of contributions is s, how many rows are further ones, and the corners: of single rows
-and of the others one, one of two, or any at random. Groups may be exchanged, so the dual's weights lambda are those of
-kinds o, each in groups at random. With N_o = E sum_i m_i m_i^T and Q_o = E (sum_i m_i) (sum_i m_i)^T the second moments
-are, on each of g - 1 contrasts of groups and on their sum,
+is what it moves there. An orbit of contributions is s, how many rows are further ones, and the corners: of single rows
+and of the others one, one of two, or any at random, in groups at random. With N = E sum_i m_i m_i^T and Q = E (sum_i
+m_i) (sum_i m_i)^T the parts are
 
-    T / (g - 1),  T = sum_o lambda_o (N_o - Q_o / g),        U = sum_o lambda_o Q_o / g,
+- the contrasts between groups, g - 1 copies of dimension d, second moment N - Q / g;
+- the sum of the groups over g^1/2, one copy, second moment Q / g.
 
-and the dual's value (``dpsql.strategies.gaussian.optimal``) is t^2 for
-
-    t = (g - 1)^1/2 tr (R T R^T)^1/2 + tr (R U R^T)^1/2,    R^T R the Gram matrix of a group's queries (d x d).
-
-That bounds every strategy, and X = A on contrasts and D on the sum reaches it but for contributions that are no kind:
-rows whose corners differ otherwise. Of a sum whose corners are +1 and -1 random kinds have Q_o = N_o, so that A and D
-agree there and no signs matter.
+That bounds every strategy, and X = A on contrasts and D on the sum reaches it but for contributions that are not
+listed: rows whose corners differ otherwise. Of a sum whose corners are +1 and -1 random orbits have Q = N, so that A
+and D agree there and no signs matter.
 
 Of many groups A is measured in each by itself: nothing that groups share is taken off, so that B has d^2 entries a
 group and not (g d)^2 in all. What that loses, of the order of s / g, is in the gap; the longest contribution is
-max_o tr A N_o.
+max tr A N.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.common.arrays import Floats
-from dpsql.strategies.core.ascent import ascend
+from dpsql.common.arrays import Floats, Ints
 from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block, cholesky
+from dpsql.strategies.core.symmetric import Lines, Part, solve
 from dpsql.workloads.families.contributions import Tied
 from dpsql.workloads.families.matrix import Workload
 
-_STEPS = 2000
+_ORBITS = 40_000
 _KINDS = 60_000
 _PAIRS = 4  # corners of a group up to which one of two of them is tried
 _SIZES = 24  # numbers of groups of a unit that are tried
+
+
+def parts_of_groups(
+    factor: Floats,
+    others: Floats,
+    groups: Sequence[int],
+    weights: Sequence[float],
+    source: Sequence[int],
+    most: Ints,
+    times: Ints,
+) -> tuple[Part, Lines] | None:
+    """The parts for units that move the other queries by a column of ``others`` (w x N), or not at all.
+
+    ``groups`` g, ``weights`` gamma of each class of alike groups; class i is of source t = ``source[i]``, of whose
+    groups at most ``most[t]`` count a unit, ``times[t]`` times each. ``factor`` (w x w) of the other queries. None
+    above 40,000 orbits.
+    """
+    limits = [min(int(most[t]), g) for t, g in zip(source, groups, strict=True)]
+    if (others.shape[1] + 1) * prod(limit + 1 for limit in limits) > _ORBITS:
+        return None
+    plain = np.concatenate([np.zeros((others.shape[0], 1)), others], axis=1)
+    sizes = np.stack(np.meshgrid(*(np.arange(k + 1) for k in limits), indexing="ij"), axis=0).reshape(len(groups), -1)
+    for t, limit in enumerate(most):
+        sizes = sizes[:, sizes[np.asarray(source) == t].sum(axis=0) <= limit]
+    n, k = plain.shape[1], sizes.shape[1]
+    often = np.asarray(times, dtype=np.float64)[np.asarray(source)][:, None]
+    columns = np.concatenate([np.repeat(plain, k, axis=1), np.tile(often * sizes, n)], axis=0)[:, 1:]
+    number, gamma = np.asarray(groups, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    squares = np.tile(often**2 * (sizes - sizes**2 / number[:, None]), n)[:, 1:]
+    sums = np.diag(np.sqrt(gamma / number))
+    root = np.asarray(scipy.linalg.block_diag(factor, sums)) if factor.size else sums
+    return Part(1.0, root, columns.T), Lines(number - 1.0, np.sqrt(gamma), squares.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +131,16 @@ def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float
     g, d = block.count, block.rank
     whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
     corners = corners_of_group(whole, tied, g, d) if g > 1 and not block.solo else None
-    if corners is None or 2 * min(tied.limit, g, _SIZES) * _often(len(corners[0])) ** 2 > _KINDS:
+    if corners is None or 2 * min(tied.limit, g, _SIZES) * len(_at_random(corners[0])) ** 2 > _KINDS:
         return None
     second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
     factor = cholesky(block.gram)
-    turned = factor @ (second - sums / g) @ factor.T, factor @ (sums / g) @ factor.T
-    start = np.full(len(sums), 1.0 / len(sums))
-    state, _, _ = ascend(lambda lam: _State(*turned, g, lam), start, 0.1 * tolerance, deadline, _STEPS)
-    contrasts, total = (factor.T @ one @ factor / state.q.max() for one in (state.contrasts, state.total))
+    parts = [Part(g - 1.0, factor, second - sums / g), Part(1.0, factor, sums / g)]
+    found = solve(parts, 0.1 * tolerance, deadline)
+    contrasts, total = found.metrics
     root = cholesky(contrasts / _farthest(contrasts, *corners, tied.most, min(tied.limit, g)))
     piece = spread(Piece(block.basis, root, block.columns, block.gram), block.copies)
-    return TiedGroups(piece, piece.trace(root), state.t**2, g, contrasts, total)
+    return TiedGroups(piece, piece.trace(root), found.lower, g, contrasts, total)
 
 
 def corners_of_group(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, Floats] | None:
@@ -162,34 +207,8 @@ def _at_random(moves: Floats) -> list[tuple[Floats, Floats]]:
     return [(one.mean(axis=0), np.einsum("ij,ik->jk", one, one) / len(one)) for one in held]
 
 
-def _often(n: int) -> int:
-    """How many ``_at_random`` makes of n moves."""
-    return n * (n + 1) // 2 + 1 if n <= _PAIRS else n + 1
-
-
 def _kind(heavy: tuple[Floats, Floats], single: tuple[Floats, Floats], s: int) -> tuple[Floats, Floats]:
     """(N, Q) of s independent moves, one like ``heavy`` and the others like ``single``, each (mean, second moment)."""
     second = heavy[1] + (s - 1) * single[1]
     cross = (s - 1) * np.outer(heavy[0], single[0])
     return second, second + cross + cross.T + (s - 1) * (s - 2) * np.outer(single[0], single[0])
-
-
-class _State:
-    """A state of the ascent."""
-
-    def __init__(self, turned: Floats, sums: Floats, g: int, lam: Floats) -> None:
-        apart, contrasts = _roots(np.tensordot(lam, turned, axes=1))
-        shared, self.total = _roots(np.tensordot(lam, sums, axes=1))
-        self.t = float((g - 1) ** 0.5 * apart + shared)
-        self.contrasts = (g - 1) ** 0.5 * contrasts
-        self.q = np.einsum("ij,oij->o", self.contrasts, turned) + np.einsum("ij,oij->o", self.total, sums)
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-
-def _roots(K: Floats) -> tuple[float, Floats]:
-    """(tr K^1/2, K^-1/2) of a positive K, held off 0 at rounding level."""
-    s, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
-    root = np.sqrt(np.maximum(s, max(s[-1], 1e-300) * 1e-15))
-    return float(root.sum()), (V / root) @ V.T
