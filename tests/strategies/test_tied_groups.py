@@ -78,12 +78,16 @@ def test_bounds_hold_for_all_that_a_unit_can_do(groups: int, most: int, corners:
 
 def a_row_too_few(patch: pytest.MonkeyPatch) -> None:
     real = groups_module._kinds
-    patch.setattr(groups_module, "_kinds", lambda first, more, most, limit: real(first, more, most - 1, limit))
+
+    def shorter(first: np.ndarray, more: np.ndarray, tied: Tied, limit: int) -> object:
+        return real(first, more, replace(tied, most=tied.most - 1), limit)
+
+    patch.setattr(groups_module, "_kinds", shorter)
 
 
 def a_group_too_few(patch: pytest.MonkeyPatch) -> None:
     real = groups_module._kinds
-    patch.setattr(groups_module, "_kinds", lambda first, more, most, limit: real(first, more, most, limit - 1))
+    patch.setattr(groups_module, "_kinds", lambda first, more, tied, limit: real(first, more, tied, limit - 1))
 
 
 def shared_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,12 @@ def planned_alike(
     tolerance: float,
     deadline: float,
     again: Ints | None = None,
+    *,
+    alone: bool = True,
 ) -> tuple[AlikeOptimum, Piece] | None:
     """The optimum over sums of V's contributions, which are the corners of classes ``label`` from 0 on; None where too
     few classes and corners are alike. ``again``: a number for each of all corners, then others for the same once more.
+    ``alone``: whether each corner is a contribution by itself.
     """
     moved = sparse.csr_array(V.moved(V.span))
     across = across_classes(moved, label)
@@ -78,7 +81,7 @@ def planned_alike(
         cells = alike_cells(asked, np.unique(apart, return_inverse=True)[1], corner, again)
     if cells is None:
         return None
-    found = solve_alike_cells(asked, cells, longest, tolerance, deadline)
+    found = solve_alike_cells(asked, cells, longest, tolerance, deadline, alone=alone)
     return None if found is None else (found, piece_of(V, found))
 
 

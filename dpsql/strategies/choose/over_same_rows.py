@@ -80,7 +80,8 @@ class SameRows(Sources):
         if 2 * c <= WRITTEN:
             # What no unit is counted by is like nothing else.
             again = np.repeat([0, 1], c) + np.where(np.tile(tied.label, 2) < 0, 2, 0)
-            planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.task.tolerance, deadline, again)
+            close = 0.9 * self.task.tolerance
+            planned = planned_alike(V, np.tile(label, 2), longest, close, deadline, again, alone=tied.nobody)
         if planned is not None:
             solved, piece = planned
             piece = self.placed(piece, mine)

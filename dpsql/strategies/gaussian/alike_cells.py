@@ -185,7 +185,7 @@ def longest_tied(K: Floats, tied: Tied) -> list[Sum]:
     other rows of one corner or without them, from each corner by the best of the other classes, one after the other.
     """
     label, most, c = tied.label, tied.most, tied.label.size
-    found: list[Sum] = [(most**2 * float(K[c + i, c + i]), np.array([c + i]), np.array([most])) for i in range(c)]
+    found: list[Sum] = [(most**2 * float(K[c + i, c + i]), np.array([c + i]), np.array([most])) for i in tied.alone]
     told = np.stack([np.diag(K)[:c], np.diag(K)[c:], K[:c].sum(axis=1), K[c:].sum(axis=1), label < 0]).round(9)
     starts = np.unique(told, axis=1, return_index=True)[1][:_STARTS].tolist()
     sizes = sorted({round(size) for size in np.geomspace(1, tied.limit, _SIZES)})

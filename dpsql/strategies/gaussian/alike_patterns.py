@@ -109,11 +109,11 @@ def longest_unions(K: Floats, kinds: Kinds, *, told: bool = True) -> list[Sum]:
     the place of another. And of rows of nobody. ``told``: whether kinds are those of ``kinds_of``, which tell sizes.
     """
     longest = list[Sum]()
-    for counted in (kinds.counting, kinds.rows) if kinds.classes else (kinds.counting,):
+    for counted in (kinds.counting, kinds.rows) if kinds.classes and kinds.nobody else (kinds.counting,):
         held = np.isin(kinds.kind, counted)
         for value, at, times in _grown(kinds.among(K, counted), kinds, told) if counted else ():
             longest.append((value, at[held[at]], times[held[at]]))
-    for a in () if kinds.classes else kinds.rows:
+    for a in () if kinds.classes or not kinds.nobody else kinds.rows:
         alone = np.diag(K)[kinds.groups[a]]
         heavy = kinds.groups[a][[int(np.argmax(alone))]]
         longest.append((kinds.most**2 * float(alone.max()), heavy, np.array([kinds.most])))

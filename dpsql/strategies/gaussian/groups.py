@@ -133,12 +133,12 @@ def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float
     corners = corners_of_group(whole, tied, g, d) if g > 1 and not block.solo else None
     if corners is None or 2 * min(tied.limit, g, _SIZES) * len(_at_random(corners[0])) ** 2 > _KINDS:
         return None
-    second, sums = _kinds(*corners, tied.most, min(tied.limit, g))
+    second, sums = _kinds(*corners, tied, min(tied.limit, g))
     factor = cholesky(block.gram)
     parts = [Part(g - 1.0, factor, second - sums / g), Part(1.0, factor, sums / g)]
     found = solve(parts, 0.1 * tolerance, deadline)
     contrasts, total = found.metrics
-    root = cholesky(contrasts / _farthest(contrasts, *corners, tied.most, min(tied.limit, g)))
+    root = cholesky(contrasts / _farthest(contrasts, *corners, tied, min(tied.limit, g)))
     piece = spread(Piece(block.basis, root, block.columns, block.gram), block.copies)
     return TiedGroups(piece, piece.trace(root), found.lower, g, contrasts, total)
 
@@ -175,8 +175,9 @@ def corners_of_group(piece: Piece, tied: Tied, g: int, d: int) -> tuple[Floats, 
     return found[0], found[1]
 
 
-def _kinds(first: Floats, more: Floats, most: int, limit: int) -> tuple[Floats, Floats]:
+def _kinds(first: Floats, more: Floats, tied: Tied, limit: int) -> tuple[Floats, Floats]:
     """(N, Q) (kinds x d x d) of kinds of contributions, in all or in some numbers of groups."""
+    most = tied.most
     found: list[tuple[Floats, Floats]] = []
     singles = _at_random(first)
     for s in sorted({round(size) for size in np.geomspace(1, limit, _SIZES)}):
@@ -184,19 +185,20 @@ def _kinds(first: Floats, more: Floats, most: int, limit: int) -> tuple[Floats, 
             for heavy in _at_random(first + far * more):
                 found += [_kind(heavy, single, s) for single in singles[: len(singles) if s > 1 else 1]]
     # Rows without a unit, which no count counts.
-    found += [(np.outer(each, each), np.outer(each, each)) for each in most * more]
+    found += [(np.outer(each, each), np.outer(each, each)) for each in most * more if tied.nobody]
     return np.array([second for second, _ in found]), np.array([sums for _, sums in found])
 
 
-def _farthest(metric: Floats, first: Floats, more: Floats, most: int, limit: int) -> float:
+def _farthest(metric: Floats, first: Floats, more: Floats, tied: Tied, limit: int) -> float:
     """The largest squared norm of all contributions, exactly, where each group is measured by itself."""
+    most = tied.most
     one, cross, further = (
         np.einsum("ni,ij,nj->n", a, metric, b) for a, b in ((first, first), (first, more), (more, more))
     )
     s = np.arange(1, limit + 1)
     left = (most - s)[:, None]
     heavy = np.maximum((one + 2 * left * cross + left**2 * further).max(axis=1), one.max())
-    return float(max((heavy + (s - 1) * one.max()).max(), most**2 * further.max()))
+    return float(max((heavy + (s - 1) * one.max()).max(), most**2 * further.max() * tied.nobody))
 
 
 def _at_random(moves: Floats) -> list[tuple[Floats, Floats]]:

@@ -44,8 +44,8 @@ def plan_pure_groups(
         return None
     first, more = corners
     most, limit = tied.most, min(tied.limit, g)
-    ends = most * more, first + (most - 1) * more, limit * first, limit * first + (most - limit) * more
-    Y = np.unique(np.concatenate(ends), axis=0).T
+    ends = first + (most - 1) * more, limit * first, limit * first + (most - limit) * more, most * more
+    Y = np.unique(np.concatenate(ends if tied.nobody else ends[:-1]), axis=0).T
     if np.linalg.matrix_rank(Y) < d:
         return None
     metric = np.asarray(scipy.linalg.inv(Y @ Y.T / float(np.abs(Y).max()) ** 2))
@@ -57,19 +57,19 @@ def plan_pure_groups(
         drafts.append((found.C, found.blocks if max(found.blocks) > 1 else ()))
     pieces = []
     for root, blocks in drafts:
-        far = _farthest(root, blocks, first, more, most, limit)
+        far = _farthest(root, blocks, first, more, tied, limit)
         piece = Piece(block.basis, root / far, block.columns, block.gram, blocks=blocks)
         pieces.append((g * piece.trace(piece.root), piece))
     error, best = min(pieces, key=lambda one: one[0])
     return spread(best, block.copies), error
 
 
-def _farthest(root: Floats, blocks: tuple[int, ...], first: Floats, more: Floats, most: int, limit: int) -> float:
+def _farthest(root: Floats, blocks: tuple[int, ...], first: Floats, more: Floats, tied: Tied, limit: int) -> float:
     """The maximum of the module."""
-    sizes = blocks or (1,) * root.shape[0]
+    sizes, most = blocks or (1,) * root.shape[0], tied.most
 
     def longest(moves: Floats) -> float:
         return float(norm_blocks.norms(root @ moves.T, sizes).max())
 
     heavy = [(s - 1) * longest(first) + longest(first + (most - s) * more) for s in (1, limit)]
-    return max(most * longest(more), limit * longest(first), *heavy)
+    return max(most * longest(more) * tied.nobody, limit * longest(first), *heavy)
