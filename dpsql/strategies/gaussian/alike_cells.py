@@ -56,7 +56,7 @@ class AlikeOptimum:
     @cached_property
     def root(self) -> Floats:
         """The symmetric root of X (N x N)."""
-        spectra = [scipy.linalg.eigh(X) for X in self.metrics]
+        spectra = [scipy.linalg.eigh(X, driver="evd") for X in self.metrics]
         roots = [(V * np.sqrt(np.maximum(s, 0.0))) @ V.T for s, V in spectra]
         return np.asarray(self.split.combined(roots)[self.split.cells.colour])
 

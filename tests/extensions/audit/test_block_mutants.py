@@ -56,7 +56,7 @@ def one_block_paid(patch: Patch) -> None:
     """A split of epsilon that does not add up: the dearest block alone is paid for."""
     real = norms.block_norm
 
-    def largest(mixing: Any, columns: Any, blocks: Any) -> int:
+    def largest(mixing: Any, columns: Any, blocks: Any, *_: Any) -> int:
         parts = np.split(np.arange(sum(blocks)), np.cumsum(blocks)[:-1])
         return max(real(mixing[rows], columns, (len(rows),)) for rows in parts)
 
