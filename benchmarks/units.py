@@ -119,14 +119,14 @@ def least_of_list(contributions: Sequence[Sequence[float]]) -> float:
     raise SystemExit("the dual did not converge")
 
 
-def least_of_both(groups: int, rows: int) -> float:
+def least_of_both(groups: int, rows: int, *, nobody: bool = True) -> float:
     """The least total of COUNT(*) and COUNT(DISTINCT person) by the same groups: the dual over classes of patterns.
 
-    A person in s groups has a row in each and all others in one of them; nobody has all rows in one. By symmetry M is a
-    2 x 2 matrix on sums over groups and another on contrasts between them.
+    A person in s groups has a row in each and all others in one of them; ``nobody`` has all rows in one. By symmetry M
+    is a 2 x 2 matrix on sums over groups and another on contrasts between them.
     """
     sums, contrasts = [], []
-    for s in range(min(groups, rows) + 1):
+    for s in range(0 if nobody else 1, min(groups, rows) + 1):
         units = (np.arange(groups) < s).astype(float)
         for first in {0, rows - s}:
             both = np.stack([units + first * (np.arange(groups) == 0), units])
@@ -273,6 +273,86 @@ def sums_by_groups(report: Report) -> None:
             )
     head = ["asked", "groups", "error of the first", "of persons", "gap", "CPU seconds"]
     report.table("Rows or an average, and persons by the same groups, zCDP, rho 0.5", head, rows)
+
+
+PATIENTS_AND_VISITS = """\
+[tables.patients]
+unit = "patient_id"
+max_rows_per_unit = 1
+key = ["patient_id"]
+[tables.patients.columns]
+sex = {{ values = ["f", "m"], nulls = false }}
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = {rows}
+references = {{ patient_id = "patients.patient_id" }}
+[tables.visits.columns]
+ward = {{ lower = 1, upper = {wards}, nulls = false }}
+patient_id = {{}}
+"""
+
+
+def joined(report: Report) -> None:
+    """Persons and their rows over joins and by how many rows they have, with the least of another search, at zCDP."""
+    by_sex = "SELECT sex, COUNT(*) AS n{} FROM visits JOIN patients USING (patient_id) GROUP BY sex"
+    both, rows = by_sex.format(", COUNT(DISTINCT patient_id) AS p"), by_sex.format("")
+    patients = "SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex"
+    named = "SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient_id) AS p FROM visits WHERE patient_id IS NOT NULL "
+    numbers = (
+        "SELECT k, COUNT(*) AS n FROM (SELECT patient_id, COUNT(*) AS k FROM visits GROUP BY patient_id) GROUP BY k"
+    )
+    sexes = ((1, 0), (0, 1))
+    cases: list[tuple[str, int, int, str, list[tuple[int, ...]]]] = [
+        (f"visits and persons by sex, {k} rows", k, 3, both, [(n * f, n * m, f, m) for n in (1, k) for f, m in sexes])
+        for k in (3, 4, 6, 10)
+    ]
+    alike = [(f, m, n * f, n * m) for n in range(5) for f, m in sexes]
+    cases.append(("patients by sex, visits by sex, 4 rows", 4, 3, f"{patients}; {rows}", alike))
+    three = [(int(n > 0), n * f, n * m, f, m) for n in range(4) for f, m in sexes] + [(1, 0, 0, 0, 0)]
+    cases.append(("persons, visits by sex, patients by sex, 3 rows", 3, 3, f"{DISTINCT}; {rows}; {patients}", three))
+    # Of those who have a fifth visit four count, and they are in no group of up to four.
+    visits = [v for v in itertools.product(range(5), repeat=3) if sum(v) <= 4]
+    of_one = [(*(int(sum(v) == k) for k in range(1, 5)), 1, *v) for v in visits]
+    of_one += [(*one[:4], 0, *one[5:]) for one in of_one] + [
+        (0, 0, 0, 0, p, *v) for p in (0, 1) for v in visits if sum(v) == 4
+    ]
+    undeclared = [
+        (*(int(k == least) for k in range(1, 5)), 1, *v) for v in visits for least in range(sum(v) + 1, 5)
+    ] + [(0, 0, 0, 0, 1, *v) for v in visits]
+    undeclared += [(*one[:4], 0, *one[5:]) for one in undeclared]
+    cases.append(
+        (
+            "persons by number of visits, persons, visits by ward, 4 rows",
+            4,
+            3,
+            f"{numbers}; {DISTINCT}; SELECT ward, COUNT(*) AS n FROM visits GROUP BY ward",
+            of_one + undeclared,
+        )
+    )
+    table = []
+    for title, most, wards, sql, ways in cases:
+        with connected(PATIENTS_AND_VISITS.format(rows=most, wards=wards), {"rho": 0.5}, *SEXES) as con:
+            plan = con.plan(sql, objective="total", rho=0.5)
+        total, least = total_of(plan), least_of_list(sorted(set(ways) - {(0,) * len(ways[0])}))
+        table.append(
+            [title, f"{total:,.4g}", f"{least:,.4g}", f"{100 * (total / least - 1):.2f} %", f"{plan.gap or 0:.2%}"]
+        )
+    for groups, most in ((4, 3), (12, 4), (50, 10)):
+        with connected(PATIENTS_AND_VISITS.format(rows=most, wards=groups), {"rho": 0.5}, *SEXES) as con:
+            plan = con.plan(f"{named} GROUP BY ward", objective="total", rho=0.5)
+        total, least = total_of(plan), least_of_both(groups, most, nobody=False)
+        title = f"visits and persons by {groups} groups, {most} rows, unit IS NOT NULL"
+        table.append(
+            [title, f"{total:,.5g}", f"{least:,.5g}", f"{100 * (total / least - 1):.2f} %", f"{plan.gap or 0:.2%}"]
+        )
+    head = ["batch", "planned", "least, another way", "planned above it", "gap as the plan says"]
+    report.table("Total squared error of persons over joins, Gaussian noise, 1 / mu^2", head, table)
+
+
+SEXES = (
+    "CREATE TABLE visits (patient_id INTEGER, ward INTEGER)",
+    "CREATE TABLE patients (patient_id INTEGER, sex VARCHAR)",
+)
 
 
 def days(report: Report) -> None:
@@ -839,6 +919,7 @@ def main() -> None:
     os.environ["DPSQL_CACHE"] = "off"  # every plan is made anew
     report = Report()
     contributions_table(report)
+    joined(report)
     over_the_same_rows(report)
     expressions_of_one_column(report)
     pairs_of_columns(report)
