@@ -19,7 +19,6 @@ from dpsql.planning.text import figure
 from dpsql.sql import Answer
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
 from dpsql.workloads.cells.grid import Grid
-from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import share_reached
 from dpsql.workloads.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
@@ -79,14 +78,14 @@ def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
 
 def _changes(plan: PlannedBatch) -> list[str]:
     """What is said of how one unit can change the numbers, where it has several rows and cells are listed."""
-    compiled, noise = plan.compiled, plan.noise
-    if not isinstance(compiled, Compiled) or all(layout.source.unit is None for layout in compiled.layouts):
+    units, noise = plan.contributions, plan.noise
+    if units is None or all(layout.source.unit is None for layout in plan.compiled.layouts):
         return []
-    share = share_reached(noise.kind, plan.strategy.measured, compiled.units, noise.blocks)
+    share = share_reached(noise.kind, plan.strategy.measured, units, noise.blocks)
     if share is None:
         return []
-    if compiled.units.listable:
-        ways = f"{compiled.units.by_column.shape[1]:,} ways in which one unit can change the numbers are listed"
+    if units.listable:
+        ways = f"{units.by_column.shape[1]:,} ways in which one unit can change the numbers are listed"
         return [f"All {ways}: the sensitivity is the largest of them."]
     return [
         f"One unit can change the numbers in more ways than are listed: one of them reaches {share:.1%} of the "

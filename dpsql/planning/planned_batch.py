@@ -31,6 +31,7 @@ from dpsql.workloads.compile.line_batch import Lined
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.compile.units import relation_text, wider_than_true
 from dpsql.workloads.expr.batch import Core, Measured
+from dpsql.workloads.families.contributions import Contributions
 
 _BOUNDED = 2048  # cells up to which pure plans are bounded from below
 _HUGE = 20.0  # half of an epsilon from which integers have next to no noise
@@ -177,9 +178,12 @@ class PlannedBatch:
     @functools.cached_property
     def against(self) -> str:
         """For which units the certificate is, where these are more than the policy's: units that ...; else empty."""
-        return wider_than_true(
-            self.compiled.layouts, self.compiled.units if isinstance(self.compiled, Compiled) else None
-        )
+        return wider_than_true(self.compiled.layouts, self.contributions)
+
+    @property
+    def contributions(self) -> Contributions | None:
+        """All that one unit can change, or more, where cells are listed."""
+        return self.compiled.units if isinstance(self.compiled, Compiled) else None
 
     @functools.cached_property
     def bound_ratio(self) -> float:

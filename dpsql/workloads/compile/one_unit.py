@@ -35,7 +35,6 @@ from dpsql.workloads.families.patterns import ENOUGH
 
 MOST_STATES = 64
 """Combinations of attributes that are tried."""
-_MOST_SUMS = 3  # summed columns of one cell
 _MOST_NUMBERS = 1_000  # entries of x
 _MOST_VECTORS = 4 * ENOUGH  # before equal ones are one
 
@@ -81,7 +80,7 @@ def _followed(layout: Layout) -> bool:
     plain = plain and source.windows is None
     plain = plain and all(join.of is None and join.nearest is None for join in source.joins)
     by_path = {part.source for axis in layout.cells.axes for part in layout.functions.of(axis).of} & set(source.path)
-    return plain and not by_path and len(layout.measures) <= _MOST_SUMS and (source.of is None or _counts_rows(layout))
+    return plain and not by_path and (source.of is None or _counts_rows(layout))
 
 
 def _counts_rows(layout: Layout) -> bool:
@@ -156,6 +155,8 @@ def _corners(layout: Layout, cell: Ints, retained: Ints, size: int) -> list[tupl
     result = []
     for kind, entries in zip(counted.tolist(), layout.entry[:, cell[counted]].T, strict=True):
         sums = entries[1:][entries[1:] >= 0]
+        if 2**sums.size > ENOUGH // size:
+            raise NotListedError
         options = np.zeros((2**sums.size, size), dtype=np.int64)
         options[:, sums] = list(product((1, -1), repeat=sums.size))
         if entries[0] >= 0:

@@ -12,9 +12,9 @@ with one row of each kind and all others of one kind. Of several readers all num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement
+from itertools import accumulate, combinations, combinations_with_replacement
 from math import comb, prod
 
 import numpy as np
@@ -24,7 +24,6 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.row_kinds import NotListedError, RowKinds
 from dpsql.workloads.families.patterns import ENOUGH
 
-_MOST_KINDS = 1_000
 _MOST_CHOICES = 100_000  # over all readers
 
 
@@ -124,8 +123,7 @@ def _of_one(reader: Reader, kinds: RowKinds) -> Ints:
     if not reader.units:
         return np.concatenate([most * eye, 0 * eye[:1]])
     sizes = range(min(J, most) + 1)
-    if J > _MOST_KINDS or sum(comb(J, s) * (1 + s * bool(reader.rows)) for s in sizes) > ENOUGH:
-        raise NotListedError
+    _check_few((comb(J, s) * (1 + s * bool(reader.rows)) for s in sizes), ENOUGH)
     choices = []
     for s in sizes:
         for some in combinations(range(J), s):
@@ -165,6 +163,12 @@ def _of_several(readers: Sequence[Reader], kinds: RowKinds, *, all_rows: bool) -
     return Choices(rows[fits], tuple(mine[fits] for mine in retained[:-1]), more[fits])
 
 
+def _check_few(counts: Iterable[int], most: int) -> None:
+    """Raises NotListedError where they add up to more, which the first of them say."""
+    if any(total > most for total in accumulate(counts)):
+        raise NotListedError
+
+
 def _by_column(rows: Ints, column: Ints) -> Flags:
     """In which columns there are rows (choices x columns)."""
     numbers = range(column.max(initial=0) + 1)
@@ -176,8 +180,7 @@ def _sets(most: int, column: Ints) -> Ints:
     """At most ``most`` different columns, by the first kind of rows in each (choices x kinds)."""
     first = [int(np.argmax(column == one)) for one in range(column.max(initial=-1) + 1)]
     sizes = range(min(most, len(first)) + 1)
-    if len(first) > _MOST_KINDS or sum(comb(len(first), size) for size in sizes) > _MOST_CHOICES:
-        raise NotListedError
+    _check_few((comb(len(first), size) for size in sizes), _MOST_CHOICES)
     some = [one for size in sizes for one in combinations(first, size)]
     sets = np.zeros((len(some), column.size), dtype=np.int64)
     for row, one in zip(sets, some, strict=True):

@@ -240,39 +240,44 @@ def wider_than_true(layouts: Sequence[Layout], units: Contributions | None) -> s
 
     ``units``: C, where W is over listed cells, which bounds of ``at_most`` tell apart.
     """
-    said, listed = [], units is not None
-    for mates in by_unit(layouts):
-        if units is not None and mates[0].source.protects in units.exact:
-            said += _of_listed(mates)
-            continue
-        tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
-        apart: dict[object, Layout] = {}  # of several over the same rows one
-        for layout in mates:
-            if layout.table not in tied:
-                apart[layout.table if layout.together is None else id(layout.together)] = layout
-        read = [table for layout in apart.values() for table in set(layout.source.tables)]
-        shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
-        if shared:
-            said.append(f"could change each scan of {', '.join(shared)} by itself")
-        several = [one for one in mates if one.multiplicity > 1 or (one.together is not None and not all(one.of_unit))]
-        spread = [layout.source for layout in several if _spreads(layout.source)]
-        found = sorted({join.table for source in spread for join in source.joins if join.private})
-        if found:
-            said.append(f"may find another row of {', '.join(found)} for each of their rows")
-        beside = [layout for layout in mates if layout.tie is not None]
-        beside += [one.together.rows for one in mates if one.together is not None and one.together.rows is not None]
-        if any(_of_nobody(layout) == _SOME for layout in beside):
-            said.append("could be rows without a unit where the scan keeps none")
-        freed = any(layout.source.freed for layout in mates)
-        if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
-            said.append("do not keep to at_most")
-        said += [phrase for layout in mates for phrase in _sums_apart(layout)]
-        if any(layout.source.each is not None and _more_values(layout) for layout in mates):
-            said.append("could add more values to some groups than there are")
-        for names in dict.fromkeys(in_any_combination(same) for same in _over_same_rows(mates)):
-            if names:
-                said.append(_in_combinations(names))
-    return " and ".join(dict.fromkeys(said))
+    phrases = [
+        _of_listed(mates)
+        if units is not None and mates[0].source.protects in units.exact
+        else [*_of_scans(mates), *_of_bounds(mates, listed=units is not None)]
+        for mates in by_unit(layouts)
+    ]
+    return " and ".join(dict.fromkeys(phrase for some in phrases for phrase in some))
+
+
+def _of_scans(mates: Sequence[Layout]) -> list[str]:
+    """What units are taken to do in each scan by itself, or with each row."""
+    tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
+    apart: dict[object, Layout] = {}  # of several over the same rows one
+    for layout in mates:
+        if layout.table not in tied:
+            apart[layout.table if layout.together is None else id(layout.together)] = layout
+    read = [table for layout in apart.values() for table in set(layout.source.tables)]
+    shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
+    phrases = [f"could change each scan of {', '.join(shared)} by itself"] if shared else []
+    several = [one for one in mates if one.multiplicity > 1 or (one.together is not None and not all(one.of_unit))]
+    spread = [layout.source for layout in several if _spreads(layout.source)]
+    joined = sorted({join.table for source in spread for join in source.joins if join.private})
+    return [*phrases, *([f"may find another row of {', '.join(joined)} for each of their rows"] if joined else [])]
+
+
+def _of_bounds(mates: Sequence[Layout], *, listed: bool) -> list[str]:
+    """What units are taken to do beyond bounds, and with values, sums and expressions of one column."""
+    counted = [layout for layout in mates if layout.tie is not None]
+    counted += [one.together.rows for one in mates if one.together is not None and one.together.rows is not None]
+    some = any(_of_nobody(layout) == _SOME for layout in counted)
+    phrases = ["could be rows without a unit where the scan keeps none"] if some else []
+    freed = any(layout.source.freed for layout in mates)
+    if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
+        phrases.append("do not keep to at_most")
+    phrases += [phrase for layout in mates for phrase in _sums_apart(layout)]
+    if any(layout.source.each is not None and _more_values(layout) for layout in mates):
+        phrases.append("could add more values to some groups than there are")
+    return phrases + [_in_combinations(names) for names in map(in_any_combination, _over_same_rows(mates)) if names]
 
 
 def _of_listed(mates: Sequence[Layout]) -> list[str]:
