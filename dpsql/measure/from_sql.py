@@ -26,8 +26,8 @@ What must hold is proved in ``dpsql.workloads.expr.rows``; that it is what this 
   group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only. Where
   they leave no more than k rows that a query counts (``dpsql.workloads.compile.caps``) the truncation is left out: it
   would take none of these, and others are added to nothing.
-- Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
-  these are depends on the row and the batch alone.
+- Rows that no query of the batch counts come last in every order of truncation, so that they displace none that counts.
+  Which rows these are depends on the row and the batch alone.
 - Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
   no order of rows changes. The first or last row's value is that of the least or greatest pair of key and value.
   Every row is read and its values are computed; whether WHERE and FILTER hold are columns beside them, and an aggregate

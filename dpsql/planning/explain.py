@@ -77,7 +77,10 @@ def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
 
 
 def _changes(plan: PlannedBatch) -> list[str]:
-    """What is said of how one unit can change the numbers, where it has several rows and cells are listed."""
+    """A line that says how the sensitivity was computed: from a complete list of contributions, or from a bound.
+
+    Only of units with several rows, where cells are listed.
+    """
     units, noise = plan.contributions, plan.noise
     if units is None or all(layout.source.unit is None for layout in plan.compiled.layouts):
         return []
@@ -85,12 +88,10 @@ def _changes(plan: PlannedBatch) -> list[str]:
     if share is None:
         return []
     if units.listable:
-        ways = f"{units.by_column.shape[1]:,} ways in which one unit can change the numbers are listed"
-        return [f"All {ways}: the sensitivity is the largest of them."]
-    return [
-        f"One unit can change the numbers in more ways than are listed: one of them reaches {share:.1%} of the "
-        "sensitivity that the noise is for."
-    ]
+        ways = f"{units.by_column.shape[1]:,} contributions, which cover all that one unit can change"
+        return [f"The sensitivity is the largest norm of {ways}."]
+    found = "the largest contribution of one unit that was found"
+    return [f"The sensitivity is an upper bound; {found} reaches {share:.1%} of it."]
 
 
 def _statement(

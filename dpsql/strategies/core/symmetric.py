@@ -91,7 +91,7 @@ class Part:
     """An isotypic part: ``copies`` rho of a space of dimension d, on each of which the queries have the root R.
 
     ``root`` R (r x d), R^T R the Gram matrix of one copy. ``moments``: N_o of every orbit (orbits x d x d), or vectors
-    (orbits x d) of which these are the outer products. A part of no copies is left out: its X is 0. Raises
+    (orbits x d) of which these are the outer products. A part of no copies contributes nothing: its X is 0. Raises
     InternalError for shapes that do not agree, numbers that are not finite, and a negative number of copies.
     """
 

@@ -1,4 +1,4 @@
-"""What is the same for all rows of one unit: the unit itself, and the rows that are found by its own column.
+"""Columns that are equal in all rows of one unit: the unit itself, and those of rows that are found by the unit.
 
 A visit that finds its patient by the patient's number finds the same row as every other visit of that patient, in every
 scan of a batch (``dpsql.workloads.expr.rows``). Columns of such rows are *attributes* of the unit. So are the columns
@@ -6,7 +6,7 @@ of a table of one row a unit in scans of that table itself, where other tables f
 
 A *state* says in which regions the attributes of a unit are, in all tables at once. Of each table a unit finds a row or
 none, and where it finds none all columns of it are NULL. Rows without a unit are one unit more: NULL equals nothing, so
-that they find no row. What row of a table of one row a unit they own is their own affair.
+that they find no row. In a table of one row a unit rows without a unit may have any values.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ class _Attribute:
 def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
     """The states of a unit of these layouts, which share it, and of rows without a unit.
 
-    None for more than ``most``, where something is computed of an attribute, found by one, or summed of one for each of
-    several rows, and where a unit has other rows of a table, too, of which some are found, and they are counted.
+    None for more than ``most``, and for what is not followed:
+
+    - an axis over a function of an attribute, or an attribute that is summed for each of several rows;
+    - a join by a column of a row that the unit finds;
+    - a table of which one row is found while several rows of a unit are counted.
     """
     by_unit = [_by_unit(layout.source) for layout in layouts]
     shared = {origin for one in by_unit for origin in one.values()}
@@ -107,7 +110,7 @@ def _by_unit(source: RowSource) -> dict[str, Origin]:
 
 
 def _by_others(source: RowSource, by_unit: dict[str, Origin], counted: set[str]) -> bool:
-    """Whether a row is found by what another one says that the unit finds, or is one of the unit's that are counted."""
+    """Whether a join key is of a row that the unit finds, or a join finds one of the unit's rows that are counted."""
     rest = [join for join in source.joins if join.name not in by_unit]
     return any(join.private and fold(join.table) in counted for join in rest) or any(
         left.source in by_unit or set(join.lefts) == {source.unit} for join in rest for left in join.lefts

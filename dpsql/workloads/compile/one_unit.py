@@ -1,9 +1,10 @@
-"""All that one unit alone can add to a batch, listed: its contributions by construction.
+"""Lists all that one unit alone can add to a batch: its contributions, by construction.
 
 **Claim.** Every measured number is a sum over units of a function of the unit's own rows and of public data
 (``dpsql.workloads.expr.rows``), so a unit adds what the batch measures on a database of that unit alone.
-``contributions_of_unit`` goes through these databases, as far as the scans tell them apart, and lists what each adds:
-all that a unit can add, up to means of what is listed, and nothing else.
+``contributions_of_unit`` goes through these databases, as far as the scans distinguish them, and lists what each adds:
+all that a unit can add, up to means of what is listed, and nothing else, except that several sums of one column are
+taken as independent within their bounds.
 
 - *Attributes* (``dpsql.workloads.compile.attributes``) are the same in all rows of a unit, and in all tables.
 - Of one table a unit has rows of some *kinds* (``dpsql.workloads.compile.row_kinds``), and each scan retains some of
@@ -11,7 +12,7 @@ all that a unit can add, up to means of what is listed, and nothing else.
 - Of what is retained each row adds a corner, all rows of one kind the same, since norms are convex; a count of units
   adds 1 in each cell that has a row, and a count of values any number up to what the rows of a cell could add and there
   are values. Rows without a unit are in no count of units.
-- A unit fills its tables independently of each other but for attributes.
+- Given the attributes, the rows of a unit in different tables are independent.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _MOST_VECTORS = 4 * ENOUGH  # before equal ones are one
 def contributions_of_unit(layouts: Sequence[Layout], size: int) -> sparse.csc_array | None:
     """All that one unit can add to ``size`` entries of x by these layouts, which share it (n x count), zero left out.
 
-    None where these are more than 5,000 or take long to find, and for what is not followed: bounds of ``at_most`` of
-    several readers or of a function of what the batch reads, windows, nearest rows, rows of units by more than how many
-    rows they have, axes that compute something of an attribute, and cells that are not listed. Cost: a walk of each
-    table for each of 64 states at most, and 100,000 choices of rows.
+    None where these are more than 5,000 (20,000 before equal ones are merged), of more than 1,000 entries, and for what is not followed: bounds of ``at_most`` of
+    several readers or of a function of what the batch reads, windows, nearest rows, subqueries by unit with anything
+    but COUNT(*), axes that compute something of an attribute, and cells that are not listed. Cost: a walk of each table
+    for each of 64 states at most, and 100,000 choices of rows.
     """
     states = states_of(layouts, MOST_STATES) if 0 < size <= _MOST_NUMBERS and all(map(_followed, layouts)) else None
     if states is None:
@@ -68,7 +69,7 @@ def contributions_of_unit(layouts: Sequence[Layout], size: int) -> sparse.csc_ar
     whole = np.unique(np.concatenate(found), axis=0)
     whole = whole[(whole != 0).any(axis=1)]
     entries = np.concatenate([layout.entry[layout.entry >= 0] for layout in layouts])
-    # A number that no unit moves, as of a condition that holds for no value, is planned as if one did.
+    # An entry that never changes, as of a condition that holds for no value, gets noise all the same.
     moved = bool((whole[:, entries] != 0).any(axis=0).all())
     return sparse.csc_array(whole.T) if moved and len(whole) <= ENOUGH else None
 
@@ -105,7 +106,7 @@ def _last(axis: LineAxis) -> int:
 
 
 def _of_table(layouts: Sequence[Layout], numbers: Sequence[int], state: State, size: int) -> Ints:
-    """What the rows that a unit has of one table add (count x size), nothing among it. Raises NotListedError."""
+    """What the rows of a unit in one table add (count x size), the zero vector included. Raises NotListedError."""
     of_units = [layout for layout in layouts if layout.source.of is not None]
     places = [number for number, layout in zip(numbers, layouts, strict=True) if layout.source.of is None]
     scans = [layout for layout in layouts if layout.source.of is None]
@@ -130,7 +131,7 @@ def _of_table(layouts: Sequence[Layout], numbers: Sequence[int], state: State, s
 
 
 def _with_each(vectors: Ints, at: Ints, times: Ints, options: Ints) -> tuple[Ints, Ints]:
-    """The vectors with so many ``times`` each of the ``options`` where that is not 0, and whose choice they are."""
+    """The vectors with so many ``times`` one of the ``options`` added, and the choice that each is of."""
     if len(options) == 1:
         return vectors + times[at][:, None] * options, at
     there = times[at] > 0

@@ -2,9 +2,9 @@
 
 Scans that keep the same rows of a unit are one *reader*, every other scan is a reader by itself. Let a unit have R
 rows, any number of each kind, more than the limit of the table, too. A reader retains all rows of R that it counts if
-these are no more than its limit, else as many of them as its limit, whichever: which ones a hash over the unit decides,
-so that none can be ruled out. Where it only counts units, rows of one cell are one. Bounds of ``at_most`` leave a
-single reader what keeps to all of them; rows may be in any group of a bound that the batch does not read.
+these are no more than its limit, else any of them, as many as its limit: a hash over the unit decides which. Where it
+only counts units, rows in one cell count once. With one reader only choices that satisfy every cap are listed; rows may
+be in any group of a cap that the batch does not read.
 
 **Which choices are enough.** Norms are convex. What one reader retains of a fixed set of kinds is a mean of choices
 with one row of each kind and all others of one kind. Of several readers all numbers of rows are gone through.
@@ -164,7 +164,7 @@ def _of_several(readers: Sequence[Reader], kinds: RowKinds, *, all_rows: bool) -
 
 
 def _check_few(counts: Iterable[int], most: int) -> None:
-    """Raises NotListedError where they add up to more, which the first of them say."""
+    """Raises NotListedError if their sum exceeds ``most``; stops early."""
     if any(total > most for total in accumulate(counts)):
         raise NotListedError
 

@@ -1,8 +1,8 @@
-"""Kinds of rows: what the scans of one table tell apart of a unit's rows, and the bounds that rows keep to.
+"""Kinds of rows of one table: rows of one kind are in the same cell of every scan and in the same group of every cap.
 
-A kind is the cell that a row is in, of each scan of the table, and its group by each bound of ``at_most`` that the
-batch reads. All tables of cells are walked at once, axis by axis (``dpsql.workloads.compile.walks``). Axes over
-attributes, whose regions are given, are left out.
+A cap is a bound of ``at_most``; groups of caps that the batch does not read are not told apart. All tables of cells are
+walked at once, axis by axis (``dpsql.workloads.compile.walks``). Axes over attributes, whose regions are given, are
+left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsql.workloads.expr.values import stored
 
 
 class NotListedError(Exception):
-    """What one unit can add is not listed: there is too much of it, or it is not followed."""
+    """What one unit can add is not listed: there is too much of it, or its form is not supported."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ class RowKinds:
 def row_kinds(scans: Sequence[Layout], regions: Sequence[tuple[int | None, ...]], state: State) -> RowKinds:
     """The kinds of rows of one table, of which the ``scans`` are, where attributes have these ``regions``.
 
-    Raises NotListedError where the scans are not walked together, or a bound is of something else that is computed of a
-    column that they read.
+    Raises NotListedError where the scans are not walked together, or a cap is over another expression of a column that
+    they read.
     """
     alive = [number for number, fixed in enumerate(regions) if -1 not in fixed]
     layouts = [without(scans[number], regions[number]) for number in alive]
@@ -128,7 +128,7 @@ def _counted_cells(layout: Layout, state: Ints) -> Ints:
 def _groups(cap: Cap, scans: Sequence[Layout]) -> Layout | None:
     """A table of the groups of a bound; None where the scans read nothing of it.
 
-    Raises NotListedError where they read something else of the same columns.
+    Raises NotListedError where they read another expression of its columns.
     """
     over = [groups_of(cap, axis, scan) for scan in scans for axis in scan.cells.axes if is_over(axis, scan, cap)]
     if over and is_total(cap.axis):
