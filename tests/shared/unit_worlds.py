@@ -86,8 +86,8 @@ ward = {{ values = ["a", "b"], nulls = false }}
 hours = {{ lower = 0, upper = 8 }}
 """
 _MOST = 20_000  # contributions of several tables together
-_FEW = 20  # rows of nobody that are tried, twice
-_AGAIN = 12  # persons with the same rows, more than count
+_FEW = 60  # rows of nobody that are tried
+_AGAIN = 20  # persons with the same rows, more than count
 _CAPS: dict[str, int] = {"ward": 1, "day": 2}
 """The place of a capped column in a row without its person."""
 
@@ -361,6 +361,7 @@ def _cluster(
     # Rows of nobody are a unit, too, which finds no row of patients and which no count of persons counts. A row of
     # patients of its own is found by none of its visits.
     if "IS NOT NULL" in ask.sql or ask.looks:
+        whole &= len(persons) <= _FEW
         return Enumerated(_distinct(vectors), whole), _alone(world, compiled, persons, draw)
     parts = [vectors[[not (ask.joined and person.get("patients")) for person in persons]]]
     if ask.joined and "patients" in tables:
@@ -376,10 +377,10 @@ def _cluster(
 
 
 def _alone(world: World, compiled: Compiled, persons: Sequence[Person], draw: random.Random) -> np.ndarray:
-    """What rows of nobody add that are those of some of the persons, the longest among them."""
-    longest = sorted(persons, key=lambda person: -max(map(len, person.values()), default=0))[:_FEW]
+    """What rows of nobody add that are those of the persons, or of some, the longest among them."""
+    some = sorted(persons, key=lambda person: -max(map(len, person.values()), default=0))[: _FEW // 2]
     found = []
-    for person in [*longest, *draw.sample(list(persons), min(_FEW, len(persons)))]:
+    for person in persons if len(persons) <= _FEW else [*some, *draw.sample(list(persons), _FEW // 2)]:
         world.fill({None: person})
         found.append(world.whole(compiled))
     return _distinct(np.array(found, dtype=object))

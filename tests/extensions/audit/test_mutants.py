@@ -48,7 +48,7 @@ from dpsql.privacy import ledger as ledgers
 from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
 from dpsql.workloads.cells import integers
-from dpsql.workloads.compile import layout, units
+from dpsql.workloads.compile import layout, one_unit, units
 from dpsql.workloads.expr.scan import Select, same
 from dpsql.workloads.expr.value_sql import render
 from dpsql.workloads.expr.values import Cast, whole
@@ -336,6 +336,10 @@ JOINED = "SELECT sex, count(*), sum(cost) FROM visits JOIN patients p ON patient
 def k_ignored(patch: Patch) -> None:
     """Noise for one row of a unit where it may have several."""
     patch.setattr(layout.Layout, "multiplicity", property(lambda self: 1))
+    real = one_unit.readers_of
+    patch.setattr(
+        one_unit, "readers_of", lambda scans: [dataclasses.replace(reader, limit=1) for reader in real(scans)]
+    )
 
 
 def truncation_dropped(patch: Patch) -> None:
