@@ -9,6 +9,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from helpers import compiled_of, engine_of, tables_of
@@ -150,10 +151,27 @@ def reference(C: list[tuple[int, ...]], true: list[tuple[int, ...]]) -> float:
     return float(max(np.array(c) @ X @ np.array(c) for c in true))
 
 
-REFERRED = """dataset = "referred"
-[budget]
-rho = 10.0
-[tables.visits]
+BUDGET = 'dataset = "unit"\n[budget]\nrho = 10.0\n'
+
+
+def batch(sql: str, tables: str, *created: str) -> Compiled:
+    """A batch over tables of a policy, compiled."""
+    policy = Policy.parse(BUDGET + tables)
+    with duckdb.connect() as database:
+        for statement in created:
+            database.execute(f"CREATE TABLE {statement}")
+        return compiled_of(sql, policy, tables_of(policy, engine_of(database)))
+
+
+def covers(compiled: Compiled, change: tuple[int, ...]) -> bool:
+    """Whether a change of x is a mean of contributions and their negatives, so that no norm of it is larger."""
+    C = np.asarray((compiled.units.by_column * compiled.units.common).toarray()).T
+    hull = np.vstack([C, -C, np.zeros((1, C.shape[1]))])
+    bounds = np.vstack([hull.T, np.ones(len(hull))])
+    return bool(linprog(np.zeros(len(hull)), A_eq=bounds, b_eq=[*change, 1]).status == 0)
+
+
+REFERRED = """[tables.visits]
 unit = "patient"
 key = ["visit"]
 max_rows_per_unit = 1
@@ -166,34 +184,133 @@ references = { visit = "visits.visit" }
 """
 
 
-def test_references_see_rows_that_limits_cut(world: World) -> None:
+def test_references_see_rows_that_limits_cut() -> None:
     """Visits by ward, one a patient, and labs, two a patient, by the ward of their visit: 2.657 (MATHS.md section 19).
 
     Both labs may be of visits of other wards than the one that counts.
     """
-    engine = engine_of(world.duck)
-    world.duck.execute("CREATE OR REPLACE TEMP TABLE referring (patient INTEGER)")
-    policy = Policy.parse(REFERRED)
-    with pytest.MonkeyPatch.context():
-        import duckdb
-
-        database = duckdb.connect()
-        database.execute("CREATE TABLE visits (patient INTEGER, visit INTEGER, ward VARCHAR)")
-        database.execute("CREATE TABLE labs (patient INTEGER, visit INTEGER)")
-        sql = (
-            "SELECT ward, COUNT(*) AS n FROM visits GROUP BY 1; "
-            "SELECT ward, COUNT(*) AS n FROM labs JOIN visits USING (visit) GROUP BY 1"
-        )
-        compiled = compiled_of(sql, policy, tables_of(policy, engine_of(database)))
-    assert engine is not None
-    C = np.asarray((compiled.units.by_column * compiled.units.common).toarray()).T
+    compiled = batch(
+        "SELECT ward, COUNT(*) AS n FROM visits GROUP BY 1; "
+        "SELECT ward, COUNT(*) AS n FROM labs JOIN visits USING (visit) GROUP BY 1",
+        REFERRED,
+        "visits (patient INTEGER, visit INTEGER, ward VARCHAR)",
+        "labs (patient INTEGER, visit INTEGER)",
+    )
     true = [(*v, *labs) for v in ((0, 0), (1, 0), (0, 1)) for labs in ((0, 0), (2, 0), (0, 2), (1, 1))]
-    hull = np.vstack([C, -C, np.zeros((1, 4))])
-    for one in true:
-        inside = linprog(np.zeros(len(hull)), A_eq=np.vstack([hull.T, np.ones(len(hull))]), b_eq=[*one, 1])
-        assert inside.status == 0, one
+    assert all(covers(compiled, one) for one in true)
     agreeing = [one for one in true if any(one) and (one[2] == one[3] == 0 or one[2:] in {(2 * one[0], 2 * one[1])})]
     assert reference(agreeing, true) == pytest.approx(2.657, abs=2e-3)
+
+
+TWO = """[tables.visits]
+unit = "patient"
+max_rows_per_unit = 2
+[tables.visits.columns]
+patient = {}
+[tables.labs]
+unit = "patient"
+max_rows_per_unit = 1
+[tables.labs.columns]
+patient = {}
+"""
+COUNTS = (
+    "SELECT COUNT(*) AS n FROM visits WHERE {}; SELECT COUNT(*) AS n FROM labs WHERE {}; "
+    "SELECT COUNT(DISTINCT patient) AS n FROM labs"
+)
+
+
+@pytest.mark.parametrize("real", ["DOUBLE", "FLOAT"])
+def test_a_unit_that_reads_as_null_is_a_unit(real: str) -> None:
+    """NaN is a unit, and counted as one, but IS NULL holds for it."""
+    sql = COUNTS.format("patient IS NULL", "patient IS NOT NULL")
+    compiled = batch(sql, TWO, f"visits (patient {real})", f"labs (patient {real})")
+    assert covers(compiled, (2, 0, 1))
+    assert covers(compiled, (0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("types", "conditions"),
+    [
+        (("DATE", "TIMESTAMP"), ("patient <= DATE '2020-01-01'", "patient > TIMESTAMP '2019-01-01'")),
+        (("INTEGER", "DECIMAL(18, 1)"), ("patient < 5", "patient > 3")),
+        (("DECIMAL(18, 1)", "DECIMAL(18, 3)"), ("patient < 5", "patient > 3")),
+        (("INTEGER", "VARCHAR"), ("patient = 5", "patient = '5'")),
+    ],
+)
+def test_a_unit_under_two_types_is_not_put_on_one_line(types: tuple[str, str], conditions: tuple[str, str]) -> None:
+    """One unit meets both conditions, whatever the places of its values on the lines of their types are."""
+    compiled = batch(COUNTS.format(*conditions), TWO, *map("{} (patient {})".format, ("visits", "labs"), types))
+    assert covers(compiled, (1, 1, 1))
+
+
+PUBLIC = """[tables.cities]
+public = true
+key = ["city"]
+[tables.patients]
+unit = "patient"
+key = ["patient"]
+max_rows_per_unit = 1
+references = { city = "cities.city" }
+[tables.patients.columns]
+sex = { values = ["f", "m"], nulls = false }
+age = { lower = 0, upper = 10 }
+[tables.visits]
+unit = "patient"
+max_rows_per_unit = 1
+references = { patient = "patients.patient" }
+[tables.visits.columns]
+patient = {}
+"""
+COUNTRIES = "[tables.cities.columns]\ncountry = { values = ['u', 'v'] }\n"
+PUBLIC_TABLES = (
+    "cities (city VARCHAR, region VARCHAR, country VARCHAR)",
+    "patients (patient INTEGER, city VARCHAR, sex VARCHAR, age INTEGER)",
+    "visits (patient INTEGER)",
+)
+
+
+def test_scans_may_find_different_rows_of_a_public_table() -> None:
+    """Of two cities of one name each scan finds the least in the columns that it reads."""
+    cities = "FROM patients JOIN cities USING (city)"
+    compiled = batch(
+        f"SELECT country, COUNT(*) AS n {cities} WHERE country IN ('u', 'v') GROUP BY 1; "
+        f"SELECT country, COUNT(DISTINCT age) AS n {cities} WHERE region = 'n' AND country IN ('u', 'v') GROUP BY 1; "
+        "SELECT COUNT(*) AS n FROM visits JOIN patients USING (patient)",
+        PUBLIC.replace(
+            "[tables.patients]", "[tables.cities.columns]\ncountry = { values = ['u', 'v'] }\n[tables.patients]"
+        ),
+        *PUBLIC_TABLES,
+    )
+    assert not compiled.units.exact
+
+
+def test_nobody_has_one_row_of_a_table_of_one_row() -> None:
+    """Rows without a patient are counted by all scans of patients as one row, and by none that leaves them out."""
+    joined = "FROM visits LEFT JOIN patients USING (patient)"
+    compiled = batch(
+        "SELECT sex, COUNT(*) AS n FROM patients GROUP BY 1; "
+        "SELECT sex, COUNT(DISTINCT age) AS n FROM patients GROUP BY 1; "
+        f"SELECT sex, COUNT(*) AS n {joined} WHERE sex = 'f' GROUP BY 1",
+        PUBLIC,
+        *PUBLIC_TABLES,
+    )
+    assert compiled.units.exact
+    rows, values = (one.entry[0][one.entry[0] >= 0] for one in compiled.layouts if one.source.table == "patients")
+    C = compiled.units.by_column.toarray().T
+    assert all(not change[values].any() or (change[rows] >= change[values]).all() for change in C)
+
+
+def test_many_numbers_of_rows_are_not_listed() -> None:
+    compiled = batch(
+        "SELECT k, COUNT(*) AS c FROM (SELECT patient, COUNT(*) AS k FROM visits GROUP BY patient) WHERE k < 900 "
+        "GROUP BY k; SELECT ward, COUNT(*) AS n FROM visits GROUP BY 1",
+        TWO.replace("max_rows_per_unit = 2", "max_rows_per_unit = 5").replace(
+            "[tables.labs]", "ward = { lower = 1, upper = 4 }\n[tables.labs]"
+        ),
+        "visits (patient INTEGER, ward INTEGER)",
+        "labs (patient INTEGER)",
+    )
+    assert not compiled.units.exact
 
 
 def test_agreement_without_one_choice_breaks_the_sensitivity() -> None:

@@ -18,6 +18,7 @@ from math import prod
 from typing import TypeAlias
 
 from dpsql.common.arrays import Ints
+from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.walks import joint_regions
@@ -28,6 +29,8 @@ from dpsql.workloads.expr.values import Stored, stored
 
 Origin: TypeAlias = tuple[str, frozenset[str]]
 """A row that a unit finds: its table, and the columns of that which equal the unit."""
+_NEVER_NULL = ("integer", "text", "boolean")
+"""Types of which each value that is a unit is read as one; NaN is a unit, but reads as NULL."""
 _UNIT: Origin = ("", frozenset())
 """The origin of the unit's own column, which is there but for rows without a unit."""
 
@@ -66,7 +69,8 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
 
     - an axis over a function of an attribute, or an attribute that is summed for each of several rows;
     - a join by a column of a row that the unit finds;
-    - a table of which one row is found while several rows of a unit are counted.
+    - a table of which one row is found while several rows of a unit are counted;
+    - a unit that tables store under different types.
     """
     by_unit = [_by_unit(layout.source) for layout in layouts]
     shared = {origin for one in by_unit for origin in one.values()}
@@ -93,7 +97,7 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
             regions: list[list[int | None]] = [[None] * len(layout.cells.axes) for layout in layouts]
             for one, joint in zip(attributes, chosen, strict=True):
                 for row, (layout, axis) in enumerate(one.places):
-                    if not (nobody and bases[layout] is not None):
+                    if not (nobody and one.origin == bases[layout]):
                         regions[layout][axis] = int(one.regions[row, joint])
             states[State(tuple(map(tuple, regions)), has_row, nobody)] = None
     return list(states)
@@ -157,14 +161,17 @@ def _attribute(
     layouts: Sequence[Layout], name: tuple[Origin, str], places: Sequence[tuple[int, int]]
 ) -> _Attribute | None:
     """One attribute, with the regions that all axes over it have at once; None where it is not on a line."""
-    joint = joint_regions([layouts[number].cells.axes[at] for number, at in places])
+    axes = [layouts[number].cells.axes[at] for number, at in places]
+    if len({axis.line for axis in axes}) > 1:
+        return None  # one unit under two types, whose places are not on one scale
+    joint = joint_regions(axes)
     line = None if joint is None else joint[1]
     if joint is None or not isinstance(line, LineAxis):
         return None
     present = {*line.pieces.tolist(), line.null_region}
     if name[1] == MATCHED:
         present = {region_of(line, value=True)}
-    elif name[0] == _UNIT:
+    elif name[0] == _UNIT and column_type(line.line.type).kind in _NEVER_NULL:
         present = set(line.pieces.tolist())
     return _Attribute(tuple(places), joint[0], name[0], tuple(sorted(present)), (line.null_region,))
 

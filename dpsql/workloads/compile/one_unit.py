@@ -112,9 +112,12 @@ def _of_table(layouts: Sequence[Layout], numbers: Sequence[int], state: State, s
     scans = [layout for layout in layouts if layout.source.of is None]
     if len({(scan.source.limit, scan.source.caps, scan.source.path, scan.source.only) for scan in scans}) > 1:
         raise NotListedError
+    if len(scans) > 1 and any(not join.private for scan in scans for join in scan.source.joins):
+        raise NotListedError  # of several public rows with one key each scan finds the least in what it reads
     kinds, readers = row_kinds(scans, [state.regions[number] for number in places], state), readers_of(scans)
     has_row = state.has_row[places[0]] if places else None
-    choices = choices_of(readers, kinds, has_row=has_row, all_rows=bool(of_units))
+    one_row = bool(scans) and scans[0].source.agrees
+    choices = choices_of(readers, kinds, has_row=has_row, one_row=one_row, all_rows=bool(of_units))
     if len(choices.rows) * size > _MOST_VECTORS * _MOST_NUMBERS:
         raise NotListedError
     vectors, at = np.zeros((len(choices.rows), size), dtype=np.int64), np.arange(len(choices.rows))
@@ -192,6 +195,9 @@ def _with_counts(layout: Layout, vectors: Ints, at: Ints, choices: Choices) -> t
     axes = cells.axes
     least = choices.rows.sum(axis=1)
     last = max((_last(axis) for axis in axes if isinstance(axis, LineAxis)), default=1)
+    many = np.where(choices.more, last + 1 - np.minimum(least, last), 1)
+    if many[at].sum() > _MOST_VECTORS:
+        raise NotListedError
     found, whose = [], []
     for number in range(last + 1):
         may = (np.minimum(least, last) == number) | (choices.more & (least < number))

@@ -87,15 +87,17 @@ def readers_of(scans: Sequence[Layout]) -> list[Reader]:
     return readers
 
 
-def choices_of(readers: Sequence[Reader], kinds: RowKinds, *, has_row: bool | None, all_rows: bool) -> Choices:
+def choices_of(
+    readers: Sequence[Reader], kinds: RowKinds, *, has_row: bool | None, one_row: bool, all_rows: bool
+) -> Choices:
     """The rows that a unit may have, and what readers retain of them. Raises NotListedError for very many.
 
-    ``has_row``: whether the unit has the one row that it can have; None where it may have any number. ``all_rows``:
-    whether something depends on all rows that it has.
+    ``one_row``: whether all readers see the one row that the table takes of a unit; ``has_row`` then says whether there
+    is one, None where there may be. ``all_rows``: whether something depends on all rows that the unit has.
     """
     J = kinds.cell.shape[1]
-    if has_row is not None:
-        rows = np.eye(J, dtype=np.int64) if has_row else np.zeros((0, J), dtype=np.int64)
+    if one_row:
+        rows = np.zeros((0, J), dtype=np.int64) if has_row is False else np.eye(J, dtype=np.int64)
         if not has_row or not J or kinds.uncounted:
             rows = np.concatenate([rows, np.zeros((1, J), dtype=np.int64)])
         return Choices(rows, (rows,) * len(readers), np.zeros(len(rows), dtype=bool))
