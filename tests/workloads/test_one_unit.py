@@ -284,6 +284,19 @@ def test_scans_may_find_different_rows_of_a_public_table() -> None:
     assert not compiled.units.exact
 
 
+def test_a_row_is_found_under_whole_numbers_of_two_widths() -> None:
+    compiled = batch(
+        "SELECT COUNT(*) AS n FROM patients; SELECT COUNT(*) AS n FROM visits JOIN patients USING (patient)",
+        PUBLIC,
+        *PUBLIC_TABLES[:2],
+        "visits (patient BIGINT)",
+    )
+    assert compiled.units.exact
+    assert covers(compiled, (1, 0))
+    assert covers(compiled, (1, 1))
+    assert not covers(compiled, (0, 1))
+
+
 def test_nobody_has_one_row_of_a_table_of_one_row() -> None:
     """Rows without a patient are counted by all scans of patients as one row, and by none that leaves them out."""
     joined = "FROM visits LEFT JOIN patients USING (patient)"

@@ -104,11 +104,17 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
 
 
 def _by_unit(source: RowSource) -> dict[str, Origin]:
-    """The rows that joins of a source find by the unit alone, by the join's name."""
+    """The rows that joins of a source find by the unit alone, by the join's name.
+
+    Under types of another kind a row that the unit owns might not be found.
+    """
     joins = [
         join
         for join in source.joins
-        if set(join.lefts) == {left for left, _ in join.pairs} == {source.unit} and agrees(source, join)
+        if set(join.lefts) == {left for left, _ in join.pairs} == {source.unit}
+        and all(column_type(left.type).kind == column_type(right.type).kind for left, right in join.pairs)
+        and all(left.type == right.type or column_type(left.type).kind in _NEVER_NULL for left, right in join.pairs)
+        and agrees(source, join)
     ]
     return {join.name: _origin(join) for join in joins}
 

@@ -110,13 +110,14 @@ def _of_table(layouts: Sequence[Layout], numbers: Sequence[int], state: State, s
     of_units = [layout for layout in layouts if layout.source.of is not None]
     places = [number for number, layout in zip(numbers, layouts, strict=True) if layout.source.of is None]
     scans = [layout for layout in layouts if layout.source.of is None]
-    if len({(scan.source.limit, scan.source.caps, scan.source.path, scan.source.only) for scan in scans}) > 1:
+    sources = [scan.source for scan in scans]
+    if len({(one.limit, one.caps, one.path, one.only, one.order) for one in sources}) > 1:
         raise NotListedError
-    if len(scans) > 1 and any(not join.private for scan in scans for join in scan.source.joins):
+    if len(scans) > 1 and any(not join.private for source in sources for join in source.joins):
         raise NotListedError  # of several public rows with one key each scan finds the least in what it reads
     kinds, readers = row_kinds(scans, [state.regions[number] for number in places], state), readers_of(scans)
     has_row = state.has_row[places[0]] if places else None
-    one_row = bool(scans) and scans[0].source.agrees
+    one_row = bool(scans) and sources[0].agrees
     choices = choices_of(readers, kinds, has_row=has_row, one_row=one_row, all_rows=bool(of_units))
     if len(choices.rows) * size > _MOST_VECTORS * _MOST_NUMBERS:
         raise NotListedError
