@@ -341,6 +341,33 @@ def test_rows_of_no_unit_are_among_what_a_unit_adds(world: World) -> None:
     assert any(one[:4].sum() == 2 and not one[4:].any() for one in found)
 
 
+BY_BOTH = "SELECT {0}, COUNT(*) AS n, COUNT(DISTINCT patient) AS p FROM {1} GROUP BY 1"
+SUMS = ", ".join(f"SUM(a{i}) AS s{i}" for i in range(9))
+MANY = {
+    "both tables": (4, f"{BY_BOTH.format('k', 'visits')}; {BY_BOTH.format('k', 'labs')}"),
+    "signs of sums": (
+        5,
+        "SELECT w, COUNT(*) AS n, SUM(a0) AS a, SUM(a1) AS b, COUNT(DISTINCT patient) AS p FROM visits GROUP BY 1",
+    ),
+    "sums of one cell": (2, f"SELECT {SUMS} FROM visits; SELECT COUNT(*) AS n FROM labs"),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_what_is_too_much_is_not_listed(name: str) -> None:
+    """The ways of two tables multiply, and so do the signs of sums in several cells, or of many sums in one."""
+    most, sql = MANY[name]
+    columns = "".join(f"a{i} = {{ lower = 0, upper = 9, nulls = false }}\n" for i in range(9))
+    keys = "k = { lower = 1, upper = 8, nulls = false }\nw = { lower = 1, upper = 5, nulls = false }\n"
+    tables = "".join(
+        f'[tables.{table}]\nunit = "patient"\nmax_rows_per_unit = {most}\n[tables.{table}.columns]\n{keys}{columns}'
+        for table in ("visits", "labs")
+    )
+    stored = ", ".join(["patient INTEGER", "k INTEGER", "w INTEGER", *(f"a{i} INTEGER" for i in range(9))])
+    compiled = batch(sql, tables, f"visits ({stored})", f"labs ({stored})")
+    assert not compiled.units.exact
+
+
 # -- against all small worlds -----------------------------------------------------------------------
 
 
