@@ -18,7 +18,7 @@ help:
 	@echo "make demo       answer 36 questions about real data, privately"
 	@echo "make demo-serve  a server on the same data: psql -h localhost -U demo, password health-survey"
 	@echo "make quick      tests of every room from SQL to noise, for the way back to the editor: 45 seconds"
-	@echo "make test       lint, types and tests: 7 minutes"
+	@echo "make test       lint, types and tests: 4 minutes"
 	@echo "make test-long  statistical and exhaustive tests, and their branch coverage: half an hour"
 	@echo "make test-surfaces  notebooks, browser and every snippet of the docs"
 	@echo "make test-spark  the engine of Spark, with a session on this machine; needs Java 17"
