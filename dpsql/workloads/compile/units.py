@@ -24,7 +24,7 @@ from dpsql.workloads.compile.row_kinds import without
 from dpsql.workloads.compile.values_once import extremes
 from dpsql.workloads.compile.walks import axis_key, in_any_combination, walked
 from dpsql.workloads.expr.regions import LineAxis
-from dpsql.workloads.expr.rows import Cap, RowSource
+from dpsql.workloads.expr.rows import MATCHED, Cap, RowSource
 from dpsql.workloads.expr.values import stored
 from dpsql.workloads.families.contributions import Contributions, Part, Tied
 from dpsql.workloads.families.patterns import Patterns
@@ -271,6 +271,11 @@ def _of_bounds(mates: Sequence[Layout], *, listed: bool) -> list[str]:
     counted += [one.together.rows for one in mates if one.together is not None and one.together.rows is not None]
     some = any(_of_nobody(layout) == _SOME for layout in counted)
     phrases = ["could be rows without a unit where the scan keeps none"] if some else []
+    if any(map(_joined_both_ways, mates)):
+        phrases.append("could have columns of a joined row where no row is found")
+    counts = [layout for layout in mates if layout.source.counts_units]
+    if len({_reads_unit(layout) for layout in counts}) > 1:
+        phrases.append("could be counted in some statements as if they were no unit")
     freed = any(layout.source.freed for layout in mates)
     if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
         phrases.append("do not keep to at_most")
@@ -288,6 +293,18 @@ def _of_listed(mates: Sequence[Layout]) -> list[str]:
     said = ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
     said += [phrase for layout in mates for phrase in _sums_apart(layout)]
     return said + [_in_combinations(names) for names in map(in_any_combination, tables.values()) if names]
+
+
+def _joined_both_ways(layout: Layout) -> bool:
+    """Whether an axis says that a row was found, beside columns of it that count without one, as of a LEFT JOIN."""
+    read = [(axis.name, layout.functions.of(axis).of) for axis in layout.cells.axes]
+    flags = {part.source for _, of in read for part in of if part.name == MATCHED}
+    return any(part.source in flags and "?." in name for name, of in read for part in of)
+
+
+def _reads_unit(layout: Layout) -> bool:
+    """Whether an axis is over the column that says whose a row is."""
+    return any(layout.source.unit in layout.functions.of(axis).of for axis in layout.cells.axes)
 
 
 def _sums_apart(layout: Layout) -> list[str]:
