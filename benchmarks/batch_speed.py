@@ -1,6 +1,6 @@
 """Claim: a private batch costs about one scan, less than the same exact queries one by one.
 
-    python benchmarks/batch_speed.py [rows ...]
+    python benchmarks/batch_speed.py [rows ...] [--write]
 
 The batch of batch_error.py end to end, beside DuckDB answering the same statements exactly one by
 one over the same Parquet file, and 1,000 random ranges at the largest size. Times are medians of
@@ -23,6 +23,7 @@ from pathlib import Path
 import batch_error
 import data
 import duckdb
+import record
 
 import dpsql
 
@@ -74,6 +75,7 @@ def measure(sql: str, rows: int | None, folder: Path, repeats: int = 3) -> tuple
 
 def main() -> None:
     """Print the table."""
+    writes = record.requested(sys.argv)
     sizes: list[int | None] = [int(text) for text in sys.argv[1:]] or [None, 10_000_000]
     sql = batch_error.batch()
     os.environ["DPSQL_CACHE"] = "off"
@@ -85,11 +87,56 @@ def main() -> None:
         for rows in sizes:
             found = measure(sql, rows, Path(folder))
             show("54 statements", rows, *found)
+            if writes:
+                record.write("batch_speed", small(found) if rows is None else large(rows, found))
         rows = sizes[-1]
         thousand = batch_error.batch(ranges=1000).split(";\nCREATE")[0]
-        show("1,000 ranges", rows, *measure(thousand, rows, Path(folder), repeats=1))
+        found = measure(thousand, rows, Path(folder), repeats=1)
+        show("1,000 ranges", rows, *found)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print()
-    print(f"peak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+    print(f"peak memory of this process {memory:,.0f} MiB")
+    if writes:
+        record.write("batch_speed", many(rows or data.FLIGHTS, found, memory))
+
+
+def small(times: tuple[float, ...]) -> list[record.Figure]:
+    """The figures of 54 statements over the flights as they are."""
+    planning, both, _, after = times[:4]
+    return [
+        record.Figure(
+            "speed-plan",
+            "planning 54 statements for one kind of noise",
+            f"{planning:.2f} s",
+            "0.5 s",
+            planning <= 0.5,
+        ),
+        record.Figure(
+            "speed-plan-both", "planning them for both kinds of noise", f"{both:.2f} s", "0.7 s", both <= 0.7
+        ),
+        record.Figure(
+            "speed-after", "everything after planning them, 336,776 rows", f"{after:.3f} s", "0.15 s", after <= 0.15
+        ),
+    ]
+
+
+def large(rows: int, times: tuple[float, ...]) -> list[record.Figure]:
+    """The figure of 54 statements over more flights."""
+    over = times[3] / times[4]
+    what = f"the same at {rows:,} rows: seconds, divided by those of the exact statements one after the other"
+    return [record.Figure("speed-exact", what, f"{over:.2f}", "0.5", over <= 0.5)]
+
+
+def many(rows: int, times: tuple[float, ...], memory: float) -> list[record.Figure]:
+    """The figures of 1,000 ranges, and the memory of the process."""
+    over = (times[0] + times[3]) / times[4]
+    what = f"1,000 ranges over {rows:,} rows with planning: seconds, divided by those of their exact statements"
+    return [
+        record.Figure("speed-ranges", what, f"{over:.3f}", "0.15", over <= 0.15),
+        record.Figure(
+            "speed-memory", "peak memory of all three batches", f"{memory:,.0f} MiB", "1 GiB", memory <= 1024
+        ),
+    ]
 
 
 def show(

@@ -1,6 +1,6 @@
 """Does the worst error of a local release fall as Theorem 1 of Wang, Ying and Zhang 2015 says?
 
-    python benchmarks/minimax.py [--quick] [--picture docs/minimax.png]
+    python benchmarks/minimax.py [--quick] [--picture docs/images/minimax.png]
 
 The distortion is the mean squared error of an estimate of q(x) = sum_i phi_i(x_i) / sum_i c_i, a statistical query. For
 each size n of the table, domain 2^l and epsilon, rows are randomised many times by the library's own sampler, and

@@ -1,6 +1,7 @@
 """Claim: a natural question never hangs, is not refused for its shape, and its certificate is not loose.
 
-    python benchmarks/natural.py [words of a question ...] [--rows 1000000] [--pure] [--persons] [--distinct]
+    python benchmarks/natural.py [words of a question ...] [--rows 1000000] [--pure] [--persons] [--distinct] [--write]
+    python benchmarks/natural.py [words of a question ...] --limits 1,2,5
 
 Forty-eight questions that people in health, retail, transport and surveys ask, over made-up tables of a million rows,
 unit = "row", declared bounds, Gaussian noise (epsilon 1, delta 1e-9): seconds of planning and of everything after
@@ -8,17 +9,27 @@ it, numbers, and the gap, that is by how much the error may exceed the least of 
 ``--pure`` noise is for epsilon alone, which has no such bound. With ``--persons`` rows are of persons with four each,
 of whom at most ten count, and with ``--distinct`` every number of rows has the number of its persons beside it. Nothing
 is kept between questions, and each is planned with a limit of 60 seconds.
+
+With ``--limits`` nothing is run: each question is planned under each of these time limits, and the table has by how
+much it passes them: CPU seconds over 1.2 limits and a second, at most 1 where a limit holds. Limits count CPU seconds
+there, so that other programs of the machine do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+if "--limits" in sys.argv:
+    time.monotonic = time.process_time  # before dpsql reads it
+
 import duckdb
+import record
 
 import dpsql
 
@@ -190,31 +201,47 @@ QUESTIONS = {
 
 def main() -> None:
     """Print the table."""
+    writes = record.requested(sys.argv)
     parser = argparse.ArgumentParser()
     parser.add_argument("words", nargs="*")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--pure", action="store_true")
     parser.add_argument("--persons", action="store_true")
     parser.add_argument("--distinct", action="store_true")
+    parser.add_argument("--limits", type=lambda text: [float(limit) for limit in text.split(",")], default=[])
     asked = parser.parse_args()
     os.environ["DPSQL_CACHE"] = "off"
     chosen = [name for name in QUESTIONS if all(word in name for word in asked.words)]
     print(f"{len(chosen)} of {len(QUESTIONS)} questions, {asked.rows:,} rows")
     print()
-    print("| question | numbers | plan s | CPU s | run s | gap |")
-    print("|---|---:|---:|---:|---:|---:|")
+    shares: list[float] = []
+    if asked.limits:
+        print("| question | limit s | CPU s | over 1.2 limits and 1 s |")
+        print("|---|---:|---:|---:|")
+    else:
+        print("| question | numbers | plan s | CPU s | run s | gap |")
+        print("|---|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         with duckdb.connect(f"{folder}/natural.duckdb") as connection:
             connection.execute(TABLE.format(rows=asked.rows))
         declared = POLICY.replace("delta = 1e-5\n", "") if asked.pure else POLICY
         unit = 'unit = "person"\nmax_rows_per_unit = 10' if asked.persons or asked.distinct else 'unit = "row"'
         policy = dpsql.Policy.parse(declared.format(folder=folder, unit=unit))
+        answers: list[Answer] = []
         for number, name in enumerate(chosen):
             connection = dpsql.connect(policy=policy, ledger=made(Path(folder) / str(number)) / "natural.ledger")
             sql = QUESTIONS[name]
             if asked.distinct:
                 sql = sql.replace("COUNT(*) AS n", "COUNT(*) AS n, COUNT(DISTINCT person) AS persons")
-            print(line(connection, name, sql, asked.pure), flush=True)
+            if asked.limits:
+                shares.extend(limited(connection, name, sql, asked))
+                continue
+            answers.append(measure(connection, name, sql, asked.pure))
+            print(answers[-1].line(), flush=True)
+    if shares:
+        print(f"\n{sum(share <= 1 for share in shares)} of {len(shares)} within, the latest {max(shares):.2f}")
+    if writes and answers and len(chosen) == len(QUESTIONS):
+        record.write("natural", figures(answers, asked))
 
 
 def made(folder: Path) -> Path:
@@ -223,20 +250,101 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def line(connection: dpsql.Connection, name: str, sql: str, pure: bool) -> str:
-    """One line of the table."""
+@dataclass(frozen=True)
+class Answer:
+    """What one question took; ``refusal`` is the first line of the error of one that was refused."""
+
+    name: str
+    planned: float
+    refusal: str = ""
+    numbers: int = 0
+    cpu: float = 0.0
+    run: float = 0.0
+    gap: float | None = None
+
+    def line(self) -> str:
+        """One line of the table."""
+        if self.refusal:
+            return f"| {self.name} | | {self.planned:.2f} | | | {self.refusal} |"
+        gap = "" if self.gap is None else f"{100 * self.gap:.3f} %"
+        return f"| {self.name} | {self.numbers:,} | {self.planned:.2f} | {self.cpu:.2f} | {self.run:.2f} | {gap} |"
+
+
+def measure(connection: dpsql.Connection, name: str, sql: str, pure: bool) -> Answer:
+    """Plan and run one question."""
     delta = None if pure else 1e-9
     start, cpu = time.perf_counter(), time.process_time()
     try:
         plan = connection.plan(sql, epsilon=1, delta=delta, time_limit=60)
     except dpsql.Error as error:
-        return f"| {name} | | {time.perf_counter() - start:.2f} | | | {str(error).splitlines()[0]} |"
+        return Answer(name, time.perf_counter() - start, str(error).splitlines()[0])
     planned, cpu = time.perf_counter() - start, time.process_time() - cpu
     start = time.perf_counter()
     connection.run(plan)
-    run = time.perf_counter() - start
-    gap = "" if plan.gap is None else f"{100 * plan.gap:.3f} %"
-    return f"| {name} | {plan.compiled.numbers:,} | {planned:.2f} | {cpu:.2f} | {run:.2f} | {gap} |"
+    return Answer(name, planned, "", plan.compiled.numbers, cpu, time.perf_counter() - start, plan.gap)
+
+
+def limited(connection: dpsql.Connection, name: str, sql: str, asked: argparse.Namespace) -> list[float]:
+    """Plan one question under each limit, the shortest first, until one is not needed; what it takes of each."""
+    found = []
+    for limit in sorted(asked.limits):
+        cpu, said = time.process_time(), ""
+        try:
+            connection.plan(sql, epsilon=1, delta=None if asked.pure else 1e-9, time_limit=limit)
+        except dpsql.Error as error:  # as where it could not be compiled in time
+            said = f" {error}"
+        cpu = time.process_time() - cpu
+        found.append(cpu / (1.2 * limit + 1.0))
+        print(f"| {name}{said} | {limit:g} | {cpu:.2f} | {found[-1]:.2f} |", flush=True)
+        if cpu < 0.6 * limit and not said:
+            break
+    return found
+
+
+def figures(answers: list[Answer], options: argparse.Namespace) -> list[record.Figure]:
+    """The figures of all questions; those of persons and of pure epsilon have keys of their own."""
+    kinds = [kind for kind in ("pure", "persons", "distinct") if getattr(options, kind)]
+    key = "-".join(["natural", *kinds])
+    what = ", ".join(["pure" if options.pure else "Gaussian", *(kind for kind in kinds if kind != "pure")])
+    planned = [answer for answer in answers if not answer.refusal]
+    refused = [answer.name for answer in answers if answer.refusal]
+    slowest = max(planned, key=lambda answer: answer.cpu)
+    limit = 5 if options.distinct else 2
+    found = [
+        record.Figure(
+            f"{key}-refused",
+            f"{len(answers)} natural questions, {what}: refused",
+            ", ".join(refused) or "none",
+            "none",
+            not refused,
+        ),
+        record.Figure(
+            f"{key}-seconds",
+            f"the slowest to plan of them, {what}",
+            f"{slowest.cpu:.1f} CPU s ({slowest.name})",
+            f"{limit} s",
+            slowest.cpu <= limit,
+        ),
+    ]
+    gaps = [(answer.gap, answer.name) for answer in planned if answer.gap is not None]
+    if gaps and not options.pure:
+        widest, name = max(gaps)
+        near, nearer = (sum(gap <= most for gap, _ in gaps) for most in (3e-3, 1e-3))
+        found += [
+            record.Figure(
+                f"{key}-gap",
+                f"the widest certificate of them, {what}",
+                f"{100 * widest:.3f} % ({name})",
+                "1 %",
+                widest <= 0.01,
+            ),
+            record.Figure(
+                f"{key}-certified",
+                f"certified within 0.3 %; within 0.1 %, {what}",
+                f"{near} of {len(gaps)}; {nearer} of {len(gaps)} questions",
+            ),
+        ]
+    return found
 
 
 if __name__ == "__main__":

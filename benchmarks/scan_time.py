@@ -1,6 +1,6 @@
 """Does the time of a scan tell neighbours apart, and does the time of a draw tell its size?
 
-    python benchmarks/scan_time.py [--rounds 80]
+    python benchmarks/scan_time.py [--rounds 80] [--write]
 
 Prints a Markdown table: for each statement the processor time of its scans over the table without and with the row
 that it asks for (medians of rounds taken in turn), their ratio, and p of the Mann-Whitney test that both take one
@@ -18,6 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import duckdb
+import record
 from scipy import stats
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +45,8 @@ def instance(more: int) -> duckdb.DuckDBPyConnection:
     return con
 
 
-def scans(name: str, instances: list[duckdb.DuckDBPyConnection], rounds: int) -> str:
-    """One line of the table: ``instances`` are the neighbours in turn, without and with the row."""
+def scans(name: str, instances: list[duckdb.DuckDBPyConnection], rounds: int) -> tuple[float, float, float]:
+    """Seconds without the row, with it, and p: ``instances`` are the neighbours in turn, without and with the row."""
     layouts = compiled_of(STATEMENTS[name], POLICY, tables_of(POLICY, engine_of(instances[0]))).layouts
     names = {table: table for table in ("visits", "people")}
     texts = [select_text(scan_of(scan.layout, sources_of(POLICY)).select, names) for scan in scans_of(layouts)]
@@ -60,8 +61,7 @@ def scans(name: str, instances: list[duckdb.DuckDBPyConnection], rounds: int) ->
         if around:
             taken[chosen % 2].append(time.thread_time() - began)
     without, with_row = (sorted(times)[len(times) // 2] for times in taken)
-    p = float(stats.mannwhitneyu(*taken).pvalue)
-    return f"| {name} | {1e3 * without:.2f} | {1e3 * with_row:.2f} | {with_row / without:.4f} | {p:.3g} |"
+    return without, with_row, float(stats.mannwhitneyu(*taken).pvalue)
 
 
 def draws(kind: str, number: int = 20_000) -> float:
@@ -81,16 +81,32 @@ def draws(kind: str, number: int = 20_000) -> float:
 
 def main() -> None:
     """Print the tables."""
+    writes = record.requested(sys.argv)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40, help="rounds over the instances (default 40)")
     rounds = parser.parse_args().rounds
     instances = [instance(more) for _ in range(COPIES) for more in (0, 1)]
     print("| statement | without the row, ms | with it, ms | ratio | p |\n|---|---:|---:|---:|---:|")
+    ratios, least = [], 1.0
     for name in STATEMENTS:
-        print(scans(name, instances, rounds), flush=True)
+        without, with_row, p = scans(name, instances, rounds)
+        ratios.append(with_row / without)
+        least = min(least, p)
+        print(f"| {name} | {1e3 * without:.2f} | {1e3 * with_row:.2f} | {ratios[-1]:.4f} | {p:.3g} |", flush=True)
     print("\n| noise | rank correlation of size and time of a draw |\n|---|---:|")
+    correlations = []
     for kind in ("gaussian", "laplace"):
-        print(f"| {kind} | {draws(kind):.3f} |", flush=True)
+        correlations.append(draws(kind))
+        print(f"| {kind} | {correlations[-1]:.3f} |", flush=True)
+    if writes:
+        what = "five statements that ask for one person's row: scan time with the row, divided by that without it"
+        what += "; least p-value"
+        span = f"{min(ratios):.3f} to {max(ratios):.3f}; {least:.2g}"
+        sizes = "rank correlation of a draw's size and its time: Gaussian; Laplace"
+        both = "; ".join(f"{value:.2f}" for value in correlations)
+        record.write(
+            "scan_time", [record.Figure("scan-time-ratio", what, span), record.Figure("scan-time-draws", sizes, both)]
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How near do selected strategies come to the least error, against the known strategies and the public figures?
 
-    python benchmarks/strategies.py [--laplace] [--quick] [--effort 1]
+    python benchmarks/strategies.py [--laplace] [--quick] [--effort 1] [--write]
 
 Prints Markdown: total squared error over the singular value bound (the privacy factor left out), L2 sensitivity for
 Gaussian noise, L1 for Laplace noise, the bound's n being the number of columns as given. Each selection runs in a
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 import scipy
 
 from dpsql import bounds, strategy, workload
@@ -142,8 +143,8 @@ def measure(name: str, noise: str, effort: float, out: Any) -> None:
     out.put((S.expected / bounds.svd_bound(W), S.gap, seconds, peak_megabytes(), S.method))
 
 
-def row(name: str, noise: str, effort: float) -> tuple[str, bool, float]:
-    """One line of the table, whether the figure is at or below the public one (to its last digit), and its gap."""
+def row(name: str, noise: str, effort: float) -> tuple[str, float, float]:
+    """One line of the table, the figure over the public one (nan where there is none), and its gap."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
     process = context.Process(target=measure, args=(name, noise, effort, queue))
@@ -167,7 +168,7 @@ def row(name: str, noise: str, effort: float) -> tuple[str, bool, float]:
             f"{peak:.0f}",
         ]
     )
-    return f"| {line} |", public is None or ratio <= public * 1.0005, np.inf if gap is None else gap
+    return f"| {line} |", np.nan if public is None else ratio / public, np.inf if gap is None else gap
 
 
 def closed_forms() -> None:
@@ -185,7 +186,23 @@ def closed_forms() -> None:
     print(f"| all 1- and 2-way marginals over 10^100 cells | {plan.error / bound:.5f} | {seconds:.2f} |")
 
 
+def figures(noise: str, beside: list[float], above: int, gaps: list[float]) -> list[record.Figure]:
+    """The figures of one kind of noise; ``beside``: errors over the public ones, of which so many are ``above``."""
+    if noise == "laplace":
+        below = sum(over_public <= 0.95 for over_public in beside)
+        half = (len(beside) + 1) // 2
+        what = f"{len(beside)} workloads, pure: how many have at least 5 % less error than the best public result"
+        return [record.Figure("strategies-pure", what, f"{below}", f"{half}", below >= half)]
+    what = f"{len(gaps)} workloads, Gaussian: relative distance from the proven least error, at most"
+    public = f"{len(beside)} workloads, Gaussian: how many have more error than the best public result known to us"
+    return [
+        record.Figure("strategies-certificate", what, f"{max(gaps):.1e}", "0.001", max(gaps) <= 1e-3),
+        record.Figure("strategies-public", public, f"{above}", "0", above == 0),
+    ]
+
+
 def main() -> int:
+    writes = record.requested(sys.argv)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--laplace", action="store_true", help="pure epsilon instead of Gaussian noise")
     parser.add_argument("--quick", action="store_true", help="leave out the cases of many seconds")
@@ -196,20 +213,24 @@ def main() -> int:
     print(f"Python {platform.python_version()}\n")
     print(f"| workload | {' | '.join(KNOWN)} | public | dpsql | its bound | gap | least | method | s | peak MB |")
     print("|---" * (len(KNOWN) + 9) + "|")
-    above, gaps = 0, []
+    beside, gaps = [], []
     for name in {**CASES, **(GAUSSIAN if noise == "gaussian" else LAPLACE)}:
         if options.quick and name in SLOW and (noise == "gaussian" or ALL[name][1][noise] is None):
             continue
-        line, good, gap = row(name, noise, options.effort)
-        above += not good
+        line, over_public, gap = row(name, noise, options.effort)
+        if not np.isnan(over_public):
+            beside.append(over_public)
         gaps.append(gap)
         print(line, flush=True)
     if noise == "gaussian":
         closed_forms()
+    above = sum(over_public > 1.0005 for over_public in beside)  # to the last digit that is published
     print(f"\nrows above the public figure: {above}")
     if noise == "gaussian":
         over = sum(gap > 1e-3 for gap in gaps)
         print(f"rows above 1.001 times their own certified bound: {over} of {len(gaps)}; largest gap {max(gaps):.1e}")
+    if writes:
+        record.write("strategies", figures(noise, beside, above, gaps))
     return 0
 
 

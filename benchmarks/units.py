@@ -1,6 +1,7 @@
 """Claim: a plan pays for what one person can change, not for multiples of the worst row, near the least possible.
 
     python benchmarks/units.py [--releases K] [--pairs K] [--peers opendp tumult] [--limit SECONDS]
+        [--certified] [--write]
 
 Three parts, in one run. (1) Batches over tables of persons with several rows: total squared error of group privacy (the
 longest column times the rows or groups of one person, an equal share of the budget for every source; in closed form),
@@ -32,6 +33,7 @@ from typing import Any
 import data
 import duckdb
 import numpy as np
+import record
 import sql_peers
 from report import Report
 from scale import scans
@@ -221,8 +223,11 @@ def least_of(plan: dpsql.Plan) -> str:
     return f"{plan.least_of_pure[0]:.1f} of {plan.least_of_pure[1]}"
 
 
-def contributions_table(report: Report) -> None:
-    """Before, planned and least, a line a batch, and the batch of counts with a COUNT(DISTINCT) beside them."""
+def contributions_table(report: Report) -> list[record.Figure]:
+    """Before, planned and least, a line a batch."""
+    found: list[record.Figure] = []
+    above: list[float] = []
+    shares: list[str] = []
     sizes = ((2, 10), (4, 10), (12, 12), (50, 50))
     lines = [visits_by(groups, rows, nulls) for groups, rows in sizes for nulls in (False, True)]
     lines += [two_tables(10), two_tables(1), both_by(12, 12), both_by(50, 10)]
@@ -235,7 +240,8 @@ def contributions_table(report: Report) -> None:
             row = [line.title, f"{before:,.6g}", f"{total:,.4g}", f"{total / before:.3f}"]
             if noise == "rho":
                 least, certified = line.least(), total / (1 + (plan.gap or 0.0))
-                row += [f"{certified:,.4g}", f"{least:,.4g}", f"{100 * (total / least - 1):.2f} %"]
+                above.append(total / least - 1)
+                row += [f"{certified:,.4g}", f"{least:,.4g}", f"{100 * above[-1]:.2f} %"]
             else:
                 row.append(least_of(plan))
             rows.append(row)
@@ -246,9 +252,23 @@ def contributions_table(report: Report) -> None:
             head.append("at most so many times the least")
         unit = "Gaussian noise, 1 / mu^2" if noise == "rho" else "pure epsilon, 1 / epsilon^2"
         report.table(f"Total squared error, {unit}", head, rows)
-    hospital(report)
-    days(report)
-    sums_by_groups(report)
+        fifty = next(row[3] for row in rows if row[0].startswith("COUNT(DISTINCT patient_id) by 50"))
+        shares.append(fifty)
+        if noise == "rho":
+            widest = max(above)
+            what = f"{len(above)} batches of counts of units, 2 to 50 groups: squared error above the least"
+            found.append(
+                record.Figure(
+                    "units-least",
+                    f"{what} that is computed without dpsql, at most",
+                    f"{100 * widest:.2f} %",
+                    "1 %",
+                    widest <= 0.01,
+                )
+            )
+    what = "COUNT(DISTINCT patient_id) by 50 groups: squared error, divided by that of group privacy, Gaussian; pure"
+    found.append(record.Figure("units-group-privacy", what, "; ".join(shares)))
+    return found
 
 
 def sums_by_groups(report: Report) -> None:
@@ -292,7 +312,7 @@ patient_id = {{}}
 """
 
 
-def joined(report: Report) -> None:
+def joined(report: Report) -> list[record.Figure]:
     """Persons and their rows over joins and by how many rows they have, with the least of another search, at zCDP."""
     by_sex = "SELECT sex, COUNT(*) AS n{} FROM visits JOIN patients USING (patient_id) GROUP BY sex"
     both, rows = by_sex.format(", COUNT(DISTINCT patient_id) AS p"), by_sex.format("")
@@ -347,6 +367,9 @@ def joined(report: Report) -> None:
         )
     head = ["batch", "planned", "least, another way", "planned above it", "gap as the plan says"]
     report.table("Total squared error of persons over joins, Gaussian noise, 1 / mu^2", head, table)
+    widest = max(float(row[3].removesuffix(" %")) for row in table)
+    what = f"the same for {len(table)} batches of counts of units over joins and by their number of rows"
+    return [record.Figure("units-joins", what, f"{widest:.2f} %", "1 %", widest <= 1)]
 
 
 SEXES = (
@@ -909,17 +932,25 @@ def costs_table(report: Report, pairs: int) -> None:
 
 def main() -> None:
     """Print the tables."""
+    writes = record.requested(sys.argv)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--releases", type=int, default=30, help="releases of each system (default: 30)")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of times (default: 5)")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), help="which peers to run")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a peer may take (default: 600)")
     parser.add_argument("--environments", type=Path, default=sql_peers.ENVIRONMENTS, help="where peers are installed")
+    parser.add_argument("--certified", action="store_true", help="only the tables beside the least error")
     given = parser.parse_args()
     os.environ["DPSQL_CACHE"] = "off"  # every plan is made anew
     report = Report()
-    contributions_table(report)
-    joined(report)
+    found = contributions_table(report) + joined(report)
+    if writes:
+        record.write("units", found)
+    if given.certified:
+        return
+    hospital(report)
+    days(report)
+    sums_by_groups(report)
     over_the_same_rows(report)
     expressions_of_one_column(report)
     pairs_of_columns(report)

@@ -24,6 +24,12 @@ PAGES = {
     "sql_examples/README.md": "examples.md",
 }
 
+WIDE = 24
+"""Signs of a formula in a line of text that may be wider than a phone."""
+
+PUBLISHED = (".md", ".css", ".svg", ".png", ".schema.json")
+"""What of docs/ is published: no cache, no ledger of somebody who tried a page, nothing that an editor left."""
+
 _COMMENT = re.compile(r"^[ ]*<!--.*?-->[ ]*\n?", re.DOTALL | re.MULTILINE)
 _MESSAGE = re.compile(r"^```text\n(?=\w*Error: )", re.MULTILINE)
 _LINK = re.compile(r"(\[[^\]]*\])\(([^)#:]+)(#[^)]*)?\)")
@@ -31,10 +37,18 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that live elsewhere in the repository."""
+    """Leave out what is no part of the site, and add the pages that live elsewhere in the repository."""
+    leave_out(files, config.docs_dir)
     for source, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     return files
+
+
+def leave_out(files: Files, folder: str) -> None:
+    """Remove the files of a folder that are of no kind that is published; those of the theme lie elsewhere."""
+    for file in list(files):
+        if Path(file.abs_src_path or "").is_relative_to(folder) and not file.src_uri.endswith(PUBLISHED):
+            files.remove(file)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -71,6 +85,9 @@ def on_page_content(content: str, **_: Any) -> str:
     def formula(found: re.Match[str]) -> str:
         latex = html.unescape(found[2]).strip()
         block = found[1] == "div"
-        return convert(latex[2:-2], display="block" if block else "inline")
+        made = convert(latex[2:-2], display="block" if block else "inline")
+        # Text breaks beside a formula, never within it: one that is wider than a phone needs a box of its own.
+        wide = not block and len(re.sub(r"<[^>]*>", "", made)) > WIDE
+        return f'<span class="wide-formula">{made}</span>' if wide else made
 
     return _FORMULA.sub(formula, content)

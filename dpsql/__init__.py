@@ -58,11 +58,12 @@ from dpsql.errors import (
 if TYPE_CHECKING:
     from dpsql.composition import Connection, Plan, connect
     from dpsql.driver.cursor import Cursor
+    from dpsql.planning.options import PlanOptions
     from dpsql.policy import Policy
     from dpsql.registry import Extension
     from dpsql.release.release import Release
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names that are imported when they are first asked for, and the rooms that are attributes of the package.
 _LATER = {
@@ -71,6 +72,7 @@ _LATER = {
     "connect": "dpsql.driver.opening",
     "Cursor": "dpsql.driver.cursor",
     "Plan": "dpsql.planning.plan",
+    "PlanOptions": "dpsql.planning.options",
     "Policy": "dpsql.policy",
 }
 _ROOMS = frozenset({
@@ -143,6 +145,7 @@ __all__ = [  # noqa: RUF022 - in the order of sorted()
     "NotSupportedError",
     "OperationalError",
     "Plan",
+    "PlanOptions",
     "Policy",
     "PolicyError",
     "ProgrammingError",

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from dpsql.errors import NotSupportedError
 from dpsql.registry import Extension, missing
 
 if TYPE_CHECKING:  # the classes as type checkers see them; at run time extensions add their methods to the kernel's
-    from dpsql.driver.connection import Connection as KernelConnection
     from dpsql.driver.opening import connect as kernel_connect
     from dpsql.extensions.advice.connection import Advising
     from dpsql.extensions.advice.plan import Advised
@@ -25,12 +24,11 @@ if TYPE_CHECKING:  # the classes as type checkers see them; at run time extensio
     from dpsql.extensions.periods.connection import Standing
     from dpsql.extensions.reports.plan import Drawn
     from dpsql.extensions.synthetic.connection import MakingRows
+    from dpsql.planning.options import PlanKeywords, PlanOptions
 
     P = ParamSpec("P")
-    S = TypeVar("S")
     T = TypeVar("T")
 
-    def _returning(made: type[T], method: Callable[Concatenate[S, P], Any]) -> Callable[Concatenate[S, P], T]: ...
     def _making(made: type[T], function: Callable[P, Any]) -> Callable[P, T]: ...
 
     class Plan(Advised, Drawn):
@@ -39,9 +37,18 @@ if TYPE_CHECKING:  # the classes as type checkers see them; at run time extensio
     class Connection(Advising, Discovering, ReleasingLocally, Standing, MakingRows):
         """A connection with the methods that extensions add."""
 
-        plan = _returning(Plan, KernelConnection.plan)  # type: ignore[has-type]  # decided in a later pass
+        def plan(
+            self,
+            sql: str,
+            epsilon: object = None,
+            delta: object = None,
+            rho: object = None,
+            *,
+            options: PlanOptions | None = None,
+            **keywords: Unpack[PlanKeywords],
+        ) -> Plan: ...
 
-    connect = _making(Connection, kernel_connect)  # type: ignore[has-type]  # the same
+    connect = _making(Connection, kernel_connect)  # type: ignore[has-type]  # decided in a later pass
 
 _FOLDER = Path(__file__).with_name("extensions")
 

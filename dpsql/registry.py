@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from dpsql.common.options import Option
 from dpsql.errors import DataError, InterfaceError, NotSupportedError, quoted
 
 
@@ -35,7 +36,8 @@ class Extension:
     """What one extension adds. Each value is ``"package.module:name"``.
 
     ``requires``: the optional extra whose packages it needs, "" where it needs none. ``commands``: a
-    ``dpsql.surfaces.command_text.Commands``, for the command line. ``connection`` and ``plan``: classes whose methods
+    ``dpsql.surfaces.command_text.Commands``, for the command line. ``options``: rows of the table of options
+    (``dpsql.common.options.rows``). ``connection`` and ``plan``: classes whose methods
     every ``Connection`` and every ``Plan`` gets. ``methods``: what ``con.plan(method=...)`` may name, each a function
     that plans a batch as ``dpsql.planning.plan.make_plan`` does. ``strategies``: methods that ``dpsql.strategy.select``
     may name, each a function of the name, the workload and ``Terms`` that returns pieces. ``provides``: by the name of
@@ -47,6 +49,7 @@ class Extension:
     version: str = ""
     requires: str = ""
     commands: str = ""
+    options: str = ""
     connection: str = ""
     plan: str = ""
     methods: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +63,7 @@ PORTS: Mapping[str, str] = {
     "find_groups": "finds the groups that a plan waits for, and plans the batch again over them",
     "expected_estimates": "says which estimates are expected to be nearest, for run(estimates='auto')",
     "free_answer": "answers a batch from what a discovery counted; None where none did",
+    "measure_losses": "measures what limits cut, where the policy has [budget] losses and the ledger does not know it",
     "horizon": "says how a release of several periods follows from the measurements that it rests on",
     "schedule": "says how a release of one period follows from its measurement",
     "compared_locally": "compares a plan with a local release of the same columns; None where there is none",
@@ -76,7 +80,7 @@ SHIPPED: Mapping[str, tuple[str, ...]] = {
     "audit": ("audit",),
     "discovery": (
         *("sparse", "plan_with_finding", "find_groups", "free_answer", "discover", "plan_discovery", "survey"),
-        *("plan_survey", "plan_coverage", "coverage"),
+        *("plan_survey", "plan_coverage", "coverage", "losses", "plan_losses", "measure_losses"),
     ),
     "local": ("compared_locally", "synthesize", "synthetic"),
     "papers": (
@@ -132,6 +136,11 @@ def extensions() -> tuple[Extension, ...]:
         for extension in _FINDERS.pop()():
             _add(extension)
     return tuple(_EXTENSIONS[name] for name in sorted(_EXTENSIONS))
+
+
+def added_options() -> tuple[Option, ...]:
+    """The rows of extensions in the table of options (``dpsql.common.options``)."""
+    return tuple(row for extension in extensions() if extension.options for row in resolve(extension.options))
 
 
 def resolve(name: str) -> Any:

@@ -17,7 +17,7 @@ from package_trees import PACKAGE, modules, nodes, parsed
 # that dependencies point one way; a new room must be entered here.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
-    "registry": {"errors"},
+    "registry": {"common", "errors"},
     "common": {"errors"},
     "free_sql": {"common", "errors"},
     "linalg": {"common", "errors"},
@@ -52,8 +52,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "__main__": {"surfaces"},
     # The composition root and the public faces: they alone of the kernel may import extensions.
-    "composition": {"driver", "errors", "registry"},
-    "__init__": {"composition", "driver", "errors", "policy", "registry", "release"},
+    "composition": {"driver", "errors", "planning", "registry"},
+    "__init__": {"composition", "driver", "errors", "planning", "policy", "registry", "release"},
     "bounds": {"composition", "lower_bounds"},
     "strategy": {"strategies"},
     "workload": {"composition", "workloads"},
@@ -96,13 +96,9 @@ def room_at(parts: tuple[str, ...]) -> str:
 
 
 def files() -> list[tuple[str, Path]]:
-    """(room, path) of every module; the link to the example batches is not followed."""
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if parts[0] != "examples":
-            found.append((room_at(parts), path))
-    return found
+    """(room, path) of every module."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(room_at(path.relative_to(PACKAGE).with_suffix("").parts), path) for path in paths]
 
 
 @cache
@@ -420,7 +416,7 @@ OF_EXTRAS = (["extensions", "server"], ["extensions", "notebook"])
 import dpsql
 for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
     parts = module.name.split(".")[1:]
-    if parts[0] not in ("surfaces", "examples", "__main__") and parts[:2] not in OF_EXTRAS:
+    if parts[0] not in ("surfaces", "__main__") and parts[:2] not in OF_EXTRAS:
         __import__(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - {"__main__"}))
 """

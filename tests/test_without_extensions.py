@@ -88,9 +88,7 @@ with dpsql.connect(policy.with_name("first.duckdb"), policy=policy, today=DAY) a
 def alone(tmp_path_factory):
     """The folder of a copy of the package without extensions."""
     folder = tmp_path_factory.mktemp("kernel")
-    shutil.copytree(
-        PACKAGE, folder / "dpsql", ignore=shutil.ignore_patterns("extensions", "__pycache__"), symlinks=True
-    )
+    shutil.copytree(PACKAGE, folder / "dpsql", ignore=shutil.ignore_patterns("extensions"), symlinks=True)
     # An editable install finds modules of the checkout, too; this copy is to be all that there is.
     (folder / "sitecustomize.py").write_text(
         "import sys\nsys.meta_path[:] = [one for one in sys.meta_path if 'editable' not in repr(one).lower()]\n"

@@ -2,7 +2,7 @@
 
 ``@taking(n=whole(1), W=one_of(Workload))`` over a function checks what is passed for ``n`` and ``W`` before it runs.
 Wrong keywords stay Python's own TypeErrors. What is passed by leaving it out is not checked. Where memory runs out in
-the function, that is one error, too (``dpsql.common.out_of_memory``).
+the function, that is one error, too (``dpsql.common.interrupted_calls``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from dpsql.common.out_of_memory import guarded
+from dpsql.common.interrupted_calls import guarded
 from dpsql.errors import DataError
 
 P = ParamSpec("P")
@@ -48,6 +48,13 @@ def taking(**checks: tuple[Check, str]) -> Callable[[Callable[P, R]], Callable[P
         return checked
 
     return around
+
+
+def check_fields(value: object, **checks: tuple[Check, str]) -> None:
+    """As ``taking``, for the fields of a value that checks itself."""
+    for name, (fits, said) in checks.items():
+        if not fits(getattr(value, name)):
+            raise DataError(f"{name} must be {said}, not this {type(getattr(value, name)).__name__}; give one")
 
 
 def one_of(*kinds: type) -> tuple[Check, str]:

@@ -6,12 +6,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dpsql import errors as pep249
 from dpsql.common.arguments import maybe, taking, whole
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
 from dpsql.driver.session import Amounts, Session
 from dpsql.errors import (
@@ -25,9 +26,11 @@ from dpsql.errors import (
 )
 from dpsql.planning.free_answer import Free
 from dpsql.planning.needed_budget import request_of
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import charge_for
-from dpsql.release import RangeTable, ReleaseTable, Result
+from dpsql.release import Result, ResultTable
+from dpsql.release.cut import Losses
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Found, FoundCounts
 from dpsql.running.earlier.same_question import Accepts, paid_with, question_keys
@@ -102,6 +105,7 @@ class Cursor:
         self._said = said
         self._label = connection._label if label is None else label
         self._closed = False
+        self._texts: tuple[str, ...] = ()  # of the last batch, where it reads released results
         self._sets: list[ResultSet] = []
         self._place = 0
         self._executed = False
@@ -225,8 +229,20 @@ class Cursor:
 
     @property
     def messages(self) -> list[tuple[type[Exception], str]]:
-        """What the last ``execute`` has to say beside its results (PEP 249): the errors of an answer that was free."""
-        return [] if self.free is None else [(pep249.Warning, str(self.free))]
+        """What the last ``execute`` has to say beside its results (PEP 249): the errors of an answer that was free, and
+        what limits cut of the rows that it counts, or that the released results count which it reads.
+        """
+        said = [] if self.free is None else [str(self.free)]
+        said += self.notes
+        return [(pep249.Warning, note) for note in said]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits cut of the rows that the results count, a sentence a table."""
+        if self.release is not None:
+            return self.release.notes
+        each = (self._connection._losses_read(text).notes for text in self._texts)
+        return tuple(dict.fromkeys(note for notes in each for note in notes))
 
     @property
     def connection(self) -> Session:
@@ -276,7 +292,8 @@ class Cursor:
     def df(self) -> pandas.DataFrame:
         """All rows of the current result as a pandas frame, as of a DuckDB connection's ``execute(...).df()``."""
         held = self._current()
-        return Result.from_rows(tuple(held.names), tuple(held.kinds), list(held.rows)).df()
+        found = Result.from_rows(tuple(held.names), tuple(held.kinds), list(held.rows))
+        return found.with_losses(Losses(notes=self.notes)).df()
 
     def rows(self) -> Sequence[Row]:
         """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""
@@ -326,7 +343,7 @@ class Cursor:
 
     def _begin(self) -> None:
         self._check_open()
-        self._sets, self._place, self.release, self.free, self._executed = [], 0, None, None, True
+        self._sets, self._place, self.release, self.free, self._executed, self._texts = [], 0, None, None, True, ()
 
     def _take(self, sets: Sequence[ResultSet]) -> None:
         self._sets, self._place = list(sets), 0
@@ -352,6 +369,7 @@ class Cursor:
                 piece.query.name if going.private and piece.query is not None else f"q{number}"
                 for number, piece in enumerate(going.pieces, 1)
             )
+            self._texts = () if going.private else tuple(piece.text for piece in going.pieces)
             if going.private:
                 return self._private(text, going, budget)
             return [
@@ -393,6 +411,8 @@ class Cursor:
             return probed(con, statements, self._understood, errors=self.errors)
         held = self._planned(text, statements, budget)
         if isinstance(held, list):
+            if self.release is not None:
+                self.release = con._telling_losses(self.release, text)
             return held
         self.release = con.run(held, label=self._label)
         shown = self._shown if self.release.cost else self._given
@@ -438,11 +458,12 @@ class Cursor:
                 return found
         if not dry:
             con._check_payable(text, asked, self._label)
-        plan = con.plan(text, *asked, alpha=alpha, progress=self._progress, earlier=False)
+        options = PlanOptions(alpha, progress=self._progress)
+        plan = con.plan(text, *asked, options=replace(options, earlier=False))
         found = self._earlier(plan.queries, lambda entry, places: con._past.as_precise(entry, places, plan))
         if found is not None:
             return found
-        plan = con._past.with_earlier(plan)
+        plan = con.plan(text, *asked, options=options)
         past = con._past.as_good_as(plan) if dry else None
         return plan if past is None else self._would_be(past)
 
@@ -474,7 +495,7 @@ class Cursor:
         self.release, places = found
         return self._given([self.release.record.tables[at] for at in places], answers)
 
-    def _given(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[ResultSet]:
+    def _given(self, tables: Sequence[ResultTable], answers: Sequence[Answer]) -> list[ResultSet]:
         """The results of the release that answers for free."""
         assert self.release is not None  # noqa: S101 - it was found just now
         self.free = Free.of(self.release.guarantee, self.release.id, tables)
@@ -485,7 +506,7 @@ class Cursor:
         self.free = self._connection._past.described(past)
         return []
 
-    def _shown(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[ResultSet]:
+    def _shown(self, tables: Sequence[ResultTable], answers: Sequence[Answer]) -> list[ResultSet]:
         """The results of a release, without the columns of errors unless they are wanted."""
         return [result_set(table, answer, self.errors) for table, answer in zip(tables, answers, strict=True)]
 

@@ -11,8 +11,8 @@ from dpsql.common.arguments import (
     text,
     whole,
 )
-from dpsql.common.out_of_memory import guards_calls
-from dpsql.driver.held import Held
+from dpsql.common.interrupted_calls import guards_calls
+from dpsql.driver.connection_state import Held
 from dpsql.errors import (
     IntegrityError,
     InterfaceError,

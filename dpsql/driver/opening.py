@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.common.arguments import is_path
-from dpsql.common.out_of_memory import guarded
+from dpsql.common.interrupted_calls import guarded
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening

@@ -6,7 +6,7 @@ Nothing here spends. What a statement asks of private tables is answered by its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import duckdb
@@ -15,7 +15,7 @@ from dpsql.driver.session import Session
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.parse import check_length
-from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
+from dpsql.release import Result, ResultTable
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.sql import Answer
 from dpsql.sql.outer.probes import answer_probes, over_empty_tables, plainly_empty, shown_columns
@@ -37,23 +37,18 @@ class ResultSet:
     rows: Sequence[Row]
 
 
-def result_set(table: ReleaseTable | RangeTable, answer: Answer, errors: bool) -> ResultSet:
+def result_set(table: ResultTable, answer: Answer, errors: bool) -> ResultSet:
     """A result as it was released; without ``errors`` the columns go that say how far numbers may be off, or OTHER."""
-    if isinstance(table, RangeTable):
-        kept_of = [held for held in table.shown if errors or f"_{held[2][0]}" not in OPTIONAL]
-        few = replace(table, shown=tuple(kept_of))
-        return ResultSet([name for name, _, _ in few.shown], [kind for _, kind, _ in few.shown], RangeRows(few))
     hidden: set[str] = set()
-    names = [name for name, _, _ in table.columns]
+    names = [name for name, _ in table.noisy]
     if not errors:
         shown = shown_columns(answer)
         hidden = {name for column in shown for suffix, name in column.companions if suffix in OPTIONAL}
         if [name for column in shown for name in (column.name, *(beside for _, beside in column.companions))] != names:
             # Outer SQL failed on the numbers that came out, and the result is the noisy table under it.
             hidden = {f"{name}{suffix}" for name in names for suffix in OPTIONAL}
-    kept = [column for column in table.columns if column[0] not in hidden]
-    result = Result.from_columns(kept)
-    return ResultSet(result.columns, result.types, result.fetchall())
+    result = table.result(hidden)
+    return ResultSet(result.columns, result.types, result.rows)
 
 
 def probed(

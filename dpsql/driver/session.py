@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from dpsql.common.thread_lock import ThreadLock
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.release import Result
 from dpsql.release.books import Books
+from dpsql.release.cut import Losses
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier
 from dpsql.running.run import Batches
@@ -55,9 +57,7 @@ class Session(Protocol):
         delta: object = None,
         rho: object = None,
         *,
-        alpha: float = 0.05,
-        progress: Callable[[str], None] | None = None,
-        earlier: bool = True,
+        options: PlanOptions | None = None,
     ) -> Plan:
         """What a batch would release."""
         ...
@@ -79,5 +79,9 @@ class Session(Protocol):
     def _view_names(self) -> tuple[str, ...]: ...
 
     def _check_payable(self, sql: object, amounts: Sequence[object], label: str) -> None: ...
+
+    def _losses_read(self, query: str) -> Losses: ...
+
+    def _telling_losses(self, release: Release, sql: str) -> Release: ...
 
     def _check_open(self) -> None: ...

@@ -39,7 +39,7 @@ from dpsql.errors import InterfaceError, OperationalError, PolicyError, listed
 from dpsql.workloads.expr.scan import Select, Table
 from dpsql.workloads.expr.value_sql import select_text
 
-SUPPORTED = ((1, 5), (3, 0))
+SUPPORTED = ((2, 0), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
 _numbers = itertools.count()
 _REWRITING = frozenset({"top_n_window_elimination", "window_self_join", "partial_aggregate_pushdown"})
@@ -56,7 +56,7 @@ def check_version() -> None:
     """Refuse a DuckDB outside the supported range: its semantics were not tested there."""
     found = tuple(int(part) for part in duckdb.__version__.split(".")[:2])
     if not SUPPORTED[0] <= found < SUPPORTED[1]:
-        raise InterfaceError(f"DuckDB {duckdb.__version__} is not supported; install one from 1.5 up to, not with, 3")
+        raise InterfaceError(f"DuckDB {duckdb.__version__} is not supported; install one from 2 up to, not with, 3")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,11 @@ from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
+from dpsql.linalg.long_calls import interruptible
 from dpsql.linalg.ranges import changes_of, ends_of, forest_of, gram_of, rank_of
 
 _TOLERANCE = 1e-10
+_QR = 2.0  # multiplications of a decomposition Q R over rows times squared columns
 _ROUNDING = 1e-12
 _NEARLY = 1e-6
 _SEED = 20_141
@@ -298,7 +300,7 @@ def _pivots(D: Csr) -> tuple[int, Ints, Floats]:
         small = compress(D, min(buckets, most))
         length = np.sqrt((small**2).sum(axis=1))
         length[length == 0] = 1.0
-        R, order = scipy.linalg.qr((small / length[:, None]).T, mode="r", pivoting=True)
+        R, order = _pivoted((small / length[:, None]).T)
         diagonal = np.abs(np.diag(R))
         rank = int((diagonal > diagonal[0] * _TOLERANCE).sum())
         if 4 * rank <= 3 * small.shape[1] or small.shape[1] >= min(N, most):
@@ -417,9 +419,17 @@ def _sorted_by(part: Ints, matrix: sparse.coo_array, number: int) -> Callable[[i
     return of
 
 
+def _pivoted(tall: Floats) -> tuple[Floats, Ints]:
+    """(R, order of the columns) of a decomposition with the longest columns first."""
+    work = _QR * float(min(tall.shape)) * tall.size
+    found = interruptible(lambda: scipy.linalg.qr(tall, mode="r", pivoting=True), work)
+    return np.asarray(found[0], dtype=np.float64), found[1].astype(np.int64)
+
+
 def _solved(sketch: Floats, v: int) -> Floats:
     """coords with the rows from v on as combinations of the first v, by least squares."""
-    Q, R = scipy.linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
+    work = _QR * float(v) ** 2 * sketch.shape[1]
+    Q, R = interruptible(lambda: scipy.linalg.qr(sketch[:v].T, mode="economic", check_finite=False), work)
     diagonal = np.abs(np.diag(R))
     if v and len(R) == v and diagonal.min() > diagonal.max() * _TOLERANCE:
         coords = scipy.linalg.solve_triangular(R, Q.T @ sketch[v:].T, check_finite=False).T

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 MATRIX_CAP = 2**27  # entries of a matrix that is written out: 1 GiB of float64
+SMALL = 2**18  # entries up to which products of a dense matrix are quicker than of a sparse one
+RANK_CAP = 6_000  # of one matrix whose eigenvalues are taken: a step takes most of a minute of one core
 
 
 def is_sparse(matrix: object) -> TypeIs[Sparse]:

@@ -25,6 +25,7 @@ from scipy import sparse
 from dpsql.common.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse, kron, row_squares, sparse_kron
+from dpsql.linalg.long_calls import product
 
 
 class Inner(ABC):
@@ -113,13 +114,15 @@ class Dense(Inner):
             weighted = held if weights is None else sparse.diags_array(weights) @ held
             return np.asarray((held.T @ weighted).toarray())
         scaled = held if weights is None else held * np.sqrt(weights)[:, None]
-        return np.asarray(scaled.T @ scaled)
+        return product(scaled.T, scaled)
 
     def matrix(self) -> Matrix:
         return self.entries
 
     def variances(self, root: Matrix | None = None) -> Floats:
-        return row_squares(self.entries if root is None else self.entries @ root)
+        if root is None or is_sparse(self.entries) or is_sparse(root):
+            return row_squares(self.entries if root is None else self.entries @ root)
+        return row_squares(product(self.entries, root))
 
 
 @dataclass(frozen=True, eq=False)

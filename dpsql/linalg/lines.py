@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import scipy
@@ -214,13 +214,23 @@ class BlockLine:
 
 @dataclass(frozen=True, eq=False)
 class ByLength:
-    """``table[k]`` (n + 1,) is the spread of every range of k cells (or, where only prefixes are asked, of the kth)."""
+    """``lengths[k]`` (n + 1,) is the spread of every range of k cells; of the kth where prefixes alone are asked."""
 
-    table: Floats = field(repr=False)
+    lengths: Floats = field(repr=False)
+    blocks: ClassVar[tuple[tuple[int, float], ...]] = ()
 
     def of(self, first: ArrayLike, stop: ArrayLike) -> Floats:
         """The spreads of ranges by their two ends."""
-        return np.asarray(self.table[np.asarray(stop) - np.asarray(first)])
+        return np.asarray(self.lengths[np.asarray(stop) - np.asarray(first)])
+
+    def total(self, n: int, family: str) -> float:
+        """The spreads of all ranges, or all prefixes, of n cells added up."""
+        often = np.arange(n, 0.0, -1.0) if family == "ranges" else np.ones(n)
+        return float(often @ self.lengths[1:])
+
+    def largest(self, n: int) -> float:
+        """The largest spread of a range."""
+        return float(self.lengths.max())
 
 
 @dataclass(frozen=True)
@@ -229,13 +239,47 @@ class ByBlocks:
 
     sizes: tuple[int, ...]
     factors: tuple[float, ...]
+    lengths: ClassVar[None] = None  # ranges of one length differ
+
+    @property
+    def blocks(self) -> tuple[tuple[int, float], ...]:
+        """Each size with its factor."""
+        return tuple(zip(self.sizes, self.factors, strict=True))
 
     def of(self, first: ArrayLike, stop: ArrayLike) -> Floats:
         """The spreads of ranges, which may not be empty."""
         total = np.zeros(np.broadcast(first, stop).shape)
-        for size, factor in zip(self.sizes, self.factors, strict=True):
+        for size, factor in self.blocks:
             total += factor * averaged(size, first, stop)
         return total
+
+    def total(self, n: int, family: str) -> float:
+        """The spreads of all ranges, or all prefixes, of n cells added up. Cost O(n) a level."""
+        stop, total = np.arange(1, n + 1), 0.0
+        for size, factor in self.blocks:
+            prefixes = family == "prefixes"
+            part = averaged(size, 0 * stop, stop).sum() if prefixes else averaged_over_ranges(size, n)
+            total += factor * float(part)
+        return total
+
+    def largest(self, n: int) -> float:
+        """A bound on the largest spread of a range, attained where it covers cells of two of the widest blocks.
+
+        Estimates in different blocks of the widest level are independent, so such a range is a stretch up to the end of
+        a block, whole blocks, and a stretch from the beginning of one, which is as the first mirrored. Within one
+        block the widest level, whose factor is below 0, can be left out, and the next one is the widest.
+        """
+        largest, around = 0.0, -(-n // self.sizes[0]) * self.sizes[0]
+        for level, size in enumerate(self.sizes):
+            stop = np.arange(1, min(size, n) + 1)
+            within = ByBlocks(self.sizes[level:], self.factors[level:]).of(np.zeros_like(stop), stop)
+            count = around // size
+            if count > 1:
+                largest = max(largest, 2.0 * float(within.max()) + (count - 2) * float(within[-1]))
+            elif size == 1:
+                largest = max(largest, float(within.max()))
+            around = size
+        return largest
 
 
 Spread: TypeAlias = ByLength | ByBlocks

@@ -14,7 +14,8 @@ from math import isqrt
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
+from dpsql.common.arrays import Array, Csr, Flags, Floats, Ints, Matrix, Sparse
+from dpsql.common.pattern_block import PatternBlock, sizes_of
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.exact import CHUNK, SPARSE_COST, max_abs, product_chunks, whole
 from dpsql.linalg.forms import dense, is_sparse
@@ -77,10 +78,16 @@ def column_norms(mixing: Matrix, columns: Sparse, parted: Sequence[Part] | None 
 def block_norm(mixing: Matrix, columns: Sparse, blocks: Sequence[int], parted: Sequence[Part] | None = None) -> int:
     """The largest, over columns of mixing @ columns, sum over blocks of rows of the largest absolute entry, exactly.
 
-    ``blocks``: sizes that add up to p. Cost and shapes as ``product_chunks``, less for rows alone in a block where few
-    entries meet, and of each part over its distinct columns where ``mixing`` falls into few; sums beyond 2^53 in Python
-    integers. ``parted``: the parts, where they are known.
+    Of a block for patterns it is the steps r of a change (``sizes_of``) in place of that entry, and with K such blocks
+    2 K - 1 are added: r = ceil(g) + ceil(g') < g + g' + 2 is no convex function as the gauge g + g' is, and a unit may
+    change whole numbers that lie between the columns. ``blocks``: sizes that add up to p. Cost and shapes as
+    ``product_chunks``, less for rows alone in a block where few entries meet, and of each part over its distinct
+    columns where ``mixing`` falls into few; sums beyond 2^53 in Python integers. ``parted``: the parts, where they are
+    known.
     """
+    if patterns := sum(isinstance(block, PatternBlock) for block in blocks):
+        steps = max((max(some) for some in _by_blocks(mixing, columns, blocks) if some), default=0)
+        return steps + 2 * patterns - 1
     parted = parts_of(mixing, columns, blocks) if parted is None else parted
     if parted is None:
         return max((max(some) for some in _by_blocks(mixing, columns, blocks) if some), default=0)
@@ -92,6 +99,17 @@ def block_norm(mixing: Matrix, columns: Sparse, blocks: Sequence[int], parted: S
 
 def _by_blocks(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> Iterator[list[int]]:
     """``block_norm`` of every column, some after the other."""
+    patterns, rest = pattern_rows(blocks)
+    if patterns:
+        for chunk in product_chunks(mixing, columns):
+            sums: Array = np.zeros(chunk.shape[1], dtype=object)
+            for rows, block in patterns:
+                sums = sums + sizes_of(whole(chunk[rows]), block.limit)
+            if rest.any():
+                starts = block_starts([size for size in blocks if not isinstance(size, PatternBlock)])
+                sums = sums + np.maximum.reduceat(whole(np.abs(chunk[rest])), starts, axis=0).sum(axis=0)
+            yield sums.tolist()
+        return
     alone = np.repeat(np.array(blocks) == 1, blocks)
     added = _added(mixing[alone], columns) if alone.any() else None
     if added is not None:
@@ -131,6 +149,18 @@ def block_starts(blocks: Sequence[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int64)
 
 
+def pattern_rows(blocks: Sequence[int]) -> tuple[list[tuple[Ints, PatternBlock]], Flags]:
+    """(the rows of each block for patterns, with the block; which of all rows (p,) are in none)."""
+    rest, found = np.ones(sum(blocks), dtype=np.bool_), list[tuple[Ints, PatternBlock]]()
+    if not any(isinstance(block, PatternBlock) for block in blocks):
+        return found, rest
+    for start, block in zip(block_starts(blocks).tolist(), blocks, strict=True):
+        if isinstance(block, PatternBlock):
+            found.append((np.arange(start, start + block), block))
+            rest[start : start + block] = False
+    return found, rest
+
+
 def parts_of(mixing: Matrix, columns: Sparse, blocks: Sequence[int] = ()) -> list[Part] | None:
     """The parts of a block diagonal ``mixing``; by ``blocks``, if any, those that share no block of rows either.
 
@@ -138,6 +168,8 @@ def parts_of(mixing: Matrix, columns: Sparse, blocks: Sequence[int] = ()) -> lis
     small, or there is one part, or many. Cost O(p v + nnz).
     """
     if is_sparse(mixing) or mixing.ndim != 2 or mixing.size * columns.shape[1] < _WORTH_PARTING:
+        return None
+    if any(isinstance(block, PatternBlock) for block in blocks):
         return None
     sizes = np.array(blocks, dtype=np.int64) if len(blocks) else np.ones(mixing.shape[0], dtype=np.int64)
     owner, k = np.repeat(np.arange(sizes.size), sizes), sizes.size
@@ -237,6 +269,8 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int, blocks: Sequence[i
     Right to a relative 1e-5; at most a fifth of the cost of ``column_norms``, to check a known norm against.
     """
     csc = sparse.csc_array(columns)
+    if pattern_rows(blocks)[0]:
+        return _with_patterns(mixing, csc, blocks)
     if blocks:
         mixing, blocks = _pairs_alone(mixing, blocks)
         alone = np.repeat(np.array(blocks) == 1, blocks)
@@ -249,6 +283,20 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int, blocks: Sequence[i
                 sizes[at : at + CHUNK] += _block_sizes(rows @ csc[:, at : at + CHUNK].astype(np.float64), starts)
         return float(sizes.max(initial=0.0))
     return float(_sizes(mixing, csc, order).max(initial=0.0))
+
+
+def _with_patterns(mixing: Matrix, csc: Sparse, blocks: Sequence[int]) -> float:
+    """``largest_norm`` where some blocks are for patterns."""
+    patterns, rest = pattern_rows(blocks)
+    starts = block_starts([size for size in blocks if not isinstance(size, PatternBlock)])
+    written, largest = sparse.csr_array(mixing.astype(np.float64)), 0.0
+    for at in range(0, csc.shape[1], CHUNK):
+        chunk = dense(written @ csc[:, at : at + CHUNK].astype(np.float64))
+        sizes = _block_sizes(chunk[rest], starts) if rest.any() else np.zeros(chunk.shape[1])
+        for rows, block in patterns:
+            sizes = sizes + sizes_of(chunk[rows], block.limit)
+        largest = max(largest, float(sizes.max(initial=0.0)))
+    return largest
 
 
 def _pairs_alone(mixing: Matrix, blocks: Sequence[int]) -> tuple[Matrix, list[int]]:

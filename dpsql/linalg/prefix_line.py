@@ -40,6 +40,13 @@ _CHUNK = 128  # rows of C at a time
 WEIGHED = 4096
 
 
+def largest_product(squares: Ints, factors: Ints) -> int:
+    """max_j factors_j^2 squares_j as a Python integer: floats find the candidates, integers decide."""
+    products = factors.astype(np.float64) ** 2 * squares
+    near = np.flatnonzero(products >= products.max() * (1.0 - 1e-12))
+    return max(int(factors[j]) ** 2 * int(squares[j]) for j in near.tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class PrefixLine:
     """B = diag(e) C diag(d) over n cells: ``kernel`` (n + 1,) int64 is g(0), ..., g(n), ``factors`` (n,) int64 is d.
@@ -108,10 +115,8 @@ class PrefixLine:
 
     @cached_property
     def l2_squared(self) -> int:
-        """The largest d_i^2 (C diag(e^2) C)_ii: floats find the candidates, integers decide."""
-        products = self.factors.astype(np.float64) ** 2 * self.squares
-        near = np.flatnonzero(products >= products.max() * (1.0 - 1e-12))
-        return max(int(self.factors[i]) ** 2 * int(self.squares[i]) for i in near.tolist())
+        """The largest d_i^2 (C diag(e^2) C)_ii."""
+        return largest_product(self.squares, self.factors)
 
     def times(self, x: Sequence[int], bits: int) -> list[int]:
         """B x exactly. Cost: a few FFTs of length 4 n to 8 n for every 60 bits."""

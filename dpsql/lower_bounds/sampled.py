@@ -10,9 +10,9 @@ the optimum's dozen.
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 
 from dpsql.linalg.forms import dense
+from dpsql.linalg.long_calls import eigh, product
 from dpsql.strategies.core.certificate import nuclear_norm
 from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.core.symmetric import Part, solve
@@ -38,7 +38,7 @@ def sampled_bound(W: Workload) -> float:
     at = np.unique(np.random.default_rng(_SEED).integers(W.changes, size=_COLUMNS))
     some = W.span[:, at] if W.contributions is None else W.span @ W.contributions[:, at]
     U = np.sqrt(diagonal)[:, None] * dense(some)
-    s, V = linalg.eigh(U @ U.T, driver="evd")
+    s, V = eigh(product(U, U.T))
     U = V[:, s > 1e-10 * max(float(s[-1]), 1e-300)].T @ U  # a part of the rows has no larger a nuclear norm
     if not U.size:
         return 0.0

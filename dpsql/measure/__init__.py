@@ -40,25 +40,25 @@ from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import IntegrityError, InternalError
+from dpsql.measure.counts_over_same_rows import ENTRY, Keep, Kept
 from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.job import Job, Multiplied, Scanned
 from dpsql.measure.reading import kept_together, scans_of
 from dpsql.measure.row_by_row import counted, pieces
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
-from dpsql.measure.together import ENTRY, Keep, Kept
 from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.periods import Reads
-from dpsql.workloads.cells.boxes import Boxes
 from dpsql.workloads.compile.confined import interval_of, is_confined, looks, looks_within
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.over_periods import Over
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.expr.conditions import union
 from dpsql.workloads.expr.lines import line_of
+from dpsql.workloads.expr.measures import Measure
 
 __all__ = [
     "ConnectionEngine",
@@ -285,14 +285,18 @@ def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
     counts = np.asarray(found["n"], dtype=np.int64)
     if layout.source.distinct or layout.together is not None:
         # The scan found the entries itself.
-        _add_at(x, np.asarray(found["a0"], dtype=np.int64), counts, common)
+        at = np.asarray(found["a0"], dtype=np.int64)
+        if layout.source.added is None:
+            _add_at(x, at, counts, common)
+        else:
+            _add_sums(x, at, layout.measures[0], (found["s0_low"], found["s0_high"], counts), common)
         return
     regions = [np.asarray(found[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
     cell = layout.cells.locate(regions) if regions else np.zeros(len(counts), dtype=np.int64)
-    if isinstance(layout.cells, Boxes):
+    if layout.boxes is not None:
         # A row is counted by every block that holds for it, each in an entry of its own.
         inside = cell >= 0
-        for entry, total in zip(layout.entry[:, 0], layout.cells.totals(cell[inside], counts[inside]), strict=True):
+        for entry, total in zip(layout.entry[:, 0], layout.boxes.totals(cell[inside], counts[inside]), strict=True):
             x[entry] += common * total
         return
     inside = (cell >= 0) & (cell < len(layout.cells))
@@ -301,17 +305,20 @@ def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
     if not inside.all():
         cell, counts = cell[inside], counts[inside]
     _add_at(x, layout.entry[0][cell], counts, common)
+    held = {name: np.asarray(column, dtype=np.int64)[inside] for name, column in found.items()}
     for number, measure_ in enumerate(layout.measures):
-        if not measure_.steps:
-            continue
-        unit = common // measure_.steps
-        at = layout.entry[number + 1][cell]
-        # The scan sums u = z' + steps, so that nothing is negative; take the shift off again.
-        low = np.asarray(found[f"s{number}_low"], dtype=np.int64)[inside]
-        high = np.asarray(found[f"s{number}_high"], dtype=np.int64)[inside]
-        _add_at(x, at, low, unit)
-        _add_at(x, at, high, unit * WORD)
-        _add_at(x, at, counts, -unit * measure_.steps)
+        if measure_.steps:
+            sums = held[f"s{number}_low"], held[f"s{number}_high"], counts
+            _add_sums(x, layout.entry[number + 1][cell], measure_, sums, common)
+
+
+def _add_sums(
+    x: np.ndarray, at: np.ndarray, measure_: Measure, sums: tuple[object, object, object], common: int
+) -> None:
+    """Add the sums of a measure to x[at], of u = z' + steps: their low words, high words, and numbers of rows."""
+    unit = common // measure_.steps
+    for column, by in zip(sums, (unit, unit * WORD, -unit * measure_.steps), strict=True):
+        _add_at(x, at, np.asarray(column, dtype=np.int64), by)
 
 
 def _add_at(x: np.ndarray, at: np.ndarray, values: np.ndarray, unit: int) -> None:

@@ -42,7 +42,7 @@ What must hold is proved in ``dpsql.workloads.expr.rows``; that it is what this 
 - Caps of a source that counts units, and of the rows that it is tied to, order rows by its cell and by the groups of
   all caps, those in no cell last: rows equal in these are the same to both scans, so that each keeps as many of them.
 - Where several distinct sources count units over the same rows (``Layout.together``), what is kept of a unit is found
-  once for all of them, over ``owned`` rows (``dpsql.measure.together``).
+  once for all of them, over ``owned`` rows (``dpsql.measure.counts_over_same_rows``).
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -97,7 +97,7 @@ def rows_of(
     """
     names = [name for name, _ in columns]
     least = bool(source.order) and not public
-    base: Relation = joined(source, (*used, *_of_base(once, columns)), least=least)
+    base: Relation = joined(source, (*used, *stored_columns(once, columns)), least=least)
     if source.unit is None:
         plain = Select(tuple(columns) or (("one", tree.whole(1)),), values_of(once, base) if once else base)
         return plain if source.each is None else _once_each(plain, names)
@@ -133,8 +133,8 @@ def rows_of(
             rows = _truncated(rows, names, [_below_zero(name)], source.limit)
         return rows
     if public:
-        first = [_hash(UNIT, *public), *map(tree.Name, public)]
-    elif source.of is not None:
+        first = [hashed(UNIT, *public), *map(tree.Name, public)]
+    elif source.of is not None and not source.of.keys:
         return rows  # one for each unit
     elif cell is not None and cells == 1:
         first = [_below_zero(CELL), *first]
@@ -150,7 +150,7 @@ def owned(
 ) -> Select:
     """Each row of ``source`` that ``caps`` leave, with its unit and its ``CELL``, over the values ``once``."""
     assert source.unit is not None  # noqa: S101 - asked before
-    base = joined(source, (*used, *_of_base(once)), least=bool(source.order))
+    base = joined(source, (*used, *stored_columns(once)), least=bool(source.order))
     values = values_of(once, base, (UNIT, _key(source.unit)))
     if source.order:
         return Select((*same(UNIT), (CELL, cell)), values)
@@ -160,6 +160,16 @@ def owned(
     return Select(same(UNIT, CELL), rows) if caps else rows
 
 
+def owned_values(
+    source: RowSource, used: Iterable[tree.Stored], once: Sequence[Once], columns: Iterable[Column]
+) -> Select:
+    """Each row of a source with units, with its ``UNIT`` beside the values ``once``, which ``columns`` are over."""
+    if source.unit is None:
+        raise InternalError(f"{source.table}: its rows have no unit")
+    base = joined(source, (*used, *stored_columns(once, columns)), least=bool(source.order))
+    return values_of(once, base, (UNIT, _key(source.unit)))
+
+
 def _with_unit(rows: Select, name: str) -> Select:
     """The rows, those without a unit in the cell -1, which is none: they are of no unit that could be counted."""
     unit = tree.Name(UNIT)
@@ -167,7 +177,7 @@ def _with_unit(rows: Select, name: str) -> Select:
     return Select(((UNIT, unit), (name, alone)), rows)
 
 
-def _of_base(once: Iterable[Once], columns: Iterable[Column] = ()) -> list[tree.Stored]:
+def stored_columns(once: Iterable[Once], columns: Iterable[Column] = ()) -> list[tree.Stored]:
     """The stored columns of the base that values read."""
     values = [*(value.first for value in once), *(value for _, value in columns)]
     return [part for value in values for part in tree.stored(value) if not part.source]
@@ -213,23 +223,23 @@ def _capped(
     group = (tree.Name(UNIT), tree.Name(cap.name))
     if cap.rows is not None:
         rest = (name for name in names if name not in by)
-        order = (*first, _hash(UNIT, *by), *map(tree.Name, by), *map(tree.Name, rest))
-        rows = _within(rows, [UNIT, *names], tree.Window("row_number", (), group, order), cap.rows)
+        order = (*first, hashed(UNIT, *by), *map(tree.Name, by), *map(tree.Name, rest))
+        rows = within(rows, [UNIT, *names], tree.Window("row_number", (), group, order), cap.rows)
     if cap.groups is not None:
         best: list[tree.Node] = []
         if first:
             name = f"{BEST}_{cap.name}"
             rows = Select((*same(UNIT, *names), (name, tree.Window("min", (first[0],), group))), rows)
             best = [tree.Name(name)]
-        order = (*best, _hash(UNIT, cap.name), tree.Name(cap.name))
-        rows = _within(rows, [UNIT, *names], tree.Window("dense_rank", (), group[:1], order), cap.groups)
+        order = (*best, hashed(UNIT, cap.name), tree.Name(cap.name))
+        rows = within(rows, [UNIT, *names], tree.Window("dense_rank", (), group[:1], order), cap.groups)
     return rows
 
 
 def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int) -> Select:
     """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
-    order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
-    return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
+    order = (*first, hashed(UNIT, *names), *map(tree.Name, names))
+    return within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
 
 
 def _first_of_cells(
@@ -239,7 +249,7 @@ def _first_of_cells(
     of a distinct source takes cells; else 1, or 2 for a row that no query counts.
     """
     cell, unit = tree.Name(CELL), tree.Name(UNIT)
-    order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
+    order = (*first, hashed(UNIT, *names), *map(tree.Name, names))
     placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
     known = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
     owned = tree.Every((*known, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
@@ -250,11 +260,11 @@ def _first_of_cells(
     )
     ranked = Select((*same(UNIT, *held), (BEST, tree.CaseValue(((owned, tree.whole(0)),), later, "INTEGER"))), placed)
     leads = tree.Compared(tree.Name(BEST), "=", tree.whole(0))
-    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (_hash(UNIT, CELL), cell)]
+    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (hashed(UNIT, CELL), cell)]
     return ranked, [tree.Name(BEST), *by_cell]
 
 
-def _within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -> Select:
+def within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -> Select:
     """The rows whose place is at most ``most``."""
     held = Select((*same(*names), (PLACE, place)), rows)
     return Select(same(*names), held, where=tree.Compared(tree.Name(PLACE), "<=", tree.whole(most)))
@@ -265,7 +275,7 @@ def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  #
 
     Text of any length and any values: nothing is computed of them but their hash. A row without a unit has no value.
     """
-    base = joined(source, _of_base([once]), least=bool(source.order))
+    base = joined(source, stored_columns([once]), least=bool(source.order))
     value, unit = tree.Name(once.name), tree.Name(UNIT)
     if source.unit is None:
         return Select(same(once.name), values_of([once], base))
@@ -277,7 +287,7 @@ def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  #
     return _truncated(pairs, [once.name], [tree.IsNull(value)], limit)
 
 
-def _hash(*names: str) -> tree.Value:
+def hashed(*names: str) -> tree.Value:
     return tree.bare("hash", *map(tree.Name, names))
 
 
@@ -341,7 +351,7 @@ def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select
         made.append((column.name, found if numbered is None else tree.Guarded(numbered, found)))
     kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
-    read = (*stored, *source.owners, *_of_base(values.values(), beside))
+    read = (*stored, *source.owners, *stored_columns(values.values(), beside))
     base = _least(source, read) if least else Table(source.table)
     rows = replace(values_of(list(values.values()), base, *beside), alias=BASE)
     return Select((*same(*(column.name for column in stored)), *made), rows, alias=BASE)
@@ -391,15 +401,25 @@ def base_of(source: RowSource, name: str) -> Table | Select:
     What says so are bare comparisons of a stored column, which cannot fail and choose files and partitions, too.
     """
     table, only = Table(name), source.only
-    if only is None:
+    tests: list[tree.Test] = []
+    if source.no_row_without_unit and source.unit is not None:
+        missing = tree.IsNull(tree.Name(source.unit.name, BASE))
+        tests.append(tree.Compared(tree.Truth(missing), "=", tree.whole(1)))
+    if only is not None:
+        tests.append(_only(only))
+    if not tests:
         return table
+    return Select((), table, where=tests[0] if len(tests) == 1 else tree.Every(tuple(tests)), alias=BASE)
+
+
+def _only(only: tree.Within) -> tree.Test:
     assert isinstance(only.value, tree.Stored)  # noqa: S101 - planning.by_period makes it of a stored column
     day, kind = tree.Name(only.value.name, BASE), only.line
     parts = []
     for low, high in only.intervals:
         ends = ((low, ">=", ">"), (high, "<", "<="))
         parts.append(tuple(tree.Compared(day, (o, c)[end[1]], placed(kind, end[0])) for end, o, c in ends if end))
-    return Select((), table, where=tree.Some(tuple(map(tree.Every, parts))), alias=BASE)
+    return tree.Some(tuple(map(tree.Every, parts)))
 
 
 def _units(units: Units) -> Select:
@@ -414,10 +434,12 @@ def _units(units: Units) -> Select:
     filters = [[] if column.where is None else [_apart(column.where, flags)] for column in units.columns]
     held_by = [column.by[0] for column in units.columns if column.by is not None]
     held_by += [] if units.along is None else [units.along.value]
+    held_by += [value for _, value, _ in units.keys]
     read = (*(column.value for column in units.columns), *held_by, *flags)
     used = [part for node in read for part in tree.stored(node)]
     beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for test, name in flags.items())]
-    once = [*values, *keys.values(), *([] if units.along is None else [_place(units.along)])]
+    groups = [read_once(value, line, f"g{at}") for at, (_, value, line) in enumerate(units.keys)]
+    once = [*values, *keys.values(), *([] if units.along is None else [_place(units.along)]), *groups]
     rows = values_of(once, joined(units.of, [part for part in used if part.source]), *beside)
     found = []
     for at, (value, column) in enumerate(zip(values, units.columns, strict=True)):
@@ -427,9 +449,10 @@ def _units(units: Units) -> Select:
         return _along(units, units.along, rows, found, tree.Every(tuple(kept_rows)))
     truth = tree.Truth(tree.Every(tuple(kept_rows)))
     kept = ((KEPT, tree.bare("min", truth, type="INTEGER")),) if tests else ()
-    grouped = Select(
-        ((UNIT, tree.Name(UNIT)), *((column.name, column.first) for column in found), *kept), rows, group_by=1
-    )
+    lines = (line for *_, line in units.keys)
+    by = [(group.name, _comparable(group, line)) for group, line in zip(groups, lines, strict=True)]
+    made = ((column.name, column.first) for column in found)
+    grouped = Select(((UNIT, tree.Name(UNIT)), *by, *made, *kept), rows, group_by=1 + len(by))
     held = ((column.name, column.then or tree.Name(column.name)) for column in found)
     whole = Select(((units.unit, tree.Name(UNIT)), *held, *same(*(name for name, _ in kept))), grouped, alias=BASE)
     if units.having is None:

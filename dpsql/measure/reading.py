@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
-from dpsql.measure.from_sql import CapColumn, base_of, owned, rows_of, values_of
+from dpsql.measure.counts_over_same_rows import Keep, Kept, column_of, columns_of, count_of, kept_of
+from dpsql.measure.from_sql import CapColumn, base_of, holds, owned, owned_values, rows_of, values_of
 from dpsql.measure.region_sql import region
 from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, row_list, select_list, tells
-from dpsql.measure.together import Keep, Kept, column_of, columns_of, count_of, kept_of
+from dpsql.measure.unit_sums_sql import added_up
 from dpsql.policy.values import fold
 from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.caps import leave_few
@@ -30,10 +31,11 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.conditions import Like
 from dpsql.workloads.expr.lines import Line
 from dpsql.workloads.expr.regions import Axis, LineAxis, OpaqueAxis
+from dpsql.workloads.expr.rows import KEPT as KEPT_UNIT
 from dpsql.workloads.expr.rows import RowSource, one_choice
 from dpsql.workloads.expr.scan import Column, Relation, Select, same
 from dpsql.workloads.expr.total import VALUES, Once, at, read_once
-from dpsql.workloads.expr.values import Constant, Name, Stored, Value, stored
+from dpsql.workloads.expr.values import Constant, Every, Name, Stored, Value, stored
 
 MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""
@@ -197,9 +199,14 @@ def _rows(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -
         whole = layout.whole
         values, caps = _caps(source)
         matters = None if source.distinct else counted(whole, [Name(f"a{i}") for i in range(len(whole.cells.axes))])
+        if source.conditional and not source.distinct:
+            matters = Every((*(() if matters is None else (matters,)), holds(KEPT_UNIT)))
         entry = layout.entry if layout.tie is None else layout.tie.counted.entry
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
+        if source.added is not None:
+            columns = row_columns(whole)
+            return layout, added_up(source, owned_values(source, used, every, columns), columns, caps, cells)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
         rows = rows_of(
             *(source, used, row_columns(whole)),
@@ -226,13 +233,13 @@ def _axes(layout: Layout) -> tuple[tuple[tuple[str, ...], Axis], ...]:
         names = tuple(column.name for column in columns if isinstance(column, Stored))
         if len(names) == len(columns):  # a day that is known is no column
             found.append((names, axis))
-    return (*found, *(((f"v{number}",), cap.axis) for number, cap in enumerate(layout.source.caps)))
+    return (*found, *(((f"v{number}",), cap.axis) for number, cap in enumerate(layout.source.grouped)))
 
 
 def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:
     """The values that decide a row's group of each cap, and the caps by their region numbers."""
     once, caps = [], []
-    for number, cap in enumerate(source.caps):
+    for number, cap in enumerate(source.grouped):
         held = Stored(f"v{number}", cap.line.type, VALUES)
         once.append(read_once(cap.computed, cap.line, held.name))
         group = region(cap.axis, {cap.column: held})
@@ -310,7 +317,7 @@ def _operands(layout: Layout) -> Iterator[tuple[str, Line]]:
     """The columns that axes and measures are over, with their lines."""
     for axis in layout.cells.axes:
         yield from _of_axis(axis)
-    for measure in layout.measures:
+    for measure in layout.measures if layout.source.added is None else (layout.source.added.row,):
         yield measure.column, measure.line
 
 

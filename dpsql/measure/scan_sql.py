@@ -24,6 +24,7 @@ from dpsql.workloads.expr.rows import KEPT as KEPT_UNIT
 from dpsql.workloads.expr.rows import Each
 from dpsql.workloads.expr.scan import Column, same
 from dpsql.workloads.expr.total import VALUES, operand
+from dpsql.workloads.expr.unit_sums import UnitSum
 
 WORD = 2**32
 # The key that says whether a row counts, of a scan by no axis.
@@ -93,8 +94,10 @@ def tells(layout: Layout) -> bool:
 
 def row_values(layout: Layout) -> tuple[list[tree.Value], list[tree.Value]]:
     """The region number of each axis and u of each measure, as expressions over a row; total, never NULL."""
-    values = layout.values
+    values, added = layout.values, layout.source.added
     regions = [region(axis, values) for axis in layout.cells.axes]
+    if added is not None:
+        return regions, [steps_from_zero(added, values)]
     return regions, [summed(measure, values) for measure in layout.measures]
 
 
@@ -105,7 +108,8 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
         counted_once = () if layout.source.each is None else (("d0", each_value(layout.source.each)),)
         found = cell(layout, regions)
         found = when(_KEPT_UNIT, found, tree.long(-1)) if layout.source.conditional else found
-        return (("a0", found), *counted_once)
+        sums = [(f"u{number}", value) for number, value in enumerate(steps)]
+        return (("a0", found), *counted_once, *sums)
     named = [(f"a{number}", value) for number, value in enumerate(regions)]
     kept = same(KEPT_UNIT) if layout.source.conditional else ()
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
@@ -119,9 +123,9 @@ def each_value(each: Each) -> tree.Stored:
 def cell(layout: Layout, regions: Sequence[tree.Value]) -> tree.Value:
     """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
 
-    ``layout`` has no measures. Its tables are held small by ``dpsql.workloads.compile.compiled``.
+    ``layout`` has one number for each cell. Its tables are held small by ``dpsql.workloads.compile.compiled``.
     """
-    return _walk(layout.listed_cells, layout.entry[0], regions)
+    return _walk(layout.listed_cells, layout.entry.max(axis=0), regions)
 
 
 def counted(layout: Layout, regions: Sequence[tree.Value]) -> tree.Test | None:
@@ -204,6 +208,15 @@ def summed(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
     square = tree.bare("*", tree.bare("*", centred, centred), tree.long(2))
     missing = tree.IsNull(operand(measure.column, measure.line, values))
     return tree.Cast(when(missing, tree.whole(measure.steps), square), "BIGINT", bare=True)
+
+
+def steps_from_zero(added: UnitSum, values: Mapping[str, tree.Value]) -> tree.Value:
+    """A row's value in whole steps, clamped to its bounds, as BIGINT; 0 for NULL."""
+    row = added.row
+    # 2 x steps from the lower bound; the plan holds the bounds below 2^61 steps.
+    found = tree.bare("//", shifted(row, values), tree.long(2))
+    found = tree.bare("+", found, tree.long(added.shift)) if added.shift else found
+    return when(tree.IsNull(operand(row.column, row.line, values)), tree.long(0), found)
 
 
 def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:

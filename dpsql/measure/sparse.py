@@ -1,6 +1,7 @@
 """Measurement of counts by very many groups: the groups that have rows are scanned, those that pass are kept.
 
-Neighbours as in ``dpsql.measure``; guarantee and proof: ``dpsql.privacy.passing``. A row is in one group at most, and
+Neighbours as in ``dpsql.measure``; guarantee and proof: ``dpsql.privacy.counts_above_threshold``. A row is in one
+group at most, and
 of a unit at most ``Layout.multiplicity`` rows count, by which it moves all counts together in L1 norm. The scan groups
 rows as every scan does, without a WHERE, and finds the combinations that some row has. Noise is drawn after it: how
 much is needed is private, as how many groups have rows is. Exact counts live in the frames of ``_observed``.
@@ -23,9 +24,9 @@ from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.reading import scan_of
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.counts_above_threshold import GeometricThreshold
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.passing import GeometricThreshold
 from dpsql.privacy.threshold import Integers
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sparse_counts import SparseCounts

@@ -28,7 +28,7 @@ import numpy as np
 import scipy
 from scipy import sparse
 
-from dpsql.common.arrays import Floats, Matrix
+from dpsql.common.arrays import Matrix
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.named_strategy import paying_for
@@ -42,13 +42,12 @@ from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
-from dpsql.reconstruct import Answers, LineAnswers, RangeErrors, simultaneous_alpha
+from dpsql.reconstruct import Answers, Errors, simultaneous_alpha
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategies import MatrixStrategy, Strategy
-from dpsql.strategies.targets import Limits, strategies_for, structured_for
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.compile.structured import Structured
+from dpsql.strategies.core.base import PURE
+from dpsql.strategies.targets import Limits, strategies_for, strategies_within
+from dpsql.workloads.compile.compiled import Batch
 
 Ratio = Callable[[int], float]
 
@@ -59,10 +58,10 @@ class Way:
 
     route: Route
     strategy: Strategy
-    compiled: Compiled | Structured | Lined
+    compiled: Batch
     goal: Goal
     alpha: float
-    answers: Answers | LineAnswers = field(init=False)
+    answers: Answers = field(init=False)
     _sensitivity: int = field(init=False)
     _rows: dict[int, Matrix] = field(init=False, default_factory=dict)
 
@@ -77,7 +76,6 @@ class Way:
 
         def rows(number: int) -> Matrix:
             if number not in self._rows:
-                assert not isinstance(self.answers, LineAnswers)  # noqa: S101 - formulas over a line are refused
                 derived = self.goal.derived[number]
                 self._rows[number] = rows_for(derived.column, self.answers, derived.parts, noise)
             return self._rows[number]
@@ -87,7 +85,7 @@ class Way:
 
 def ratio_of(
     goal: Goal,
-    widths: Floats | RangeErrors,
+    widths: Errors,
     rows: Callable[[int], Matrix],
     noise: Any,
     alpha: float,
@@ -162,11 +160,11 @@ def find_budget(
     """
     began, found, refusals = monotonic(), list[_Priced](), list[DataError]()
     compared = targets.objective == "least" and not prepared.named
-    others = (prepared.without_bounds, prepared.with_units_apart) if compared else ()
+    others = (prepared.without_bounds, prepared.without_sum_bounds, prepared.with_units_apart) if compared else ()
     routes = paying_for(prepared.named, routes_of(state, delta, measure))
     for number, compiled in enumerate((lambda: prepared, *others)):
         gap = min(found, key=lambda one: one.order).gap if found else None
-        batch = None if number == 2 and gap is not None and gap <= NEAR_ENOUGH else compiled()
+        batch = None if number == len(others) and number and gap is not None and gap <= NEAR_ENOUGH else compiled()
         if batch is None:
             continue
         search, left = Search(batch, state, targets, goal_of(batch, targets), options), None
@@ -265,22 +263,15 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
     prepared, objective = search.prepared, search.targets.objective
     compiled = prepared.compiled
     # Ranges of one line differ little: the total serves.
-    if objective != "least" or isinstance(compiled, Lined) or prepared.named:
+    if objective != "least" or compiled.line is not None or prepared.named:
         kept = "total" if objective == "least" else objective
         if kept == "balanced":
             return (prepared.balanced_strategy(noise, options),)
         return (prepared.strategy(noise, replace(options, objective=kept)),)
     targets, began, limit = search.goal.targets(compiled.numbers), monotonic(), options.time_limit
-    pure = "pure" if noise == "laplace" else noise
-    found: Sequence[Strategy]
     with watched(options if limit is None else options.within(limit / 2), prepared.late) as mine:
         limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
-        if isinstance(compiled, Structured):
-            found = (structured_for(compiled, targets, noise, limits),)
-        else:
-            with np.errstate(over="ignore"):  # scales that are not finite are refused
-                workload = compiled.workload(compiled.scale / targets)
-            found = strategies_for(workload, pure, limits)
+        found = strategies_within(compiled, targets, noise, limits)
     gap = found[0].gap
     if gap is not None and gap <= options.tolerance:
         return found
@@ -289,10 +280,10 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
         other = prepared.balanced_strategy(noise, left)
     except DataError:
         return found
-    if isinstance(other, MatrixStrategy) and noise == "laplace":
+    if isinstance(found[0], MatrixStrategy) and isinstance(other, MatrixStrategy) and noise == "laplace":
         with watched(left, prepared.late) as mine:
             limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
-            return (*found, *strategies_for(workload, pure, limits, other))
+            return (*found, *strategies_for(found[0].planned, PURE, limits, other))
     return (*found, other)
 
 
@@ -307,10 +298,10 @@ def level_for(prepared: Prepared, goal: Goal, wanted: Wanted, noise: str, indepe
         return wanted.alpha
     if goal.derived:
         return wanted.alpha / max(goal.numbers, 1)
-    compiled = prepared.compiled
+    matrix = prepared.compiled.matrix
     count = sum(part.stop - part.start for part, _ in goal.asked)
-    if isinstance(compiled, Compiled):
-        rows = sparse.csr_array(compiled.rows[np.concatenate([np.arange(p.start, p.stop) for p, _ in goal.asked])])
+    if matrix is not None:
+        rows = sparse.csr_array(matrix.rows[np.concatenate([np.arange(p.start, p.stop) for p, _ in goal.asked])])
         # Numbers that are multiples of each other hold or fail together.
         count = int(distinct_columns(sparse.csr_array(rows.T), up_to_sign=True).keep.size)
     level = simultaneous_alpha(wanted.alpha, count, noise)

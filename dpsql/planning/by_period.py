@@ -19,6 +19,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dpsql.common.numerics import DAY
 from dpsql.errors import SQLError
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.periods import Periods
@@ -26,9 +27,10 @@ from dpsql.policy.values import fold
 from dpsql.privacy.periods import Reads
 from dpsql.workloads.compile.confined import Look, days_of, interval_of, looks
 from dpsql.workloads.expr.batch import Query, Table
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.conditions import FALSE, TRUE, Condition, LineAtom, Or, gather, union
 from dpsql.workloads.expr.lines import Interval, Line, line_of
-from dpsql.workloads.expr.rows import Cap, RowSource, Units
+from dpsql.workloads.expr.rows import RowSource, Units
 from dpsql.workloads.expr.values import Stored, stored
 from dpsql.workloads.expr.values import Within as TestWithin
 from dpsql.workloads.expr.within import Within
@@ -203,7 +205,7 @@ def _numbers(periods: Periods, line: Line, interval: Interval) -> range | None:
 
 def _day(line: Line, place: int) -> dt.date:
     """The day of a place on a line of days or microseconds, within the years that there are."""
-    days = place if line.kind == "date" else place // 86_400_000_000
+    days = place if line.kind == "date" else place // DAY
     return dt.date.fromordinal(min(max(days + dt.date(1970, 1, 1).toordinal(), 1), dt.date.max.toordinal()))
 
 

@@ -6,21 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dpsql.common.notes import ERROR, Note
 from dpsql.sql.outer.answers import Answer
-from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.expr.batch import Core, Derived, KeyOutput, Ranked
 from dpsql.workloads.expr.formulas import narrowed, range_of
 
 
 def counted_notes(
-    results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], compiled: object
-) -> Iterator[str]:
+    results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], compiled: Batch
+) -> Iterator[Note]:
     """A note for each column whose intervals end at a number of values (``Compiled.ceilings``), or at what a formula
     makes of it; ``cores``: those of ``results``.
     """
-    if not isinstance(compiled, Compiled) or compiled.ceilings is None:
+    if compiled.ceilings is None:
         return
-    asked = np.diff(compiled.rows.indptr) > 0  # groups without a row by the policy are 0
+    asked = np.isin(np.arange(compiled.numbers), compiled.answered)  # groups without a row by the policy are 0
     names = [result.name for result in results for _ in result.cores]
     for name, (core, slices) in zip(names, cores, strict=True):
         for column in core.columns:
@@ -32,9 +33,10 @@ def counted_notes(
                 ends = zip(*(compiled.limits(slices[at]) for at in used), strict=True)
                 least, most = range_of(formula, *(np.stack(limits, axis=1) for limits in ends))
                 if np.isfinite(least).all() and np.isfinite(most).all():
-                    yield (
+                    yield Note(
                         f"{label} lies between {least.min():,g} and {most.max():,g}, by the number of values that can "
-                        "be counted: intervals end there, estimates may lie beyond"
+                        "be counted: intervals end there, estimates may lie beyond",
+                        ERROR,
                     )
                 continue
             part = slices[column.output]
@@ -43,7 +45,8 @@ def counted_notes(
             if known:
                 values = f"{known[0]:,}" if len(known) == 1 else f"{known[0]:,} to {known[-1]:,}"
                 groups = "" if not core.keys else " in each group" if np.isfinite(most).all() else " in some groups"
-                yield (
+                yield Note(
                     f"{label} counts at most {values} "
-                    f"value{'s' * (known[-1] > 1)}{groups}: intervals end at 0 and there, estimates may lie beyond"
+                    f"value{'s' * (known[-1] > 1)}{groups}: intervals end at 0 and there, estimates may lie beyond",
+                    ERROR,
                 )

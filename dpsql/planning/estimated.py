@@ -17,7 +17,6 @@ from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import NoiseModel
-from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.structured import MAX_NUMBERS
 
 GRID = 2.0**-20
@@ -60,11 +59,8 @@ class EstimatedPlan(Plan):
     @property
     def error(self) -> float:
         """Estimated total squared error, each number in units of what one row can change."""
-        compiled = self.compiled
-        if not isinstance(compiled, Compiled):
-            return float((np.asarray(self.errors) ** 2).sum())
-        scale = np.where(compiled.scale == 0, 1.0, compiled.scale)
-        return float(((self.errors * compiled.objective / scale) ** 2).sum())
+        matrix = self.compiled.matrix
+        return float(np.square(np.asarray(self.errors) * (1.0 if matrix is None else matrix.weights)).sum())
 
     @property
     def gap(self) -> None:

@@ -7,59 +7,68 @@ two sees what was understood.
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dpsql.common.quoting import identifier
+from dpsql.common.chain import shown
+from dpsql.planning.figures import Columns, figure, shortened, wrapped
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.text import figure
+from dpsql.planning.text import details_text
 from dpsql.sql import Answer
-from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
+from dpsql.sql.outer.readable import readable
+from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER, Relation, gathered
+from dpsql.strategies import Strategy
+from dpsql.strategies.core.reduce import reductions
 from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import share_reached
-from dpsql.workloads.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
+from dpsql.workloads.expr.batch import Core, Derived, Key, KeyOutput, Output, Ranked
 from dpsql.workloads.expr.condition_text import Lines, condition_text, output_text
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, conjunction
 from dpsql.workloads.expr.formulas import (
-    Comparison,
+    Dated,
     Default,
-    Fit,
     Formula,
-    Gini,
-    Independence,
     Leaf,
+    Monotone,
     Negative,
     Number,
     Product,
     Quotient,
     Root,
+    Statistic,
     Sum,
     Variance,
+    leaves,
 )
-from dpsql.workloads.expr.regions import Axis, LineAxis, RunAxis
+from dpsql.workloads.expr.regions import Axis, KeyDomain, LineAxis, RunAxis
 
 STATEMENTS = 60
 _NUMBERS = 8
-_WIDTH = 118
 _LONGEST = 600
-_LABEL = 11
 _MARK = re.compile(r" #[0-9a-f]{16}")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-_NOISY = re.compile(r'\(SELECT \* FROM \(SELECT \* FROM ("(?:[^"]|"")*")\)\)|\(SELECT \* FROM ("(?:[^"]|"")*")\)')
 
 
-def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
-    """The plan's parts as text: ``head`` (guarantee, cost, sizes, strategy), then every statement.
+def chain(plan: PlannedBatch) -> str:
+    """The reductions from the statements to what is measured, a line or more each (``dpsql.common.chain``)."""
+    strategy, steps = plan.strategy, plan.compiled.steps
+    if isinstance(strategy, Strategy):
+        reduced = () if strategy.reduced is None else reductions(strategy.reduced)
+        steps = (*strategy.as_measured(plan.compiled).steps, *reduced, *strategy.steps)
+    return _MARK.sub("", shown(steps))
+
+
+def explain(plan: PlannedBatch) -> str:
+    """The plan's parts as text: guarantee, cost, sizes, strategy, then every statement.
 
     "private" is what spends the budget, "derived" what is computed from those numbers with an interval of its own,
     "afterwards" the SQL that DuckDB runs over the noisy tables; the last two are free and reveal nothing more.
     Cost: linear in the statements; at most 60 are shown.
     """
-    lines = [*head, *_changes(plan)]
+    head, words = details_text(plan)
+    lines = [head, *_changes(plan), "", "How the statements become what is measured", *chain(plan).splitlines()]
     cores = iter(plan.cores)
     layouts = _by_table(plan.compiled.layouts)
     for number, answer in enumerate(plan.queries):
@@ -70,8 +79,10 @@ def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
         lines += ["", *_statement(plan, answer, mine, layouts)]
     lines += [
         "",
-        "Private numbers are measured together, once, for the cost above. What is derived from them, and what",
-        "follows, costs nothing and reveals nothing more.",
+        "Private numbers are measured together, once, for the cost above. What is",
+        "derived from them, and what follows, costs nothing and reveals nothing more.",
+        "",
+        words,
     ]
     return "\n".join(lines)
 
@@ -89,9 +100,9 @@ def _changes(plan: PlannedBatch) -> list[str]:
         return []
     if units.listable:
         ways = f"{units.by_column.shape[1]:,} contributions, which cover all that one unit can change"
-        return [f"The sensitivity is the largest norm of {ways}."]
+        return wrapped(f"The sensitivity is the largest norm of {ways}.", "", "")
     found = "the largest contribution of one unit that was found"
-    return [f"The sensitivity is an upper bound; {found} reaches {share:.1%} of it."]
+    return wrapped(f"The sensitivity is an upper bound; {found} reaches {share:.1%} of it.", "", "")
 
 
 def _statement(
@@ -114,7 +125,7 @@ def _statement(
     if answer.outer is None:
         lines += _item("afterwards", "nothing: the noisy table is the result")
     else:
-        lines += _item("afterwards", _outer(answer))
+        lines += _item("afterwards", _outer(answer, answer.outer))
     return lines
 
 
@@ -134,16 +145,16 @@ def _by_table(layouts: Sequence[Layout]) -> dict[str, Layout]:
 
 def _item(label: str, text: str, hang: int = 2) -> list[str]:
     """``text`` under a label, wrapped; tables of units go without the mark that tells them apart."""
-    text = _MARK.sub("", text)
-    first = f"  {label}".ljust(2 + _LABEL)
-    rest = " " * (2 + _LABEL + hang)
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False)
+    return wrapped(_MARK.sub("", text), f"  {label}".ljust(Columns.EXPLAINED), " " * (Columns.EXPLAINED + hang))
 
 
 def _rows(layout: Layout) -> str:
     """What a scan reads: the table, its joins, which rows of a unit count."""
     source = layout.source
-    parts = [f"rows of {source.table}" if source.of is None else f"each {source.of.unit} of {source.table} as one row"]
+    of = source.of
+    names = "" if of is None else " and ".join(name for name, *_ in of.keys)
+    each = f" for each {names}" if names else ""
+    parts = [f"rows of {source.table}" if of is None else f"each {of.unit} of {source.table} as one row{each}"]
     if source.windows is not None:
         parts.append(f", with {', '.join(column.name for column in source.windows.columns)}")
     joined = [join.name for join in source.joins]
@@ -151,7 +162,9 @@ def _rows(layout: Layout) -> str:
         parts.append(f", each with at most one row of {', '.join(joined)}")
     if source.unit is not None and source.of is None:
         unit = source.unit.name
-        if source.counts_units:
+        if source.added is not None:
+            parts.append(f", added up for each {unit} in each cell")
+        elif source.counts_units:
             parts.append(f", each {unit} once a cell and in at most {source.limit:,} cells")
         else:
             parts.append(f", at most {source.limit:,} of each {unit}")
@@ -168,7 +181,7 @@ def _grouped(keys: Sequence[Key]) -> str:
 
 def _groups(key: Key) -> str:
     several = f"{len(key):,} group{'' if len(key) == 1 else 's'}"
-    if isinstance(key, CaseKey | RangeKey):
+    if not isinstance(key, KeyDomain):
         return several
     extra = [word for word, there in (("other", key.other), ("NULL", key.nulls)) if there]
     return several + (f", {' and '.join(extra)} among them" if extra else "")
@@ -250,20 +263,12 @@ def _formula(formula: Formula, nested: bool = False) -> str:
             return f"-{_formula(of, True)}"
         case Default(of):
             return f"coalesce({_formula(of)}, 0)"
-        case Root(of):
-            return f"sqrt({_formula(of)})"
-        case Variance(count, total, squares, _, sample):
-            parts = ", ".join(_formula(part) for part in (count, total, squares))
-            return f"{'sample ' if sample else ''}variance from ({parts})"
-        case Fit(moments, what=what, at=at):
-            number = f" {at}" if what in ("coefficient", "stderr", "p_value") else ""
-            return f"{what}{number} of least squares from {_listed(moments)}"
-        case Comparison(groups, what=what):
-            return f"{what} of Welch's test from {_listed([part for group in groups for part in group])}"
-        case Independence(counts, what=what):
-            return f"{what} of independence from {_listed(counts)}"
-        case Gini(prefixes):
-            return f"Gini's coefficient from the prefix counts {_listed(prefixes)}"
+        case Dated(of, start):
+            return f"{_formula(of, True)} days after {np.datetime64(0, 'D') + int(start)}"
+        case Monotone(of):
+            return f"{formula.words}({_formula(of)})"
+        case Statistic():
+            return f"{formula.words} from {_listed(formula)}"
         case Sum(parts):
             text = " + ".join(_formula(part, True) for part in parts).replace("+ -", "- ")
         case Product(parts):
@@ -273,9 +278,12 @@ def _formula(formula: Formula, nested: bool = False) -> str:
     return f"({text})" if nested else text
 
 
-def _listed(parts: Sequence[Formula]) -> str:
-    """The first and the last of the numbers that a statistic is made of."""
-    return _formula(parts[0]) if len(parts) == 1 else f"{_formula(parts[0])} to {_formula(parts[-1])}"
+def _listed(formula: Statistic) -> str:
+    """The numbers that a statistic is made of: the first and the last of more than three."""
+    used = [f"[{index + 1}]" for index in dict.fromkeys(leaves(formula))]
+    if len(used) > 3:
+        return f"{used[0]} to {used[-1]}"
+    return f"({', '.join(used)})" if len(used) > 1 else used[0]
 
 
 def _interval(formula: Formula) -> str:
@@ -286,16 +294,12 @@ def _interval(formula: Formula) -> str:
             return f"Fieller's interval of a ratio{within}"
         case Root(Variance()):
             return "the roots of the ends of the variance's interval"
-        case Variance():
-            return "Fieller's interval about the estimated mean"
-        case Fit(what="stderr" | "p_value") | Comparison() | Independence():
-            return "its law includes the noise, so that it has no interval"
-        case Fit() | Gini():
-            return "Fieller's interval of the ratio that it is, linearised"
-        case Default(of):
+        case Statistic():
+            return formula.interval
+        case Default(of) | Dated(of):
             return _interval(of)
-        case Root():
-            return "the roots of the ends of an interval"
+        case Monotone():
+            return f"the {formula.words} of the ends of an interval"
     return "the intervals of its parts, combined"
 
 
@@ -303,27 +307,21 @@ def _end(value: float) -> str:
     return "any number" if not np.isfinite(value) else f"{value:g}"
 
 
-def _outer(answer: Answer) -> str:
+def _outer(answer: Answer, relation: Relation) -> str:
     """The outer SQL over noisy tables, with the names that the statement gives to columns."""
-    assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
-    sql = answer.outer.sql(False)
-    tables = {
-        identifier(core.name): "noisy" if len(answer.cores) == 1 else f"noisy_{at + 1}"
-        for at, core in enumerate(answer.cores)
+    several = len(answer.cores) > 1
+    tables = {core.name: f"noisy_{at + 1}" if several else "noisy" for at, core in enumerate(answer.cores)}
+    if len(answer.cores) > 12:  # too many to be written out
+        relation, unions = gathered(relation)
+        tables |= dict.fromkeys(unions, f"noisy_1_to_{len(answer.cores)}")
+    titles: dict[str, set[str]] = {}
+    for column in (column for core in answer.cores for column in core.columns):
+        title = column.key.name if isinstance(column, KeyOutput) else column.title or column.name
+        titles.setdefault(column.name, set()).add(title)
+    columns = {
+        name + suffix: title + suffix
+        for name, (title, *others) in titles.items()
+        if not others  # a name that means different columns in two noisy tables stays as it is
+        for suffix in ("", *OTHER, *ERRORS, *HIDDEN)
     }
-    tables |= {identifier(name): _bare(name) for name in answer.reads}
-    sql = _NOISY.sub(lambda found: tables.get(found[1] or found[2], found[0]), sql)
-    for core in answer.cores[:1]:
-        for column in core.columns:
-            shown = column.key.name if isinstance(column, KeyOutput) else column.title
-            for suffix in ("", *OTHER, *ERRORS, *HIDDEN):
-                sql = sql.replace(identifier(column.name + suffix), _bare((shown or column.name) + suffix))
-    sql = re.sub(r'"([a-z_][a-z_0-9]*)"', r"\1", sql)
-    sql = re.sub(r"\b(\w+) AS \1\b", r"\1", sql)
-    sql = " ".join("".join(c if c.isprintable() else " " for c in sql).split())
-    shown = sql if len(sql) <= _LONGEST else sql[: _LONGEST - 4] + " ..."
-    return f"free, by DuckDB: {shown}"
-
-
-def _bare(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else identifier(name)
+    return f"free, by DuckDB: {shortened(readable(relation, tables, columns), _LONGEST)}"

@@ -11,13 +11,14 @@ the queries themselves are compared, too, each with the noise that it would real
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sinh
+from math import inf, sinh
 
 import numpy as np
 
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.planning.options import PlanOptions
+from dpsql.planning.planned_batch import BOUNDED, HUGE
 from dpsql.planning.prepare import Prepared, scaled_sensitivity
 from dpsql.privacy.charge import Charge
 from dpsql.strategies import MatrixStrategy, Strategy, select
@@ -25,10 +26,7 @@ from dpsql.strategies.core.simple import error_as_asked
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.families.matrix import Workload
 
-_FROM = 1  # epsilon; below, integers gain less than 8 %
-_HUGE = 20.0  # half of an epsilon from which integers have next to no noise
 _NEAR = 2.0  # what integers of blocks of rows may have more of is a small part of it
-_CELLS = 2048
 _WHOLE = ("identity", "workload")  # measured with integers as small as they come
 
 
@@ -37,24 +35,26 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
 
     ``prepared``: as the objective weighs it. For pure noise and listed cells; else ``found``.
     """
-    compiled = prepared.compiled
-    if charge.epsilon is None or charge.epsilon < _FROM:
+    compiled = prepared.compiled.matrix
+    if charge.epsilon is None or charge.epsilon < 1:
         return found
-    if not isinstance(compiled, Compiled) or not isinstance(found, MatrixStrategy) or compiled.cells > _CELLS:
+    if compiled is None or not isinstance(found, MatrixStrategy) or compiled.cells > BOUNDED:
         return found
     workload = found.planned
     x = float(charge.epsilon) / 2
-    gain = sinh(x) ** -2 if x < _HUGE and found.objective != "max" else 0.0  # noise of integers moved by 1, halved
+    gain = sinh(x) ** -2 if x < HUGE and found.objective != "max" else 0.0  # noise of integers moved by 1, halved
     # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
     listed = workload.units is None or workload.units.listable
-    methods = [
-        method
-        for method in (_WHOLE if listed else ("workload",))
-        if method != found.method and _drafted(found, method) * x * x * gain <= _NEAR * found.value
-    ]
-    if not methods:
-        return found
-    best, least = found, _error(compiled, charge, found)
+    methods = [method for method in (_WHOLE if listed else ("workload",)) if method != found.method]
+    near = [method for method in methods if _drafted(found, method) * x * x * gain <= _NEAR * found.value]
+    best, least = found, inf
+    try:
+        if not near:
+            charge.calibrate(scaled_sensitivity(found, compiled), found.blocks)
+            return found
+        least, methods = _error(compiled, charge, found), near
+    except DataError:  # its blocks cannot be drawn at so small a scale, so any of the others is better
+        pass
     for method in methods:
         if 0.99 * _drafted(found, method) * gain / 2 > least:  # a hundredth for what rounding gained or lost
             continue

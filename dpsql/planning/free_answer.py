@@ -11,9 +11,10 @@ import numpy as np
 
 from dpsql.common.arrays import Floats, Json
 from dpsql.linalg.lines import ByBlocks, ByLength
-from dpsql.planning.text import aligned, errors_said, figure
+from dpsql.planning.figures import Columns, aligned, figure
+from dpsql.planning.text import errors_said
 from dpsql.reconstruct import RangeErrors
-from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release import RangeTable, ResultTable
 
 _FREE = "free, from "
 _PARTS = ("stderr", "stderr_max", "half_width")
@@ -31,7 +32,7 @@ class Free:
     columns: tuple[Json, ...]
 
     @classmethod
-    def of(cls, guarantee: str, release: int, tables: Sequence[ReleaseTable | RangeTable]) -> Free:
+    def of(cls, guarantee: str, release: int, tables: Sequence[ResultTable]) -> Free:
         """The answer ``tables`` of a release: of its own measurement, or of those that its guarantee names."""
         source = guarantee.removeprefix(_FREE) if guarantee.startswith(_FREE) else f"release {release}"
         return cls(source, tuple(record for table in tables for record in _records(table)))
@@ -56,7 +57,7 @@ class Free:
             (row["result"], row["column"], f"{row['numbers']:,}", *(_figure(row[part]) for part in _PARTS))
             for row in self.columns
         ]
-        shown = ["", *aligned(head, body, left=(0, 1))] if body else [f"({self.errors})"]
+        shown = ["", *aligned(head, body, (0, 1), Columns.ALL)] if body else [f"({self.errors})"]
         return "\n".join([f"Free: {self.known_by} already", *shown])
 
 
@@ -64,9 +65,9 @@ def _figure(value: float | None) -> str:
     return "NULL" if value is None else figure(value)
 
 
-def _records(table: ReleaseTable | RangeTable) -> list[Json]:
+def _records(table: ResultTable) -> list[Json]:
     """A record a column of a result that has errors beside it; its companions follow it."""
-    if isinstance(table, RangeTable):
+    if not table.listed:
         shown = {at for _, _, (part, at) in table.shown if part == "stderr"}
         return [_of_ranges(table, name, at) for name, _, (part, at) in table.shown if part == "value" and at in shown]
     found: list[Json] = []
@@ -83,8 +84,7 @@ def _records(table: ReleaseTable | RangeTable) -> list[Json]:
 
 def _of_ranges(table: RangeTable, name: str, at: int) -> Json:
     held = table.numbers[at]
-    sizes, factors = [size for size, _ in table.blocks], [factor for _, factor in table.blocks]
-    spread = ByBlocks(tuple(sizes), tuple(factors)) if table.lengths is None else ByLength(table.lengths.data)
+    spread = ByLength(table.lengths.data) if table.lengths is not None else ByBlocks(*zip(*table.blocks, strict=True))
     errors = RangeErrors(np.asarray(held.scale), spread, table.n)
     largest = errors.max()
     return _record(table.name, name, len(table), errors.mean_square() ** 0.5, largest, largest * held.deviations)

@@ -16,7 +16,6 @@ from scipy import sparse
 from dpsql.errors import DataError
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of, rows_for
-from dpsql.reconstruct import LineAnswers
 from dpsql.workloads.expr.batch import Core, Derived, Output, Ranked
 from dpsql.workloads.expr.formulas import affine
 
@@ -49,7 +48,7 @@ class Guesses:
 
     def answer(self, core: Core, output: Output) -> float | None:
         """The answer in a group of a count, a sum or a combination of such; None without ``expected_rows``."""
-        if self.reading is None or isinstance(self.plan.answers, LineAnswers):
+        if self.reading is None or core.line is not None:
             return None
         try:
             return self.reading.answer(core.name.split("#")[0], core, output)
@@ -59,7 +58,7 @@ class Guesses:
     def errors(self, core: Core, slices: tuple[slice, ...], column: Derived | Ranked) -> Guess | None:
         """The errors of an average, ratio or quantile; None for very many groups."""
         plan, reading = self.plan, self.reading
-        if reading is None or isinstance(plan.answers, LineAnswers) or core.rows > MOST_GROUPS:
+        if reading is None or core.rows > MOST_GROUPS:
             return None
         name, query = core.name.split("#")[0], core.places[0][0]
         declared = True

@@ -16,24 +16,20 @@ Upadhyay 2023); for Laplace noise a binary tree of h levels has h^2 (h + 1) / 2 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints
 from dpsql.linalg.blocks import RowFactor
-from dpsql.reconstruct import RangeErrors
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
+from dpsql.reconstruct import Errors, RangeErrors
+from dpsql.workloads.compile.compiled import Batch, Compiled
 from dpsql.workloads.compile.structured import Structured
 
 HELD = 1.04
 """Mean squared error over that one by one, from which on a column counts more: 2 % of a standard error."""
-
-Batch: TypeAlias = Compiled | Structured | Lined
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +56,7 @@ class Columns:
         places = {key: place for place, key in enumerate(known)}
         lengths = [span.stop - span.start for span in compiled.spans]
         numbers = np.array(lengths, dtype=np.int64)
-        if isinstance(compiled, Compiled):
+        if compiled.matrix is not None:
             starts = np.array([span.start for span in compiled.spans], dtype=np.int64)
             numbers = np.diff(np.searchsorted(compiled.answered, [starts, starts + numbers]), axis=0).ravel()
         of_columns = np.array([places[key] for key in of_span])
@@ -85,35 +81,33 @@ class Columns:
         return np.asarray(np.bincount(self.of_row, values, len(self)))
 
 
-def one_by_one(compiled: Batch, noise: str, variance: float) -> Floats | RangeErrors:
+def one_by_one(compiled: Batch, noise: str, variance: float) -> Errors:
     """Standard errors (m,) of one measurement for each result column, with an equal share of the budget for each.
 
     In the order of W's rows. ``noise``: "gaussian" or "laplace", of that ``variance`` at sensitivity 1.
     """
-    columns, lengths = len(Columns.of(compiled)), _lengths(compiled, noise)
+    columns = len(Columns.of(compiled))
     times = float(variance**0.5 * (columns if noise == "laplace" else columns**0.5))
-    return lengths * times if isinstance(lengths, RangeErrors) else np.asarray(lengths * times)
+    lengths, line = _lengths(compiled.small, noise) * times, compiled.line
+    if line is None:
+        return lengths
+    n = len(line.values)
+    # In how many ranges, or prefixes, the value is that is in the most.
+    most = (n + 1) ** 2 // 4 if line.family == "ranges" else n
+    lengths = lengths * float(most) ** (1.0 if noise == "laplace" else 0.5)
+    return np.repeat(lengths, n) if line.family == "prefixes" else RangeErrors.alike(lengths, n)
 
 
-def _lengths(compiled: Batch, noise: str) -> Floats | RangeErrors:
+def _lengths(compiled: Batch, noise: str) -> Floats:
     """Delta_c for every number of its column, 0 for those of one matrix that no data can change."""
-    if isinstance(compiled, Lined):
-        small, most = _lengths(compiled.inner, noise), float(compiled.counted_most)
-        assert not isinstance(small, RangeErrors)  # noqa: S101 - the small batch has no line
-        scale = small * (most if noise == "laplace" else most**0.5)
-        if compiled.key.family == "prefixes":
-            return np.repeat(scale, compiled.length)
-        return RangeErrors.alike(scale, compiled.length)
-    columns = Columns.of(compiled)
-    lengths = _of_blocks(compiled, noise) if isinstance(compiled, Structured) else _of_spans(compiled, noise)
+    columns, matrix = Columns.of(compiled), compiled.matrix
+    lengths = _of_blocks(compiled, noise) if matrix is None else _of_spans(matrix, noise)
     if len(columns) < len(compiled.spans):
         longest = np.zeros(len(columns))
         np.maximum.at(longest, columns.of_row, lengths)
         lengths = (longest * [_of_prefixes(parts, noise) for parts in columns.parts.tolist()])[columns.of_row]
-    if isinstance(compiled, Compiled):
-        moved = np.zeros(lengths.size, dtype=bool)
-        moved[compiled.answered] = True
-        lengths = np.where(moved, lengths, 0.0)
+    if matrix is not None:
+        lengths = np.where(np.isin(np.arange(lengths.size), matrix.answered), lengths, 0.0)
     return np.asarray(lengths)
 
 
@@ -168,12 +162,13 @@ def _both_norms(compiled: Compiled) -> Floats:
     return np.asarray(reach[:, once.place])
 
 
-def _of_blocks(compiled: Structured, noise: str) -> Floats:
+def _of_blocks(compiled: Batch, noise: str) -> Floats:
     """Delta_c of blocks: norms of columns multiply, and a row moves a span's count and sums together.
 
     Rows of a unit are best in one cell; a unit that is counted once in each is in several.
     """
     order = 1 if noise == "laplace" else 2
+    assert isinstance(compiled, Structured)  # noqa: S101 - a small batch is blocks where it is no matrix
     first = {t: compiled.layouts[owned[0]] for t, owned in enumerate(compiled.owners) if owned}
     reach = np.zeros(compiled.numbers)
     known: dict[tuple[int, int], Floats] = {}  # groupings share the factors of their columns
@@ -204,20 +199,10 @@ def balanced(compiled: Batch, noise: str, times: Floats | None = None) -> Batch:
     Up to a constant: squared errors of column c are divided by its numbers and by Delta_c^2. ``times`` (k,) multiplies
     the squared errors of the columns besides.
     """
-    if isinstance(compiled, Lined):
-        inner = balanced(compiled.inner, noise, times)
-        assert isinstance(inner, Compiled)  # noqa: S101 - as it was
-        return replace(compiled, inner=inner)
-    lengths = _lengths(compiled, noise)
-    assert not isinstance(lengths, RangeErrors)  # noqa: S101 - of a line alone
-    columns = Columns.of(compiled)
+    lengths, columns = _lengths(compiled.small, noise), Columns.of(compiled.small)
     counts = columns.weights * (1.0 if times is None else times**0.5) / columns.sizes**0.5
     units = counts[columns.of_row] / np.where(lengths > 0, lengths, 1.0)
-    if isinstance(compiled, Structured):
-        return replace(compiled, blocks=tuple(replace(b, weight=float(units[b.start])) for b in compiled.blocks))
-    weighed = replace(compiled, objective=compiled.scale * units)
-    weighed.kept.update(compiled.kept)
-    return weighed
+    return compiled.weighed(units)
 
 
 def beside_one_by_one(squares: Floats, compiled: Compiled, noise: str) -> Floats:

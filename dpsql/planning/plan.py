@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -10,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsql.common.arrays import Floats
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.best_so_far import Offers
+from dpsql.common.interrupted_calls import guards_calls
+from dpsql.common.notes import ERROR, Note, in_order
+from dpsql.common.one_thread import one_thread
 from dpsql.errors import DataError
 from dpsql.planning.counted_values import counted_notes
 from dpsql.planning.fine_noise import finest, weighed_squares
@@ -22,29 +27,28 @@ from dpsql.planning.prepare import (
     Prepared,
     cores_of,
     held_balanced,
+    one_by_one_strategy,
     prepare,
     scaled_sensitivity,
     true_error,
 )
+from dpsql.planning.remarks import cut_short
 from dpsql.planning.target_errors import Wanted, hint_notes
-from dpsql.planning.text import cut_short, plan_head, plan_rows, plan_text
+from dpsql.planning.text import plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.registry import extensible
 from dpsql.sql.parse.trees import uncollected
 from dpsql.strategies import Strategy
-from dpsql.strategies.cached.cache import key_of
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.compile.structured import Structured
+from dpsql.strategies.choose.best import STRATEGIES
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.expr.deadline import Deadline
 
 if TYPE_CHECKING:
     import pandas
 
 
-_KEPT, _LARGE = 4, 2**22  # plans of one connection; entries of W
 NEAR_ENOUGH = 0.05  # gap up to which no other way is tried for counts of units
 
 
@@ -78,6 +82,16 @@ class Plan(PlannedBatch):
             found.setdefault(row["result"], {}).setdefault(row["column"], ratio)
         return found
 
+    @property
+    def chain(self) -> str:
+        """The reductions that lead from the statements to what is measured, a line each, and the certificate.
+
+        An exact step loses nothing; what heuristics may lose is at most what the certificate says.
+        """
+        from dpsql.planning.explain import chain
+
+        return chain(self)
+
     def df(self) -> pandas.DataFrame:
         """``rows`` as a pandas frame. Raises InterfaceError where pandas is not installed."""
         from dpsql.release.result import Result
@@ -88,10 +102,14 @@ class Plan(PlannedBatch):
         """The strategy, and what of each statement is private, derived from it, and done by DuckDB afterwards."""
         from dpsql.planning.explain import explain
 
-        return explain(self, plan_head(self, details=True))
+        return explain(self)
 
     def __str__(self) -> str:
-        return plan_text(self)
+        return str(plan_text(self))
+
+
+PLANS: Offers[Plan] = Offers("plans")
+"""Complete plans of the batch that is planned, each better than the one before."""
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[tuple[str, str, list[Any]]]:
@@ -105,6 +123,7 @@ def _columns(rows: list[dict[str, Any]]) -> list[tuple[str, str, list[Any]]]:
     return [(name, known[name], held) for name, held in columns.items()]
 
 
+@one_thread()
 def make_plan(
     sql: str,
     policy: Policy,
@@ -141,7 +160,7 @@ def told(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
     late, limit = prepared.late, options.time_limit
     if not late or limit is None or (plan.strategy.gap is not None and plan.strategy.gap <= options.tolerance):
         return plan
-    return replace(plan, notes=(*plan.notes, cut_short(plan, limit, late)))
+    return replace(plan, notes=(*plan.notes, Note(cut_short(plan, limit, late), ERROR)))
 
 
 def _in_blocks(
@@ -158,9 +177,10 @@ def _in_blocks(
     if blocks is None:
         return None
     try:
-        made = _planned(blocks, state, request, replace(options, objective=objective), began)
+        made = planned(blocks, state, request, replace(options, objective=objective), began)
     except DataError:
         return None  # as where a column has too many regions
+    PLANS.offer(lambda: made)
     return made if options.time_limit is not None or _matched(made, options) else None
 
 
@@ -181,7 +201,8 @@ def _of_least_error(
     began: float,
     blocks: Plan | None = None,
 ) -> Plan:
-    """The plan of a batch; of one that counts units the best of it, of it without bounds, and of it in blocks.
+    """The plan of a batch; of one that counts units, or sums what they add, the best of it, of it without such bounds,
+    and of it in blocks.
 
     Blocks are tried where the best is not proven to be near the least, and first where one matrix takes long, whose
     search then ends where it has more error. ``blocks``: a plan that is there already. An error of planning is that
@@ -191,21 +212,27 @@ def _of_least_error(
     found: list[Plan] = [] if blocks is None else [blocks]
     refusals: list[DataError] = []  # as where one matrix is too large
 
-    def consider(other: Prepared | None) -> None:
-        if other is not None:
+    def consider(prepare_other: Callable[[], Prepared | None]) -> None:
+        beside = next((plan for plan in found if not _cannot_be_held(plan)), None)
+        if beside is not None and _late(options, began):
+            prepared.late.append("")
+        elif (other := prepare_other()) is not None:
             try:
-                beside = next((plan for plan in found if not _cannot_be_held(plan)), None)
-                found.append(_unheld(other, state, request, options, began, beside))
+                with contextlib.nullcontext() if not found else PLANS.taken():
+                    made = _unheld(other, state, request, options, began, beside)
+                found.append(made)
             except DataError as refused:
                 refusals.append(refused)
-            found.sort(key=lambda plan: isinstance(plan.compiled, Structured))
+            found.sort(key=lambda plan: bool(plan.compiled.blocks))
+            if found:
+                PLANS.offer(best)
 
     def best() -> Plan:
         if len(found) == 1:
             return found[0]
         if objective != "balanced":
-            assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - others are planned in one way
-            weigh, joint = np.max if objective == "max" else np.sum, prepared.compiled
+            weigh, joint = np.max if objective == "max" else np.sum, prepared.compiled.matrix
+            assert joint is not None  # noqa: S101 - others are planned in one way
             return min(found, key=lambda plan: float(weigh(weighed_squares(joint, np.asarray(plan.errors)))))
         alone = np.asarray(found[0].naive_errors)
         # Columns of one matrix may still be held to one by one.
@@ -213,20 +240,26 @@ def _of_least_error(
 
     early = objective == "balanced" and prepared.long_with_units
     if early:
-        consider(prepared.with_units_apart())
-    consider(prepared)
-    consider(prepared.without_bounds())
+        consider(prepared.with_units_apart)
+    consider(lambda: prepared)
+    consider(prepared.without_bounds)
+    consider(prepared.without_sum_bounds)
     gap = best().gap if found else None
     if not early and (gap is None or gap > NEAR_ENOUGH):
-        consider(prepared.with_units_apart())
+        consider(prepared.with_units_apart)
     if not found:
         raise refusals[0]
     return _held(best(), options, began)
 
 
+def _late(options: PlanOptions, began: float) -> bool:
+    """Whether the time limit has passed."""
+    return options.time_limit is not None and monotonic() - began >= options.time_limit
+
+
 def _cannot_be_held(plan: Plan) -> bool:
     """Whether a column of a batch of blocks, which is not held to that, has a larger error than one by one."""
-    return isinstance(plan.compiled, Structured) and plan.worse_in(Columns.of(plan.compiled))
+    return bool(plan.compiled.blocks) and plan.worse_in(Columns.of(plan.compiled))
 
 
 def _value(plan: Plan, alone: Floats) -> float:
@@ -237,7 +270,7 @@ def _value(plan: Plan, alone: Floats) -> float:
     return float((columns.weights**2 * squares / np.where(beside > 0, beside, 1.0)).sum())
 
 
-def _planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
+def planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
     """``_unheld``, with no column worse than one by one where that can be had."""
     return _held(_unheld(prepared, state, request, options, began), options, began)
 
@@ -268,10 +301,14 @@ def _unheld(
     DataError where it is seen to have more error than the plan ``beside``.
     """
     time_limit, objective = options.time_limit, options.objective or "balanced"
+    origin = Origin(prepared, state, request)
     ways: list[tuple[float, Charge, Strategy]] = []
     beaten: list[Alternative] = []
     charges = paying_for(prepared.named, charge_for(request, state.budget))
     batches = {charge.noise: prepared.weighed(charge.noise, objective) for charge in charges}
+    if beside is not None and _late(options, began):
+        prepared.late.append("")
+        raise DataError("planning: the time limit leaves no time for another way; allow more time")
     weighs = charges[0].noise  # whose weights compare ways of different noise
     # Gaussian noise last: what it can do at best is known before it is searched for.
     for number, charge in enumerate(sorted(charges, key=lambda charge: charge.noise == "gaussian")):
@@ -285,113 +322,32 @@ def _unheld(
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
         known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
-        strategy = prepared.strategy(charge.noise, mine, known)
+        with STRATEGIES.heard_by(None if ways else _offering(origin, charge, mine)):
+            strategy = prepared.strategy(charge.noise, mine, known)
         strategy = strategy if prepared.named else finest(batch, charge, strategy, mine)
         error = true_error(strategy, batch.compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
-    ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
+        ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
+        PLANS.offer(functools.partial(plan_of, origin, *ways[0][1:], options.alpha))
     _, charge, strategy = ways[0]
     alternatives = (*(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]), *beaten)
-    return plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
+    return plan_of(origin, charge, strategy, options.alpha, alternatives)
 
 
-def _known(plan: Plan, compiled: Compiled | Structured | Lined, charge: Charge) -> float:
+def _offering(origin: Origin, charge: Charge, options: PlanOptions) -> Callable[[Callable[[], Strategy]], None]:
+    """What offers plans by the strategies that a search finds; at first the queries as they are asked, without any."""
+    prepared, alpha = origin.prepared, options.alpha
+    if prepared.compiled.matrix is not None and not prepared.named:
+        PLANS.offer(lambda: plan_of(origin, charge, one_by_one_strategy(prepared, charge.noise, options), alpha))
+    return lambda make: PLANS.offer(lambda: plan_of(origin, charge, make(), alpha))
+
+
+def _known(plan: Plan, compiled: Batch, charge: Charge) -> float:
     """The error of a plan of the same batch in the units of ``Strategy.value``; inf where these are not known."""
-    if not isinstance(compiled, Compiled) or charge.noise != "gaussian":
+    if compiled.matrix is None or charge.noise != "gaussian":
         return np.inf
-    total = float(weighed_squares(compiled, np.asarray(plan.errors)).sum())
-    return total / (charge.unit_variance * compiled.units.common**2)
-
-
-class LastPlans:
-    """The last plans of one connection: the same text is planned once, as long as nothing it depends on has changed.
-
-    What a plan depends on is public, and all of it is compared: text, policy, column types, request, options, and what
-    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones. Of tables
-    with periods, which are closed by the day and paid for apart, the strategy alone is kept: a batch of another period
-    comes to the same workload over cells of its own.
-    """
-
-    def __init__(self) -> None:
-        self._held: tuple[tuple[object, Plan], ...] = ()
-        self._of_periods: tuple[tuple[object, Plan], ...] = ()
-
-    def plan(
-        self,
-        sql: str,
-        policy: Policy,
-        schemas: Mapping[str, Mapping[str, str]],
-        state: BudgetState,
-        request: Request,
-        options: PlanOptions,
-    ) -> Plan:
-        """As ``make_plan``."""
-        if options.time_limit is not None or options.progress is not None or not _comparable(sql, options):
-            return make_plan(sql, policy, schemas, state, request, options)
-        if any(table.periods is not None for table in policy.tables.values()):
-            named = strategy_named(options.method)
-            prepared = prepare(sql, policy, schemas, rows_per_unit=options.rows_per_unit).by(named)
-            within = state.within(prepared.reads)
-            return self.again(
-                prepared, within, request, options, lambda: _planned(prepared, within, request, options, monotonic())
-            )
-        # The cheapest first, as it decides most often; a policy that is another object may still be the same.
-        affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
-        key = sql, request, options, affords, state.budget, {n: dict(kinds) for n, kinds in schemas.items()}, policy
-        for known, plan in self._held[:_KEPT]:
-            if known == key and plan.origin is not None:
-                return replace(plan, origin=replace(plan.origin, state=state))
-        plan = make_plan(sql, policy, schemas, state, request, options)
-        if not isinstance(plan.compiled, Compiled) or plan.compiled.rows.nnz <= _LARGE:
-            self._held = ((key, plan), *self._held)[:_KEPT]
-        return plan
-
-    def again(
-        self,
-        prepared: Prepared,
-        state: BudgetState,
-        request: Request,
-        options: PlanOptions,
-        make: Callable[[], Plan],
-        noise: str = "",
-    ) -> Plan:
-        """The plan that ``make`` makes of a batch, by the strategy of an earlier one of the very workload if there is
-        one: selection depends on nothing else that is not compared here. What a unit can move is worked out from the
-        cells of this batch before it is charged (``dpsql.measure``). ``state``: of what the batch reads; ``noise``: the
-        only kind that ``make`` takes, if it is one.
-        """
-        affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
-        key = request, options, affords, state.budget, noise
-        for known, plan in self._of_periods:
-            if known == key and _same_workload(plan, prepared):
-                return plan_of(
-                    *(Origin(prepared, state, request), plan.charge, plan.strategy, options.alpha, plan.alternatives)
-                )
-        made = make()
-        if isinstance(made.compiled, Compiled) and made.compiled.rows.nnz <= _LARGE:
-            self._of_periods = ((key, made), *self._of_periods)[:_KEPT]
-        return made
-
-
-def _same_workload(plan: Plan, prepared: Prepared) -> bool:
-    """Whether a batch asks for the rows, weights and contributions that the strategy of ``plan`` was selected for."""
-    if plan.origin is None:
-        return False
-    strategy, found = plan.strategy, list[str | None]()
-    for one in (plan.origin.prepared, prepared):
-        compiled = one.weighed(strategy.noise, strategy.objective).compiled
-        if not isinstance(compiled, Compiled):
-            return False
-        numbers = compiled.workload(compiled.objective), strategy.noise, strategy.method, 1.0, 1.0
-        found.append(key_of(*numbers))
-        steps = compiled.common_steps, compiled.units.common
-        found.append(f"{steps} {compiled.scale.tobytes().hex()}")
-    return found[0] is not None and found[:2] == found[2:]
-
-
-def _comparable(sql: object, options: PlanOptions) -> bool:
-    """Whether both are what they should be; of anything else planning says what is wrong."""
-    return isinstance(sql, str) and isinstance(options.objective, str | None)
+    total = float(weighed_squares(compiled.matrix, np.asarray(plan.errors)).sum())
+    return total / (charge.unit_variance * compiled.matrix.units.common**2)
 
 
 @uncollected()
@@ -412,9 +368,9 @@ def plan_of(
     common = compiled.common_steps
     widths = answers.widths(noise, alpha, common)
     cores = cores_of(understood.answers, compiled.spans)
-    notes = *understood.notes, *counted_notes(understood.answers, cores, compiled)
+    notes = [*understood.notes, *counted_notes(understood.answers, cores, compiled)]
     if wanted is None:
-        notes += tuple(hint_notes(understood.answers, cores, widths))
+        notes += hint_notes(understood.answers, cores, widths)
     return Plan(
         sql=prepared.sql,
         dataset=policy.dataset,
@@ -431,7 +387,7 @@ def plan_of(
         errors=answers.errors(noise, common),
         widths=widths,
         affordable=origin.state.affords(charge),
-        notes=notes,
+        notes=in_order(notes),
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         origin=origin,
         wanted=wanted,

@@ -10,8 +10,8 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dpsql.common.arrays import Floats
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
+from dpsql.common.notes import Note
 from dpsql.planning.one_by_one import HELD, Columns, one_by_one
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
@@ -19,22 +19,21 @@ from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.periods import Reads
-from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
+from dpsql.reconstruct import Answers, Errors, mean_square
 from dpsql.registry import provided
 from dpsql.release.by_result import ByResult
+from dpsql.release.cut import Cut
 from dpsql.sql import Answer
 from dpsql.strategies import MatrixStrategy, Strategy
 from dpsql.strategies.core.blocks import deviations
-from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.layout import common_multiplicity
-from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.compile.units import relation_text, wider_than_true
 from dpsql.workloads.expr.batch import Core, Measured
 from dpsql.workloads.families.contributions import Contributions
 
-_BOUNDED = 2048  # cells up to which pure plans are bounded from below
-_HUGE = 20.0  # half of an epsilon from which integers have next to no noise
+BOUNDED = 2048  # cells up to which pure plans are bounded from below and plans of small integers tried
+HUGE = 20.0  # half of an epsilon from which integers have next to no noise
 
 
 class LocalComparison(Protocol):
@@ -86,13 +85,14 @@ class PlannedBatch:
     many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
     table that are read, to which the charge is confined; None where it is for everything. ``named``: the strategy that
     the call names, "" where it names none. ``finds``: the columns whose groups are found before (the extension
-    ``discovery``); the plan is of stand-ins for them then.
+    ``discovery``); the plan is of stand-ins for them then. ``cut``: what limits are known to cut of each table that the
+    batch counts rows of (``Connection.losses``); None where nothing was measured, or the plan is of no connection.
     """
 
     sql: str
     dataset: str
     queries: tuple[Answer, ...] = field(repr=False)
-    compiled: Compiled | Structured | Lined = field(repr=False)
+    compiled: Batch = field(repr=False)
     strategy: Strategy = field(repr=False)
     charge: Charge
     noise: Noise
@@ -100,11 +100,11 @@ class PlannedBatch:
     alpha: float
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     policy: str = field(repr=False)
-    answers: Answers | LineAnswers = field(repr=False)
-    errors: Floats | RangeErrors = field(repr=False)
-    widths: Floats | RangeErrors = field(repr=False)
+    answers: Answers = field(repr=False)
+    errors: Errors = field(repr=False)
+    widths: Errors = field(repr=False)
     affordable: bool = True
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     expected_rows: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = field(default=None, repr=False)
     wanted: Wanted | None = field(default=None, repr=False)
@@ -114,6 +114,7 @@ class PlannedBatch:
     reads: Reads | None = None
     named: str = ""
     finds: tuple[object, ...] = ()
+    cut: Mapping[str, Cut] | None = None
 
     @property
     def estimated(self) -> bool:
@@ -169,7 +170,7 @@ class PlannedBatch:
         if alone is None:
             return None
         alone = (1.0 + alone) * (self.noise.variance / float(self.noise.parameter)) - 1.0
-        if isinstance(compiled, Compiled):
+        if compiled.matrix is not None:
             return alone
         rows = compiled.common_steps * common_multiplicity(compiled.layouts)
         shared = -(-self.sensitivity // rows**2) / self.strategy.l2_squared
@@ -183,7 +184,7 @@ class PlannedBatch:
     @property
     def contributions(self) -> Contributions | None:
         """All that one unit can change, or more, where cells are listed."""
-        return self.compiled.units if isinstance(self.compiled, Compiled) else None
+        return self.compiled.units
 
     @functools.cached_property
     def bound_ratio(self) -> float:
@@ -209,10 +210,10 @@ class PlannedBatch:
         """
         strategy = self.strategy
         planned = strategy.planned if isinstance(strategy, MatrixStrategy) else None
-        if strategy.noise == "gaussian" or planned is None or planned.shape[1] > _BOUNDED:
+        if strategy.noise == "gaussian" or planned is None or planned.shape[1] > BOUNDED:
             return None
         x = float(self.charge.epsilon or 0) / 2
-        if not 0 < x < _HUGE:
+        if not 0 < x < HUGE:
             return None
         from dpsql import lower_bounds
 
@@ -224,7 +225,7 @@ class PlannedBatch:
         return times / lower_bounds.pure_bound(planned, objective), "any strategy in blocks"
 
     @functools.cached_property
-    def stderr(self) -> ByResult[Floats | RangeErrors]:
+    def stderr(self) -> ByResult[Errors]:
         """Standard errors by result: (rows,), or (rows, columns) where it has several private columns.
 
         Of all ranges of a line too long to list them: ``RangeErrors``, column by column, which gives those of some.
@@ -232,12 +233,12 @@ class PlannedBatch:
         return self._by_result(self.errors)
 
     @functools.cached_property
-    def half_width(self) -> ByResult[Floats | RangeErrors]:
+    def half_width(self) -> ByResult[Errors]:
         """Half-widths of the pointwise intervals at level 1 - alpha, shaped as ``stderr``."""
         return self._by_result(self.widths)
 
     @functools.cached_property
-    def naive_errors(self) -> Floats | RangeErrors:
+    def naive_errors(self) -> Errors:
         """What each number's standard error would be, were every result column paid for apart (of W's rows).
 
         The same charge split evenly over the result columns, each measured at its own sensitivity
@@ -248,7 +249,7 @@ class PlannedBatch:
     @property
     def worse_than_alone(self) -> bool:
         """Whether a column that weighs no less than others has a larger error than ``naive_errors``, by 2 % or more."""
-        return isinstance(self.compiled, Compiled) and self.worse_in(Columns.of(self.compiled))
+        return self.compiled.matrix is not None and self.worse_in(Columns.of(self.compiled))
 
     def worse_in(self, columns: Columns) -> bool:
         """The same of the ``columns`` of this batch, whichever way that was compiled."""
@@ -268,21 +269,18 @@ class PlannedBatch:
         """The mean of the squares of ``naive_errors`` of some numbers."""
         return mean_square(self.naive_errors[part])
 
-    def _by_result(self, values: Floats | RangeErrors) -> ByResult[Floats | RangeErrors]:
+    def _by_result(self, values: Errors) -> ByResult[Errors]:
         """The values of all measured columns, statement by statement; groupings of one statement below each other."""
         cores = iter(self.cores)
-        found: ByResult[Floats | RangeErrors] = ByResult()
-        if isinstance(values, RangeErrors):
-            for answer in self.queries:
-                mine = [part for _ in answer.cores for part in next(cores)[1]]
-                found[answer.name] = values[mine[0].start : mine[-1].stop]
-            return found
+        found: ByResult[Errors] = ByResult()
         for answer in self.queries:
-            parts = []
-            for _ in answer.cores:
-                core, slices = next(cores)
+            mine, parts = [next(cores) for _ in answer.cores], []
+            if any(core.is_view for core, _ in mine):
+                found[answer.name] = values[mine[0][1][0].start : mine[-1][1][-1].stop]
+                continue
+            for core, slices in mine:
                 outputs = [column.output for column in core.columns if isinstance(column, Measured)]
-                columns = [values[slices[output]] for output in outputs]
+                columns = [np.asarray(values[slices[output]]) for output in outputs]
                 parts.append(np.stack(columns, axis=1) if columns else np.zeros((core.rows, 0)))
             wide = max((part.shape[1] for part in parts), default=0)
             whole = np.concatenate([part for part in parts if part.shape[1] == wide] or [np.zeros((0, 0))])
@@ -306,7 +304,3 @@ class PlannedBatch:
             prepared.understood, prepared.policy, prepared.schemas, epsilon, self.mean_square, numbers
         )
         return found
-
-
-def mean_square(values: Floats | RangeErrors) -> float:
-    return values.mean_square() if isinstance(values, RangeErrors) else float(np.mean(values**2))

@@ -16,6 +16,7 @@ from time import monotonic
 import numpy as np
 
 from dpsql.common.arrays import Floats
+from dpsql.common.notes import BIAS, Note
 from dpsql.errors import DataError, InternalError, SQLError, listed
 from dpsql.planning.by_period import by_period
 from dpsql.planning.named_strategy import check_fits
@@ -29,15 +30,17 @@ from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
 from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve.batch_tables import one_row_each
+from dpsql.sql.sums_of_rows import sums_of_rows
 from dpsql.strategies import MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategies.cached.cache import default_folder
+from dpsql.strategies.choose.best import STRATEGIES
 from dpsql.strategies.choose.task import NO_TIME, catalogue
-from dpsql.strategies.kronecker.level_strategy import level_strategy
+from dpsql.strategies.kronecker.level_strategy import LevelStrategy, level_strategy
 from dpsql.strategies.kronecker.structured import StructuredStrategy
 from dpsql.strategies.targets import Limits, strategies_for
 from dpsql.workloads.compile import choice
 from dpsql.workloads.compile.choice import compile_any
-from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.compiled import Batch, Compiled, compile_batch
 from dpsql.workloads.compile.histograms import MAX_HISTOGRAM
 from dpsql.workloads.compile.layout import Span
 from dpsql.workloads.compile.line_batch import Lined, compile_line, line_of_batch
@@ -45,6 +48,7 @@ from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.compile.structured import Structured, compile_structured
 from dpsql.workloads.expr.batch import Core
 from dpsql.workloads.expr.deadline import NONE, Deadline
+from dpsql.workloads.families.matrix import Workload
 
 Say = Callable[[str], None]
 MOST_LISTED = 2**17
@@ -71,7 +75,7 @@ class Prepared:
     policy: Policy = field(repr=False)
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     understood: Understood = field(repr=False)
-    compiled: Compiled | Structured | Lined = field(repr=False)
+    compiled: Batch = field(repr=False)
     rows_per_unit: int | None = None
     reads: Reads | None = None
     one_matrix: Compiled | None = field(default=None, repr=False)
@@ -86,14 +90,8 @@ class Prepared:
         if noise not in self._weighed:
             made = balanced(self.compiled, noise)
             # Where columns are as long in either norm, both kinds of noise share what is worked out of the batch.
-            alike = [
-                other
-                for other in self._weighed.values()
-                if isinstance(made, Compiled)
-                and isinstance(other.compiled, Compiled)
-                and np.array_equal(made.objective, other.compiled.objective)
-            ]
-            self._weighed[noise] = alike[0] if alike else replace(self, compiled=made)
+            same = (other for other in self._weighed.values() if _same_objective(made, other.compiled))
+            self._weighed[noise] = next(same, None) or replace(self, compiled=made)
         return self._weighed[noise]
 
     @cached_property
@@ -108,14 +106,15 @@ class Prepared:
         (``Chooser.better``). ``known``: as in ``Chooser.strategy``.
         """
         began, limit, chooser = monotonic(), options.time_limit, self.weighed(noise, options.objective).chooser
-        if options.objective in (None, "balanced") or isinstance(self.compiled, Lined) or self.named:
+        if options.objective in (None, "balanced") or self.compiled.line is not None or self.named:
             return chooser.strategy(noise, options, known=known)
         half = options if limit is None or noise == "gaussian" else options.within(limit / 2)
         found = chooser.strategy(noise, half, known=known)
         if found.gap is not None and found.gap <= options.tolerance:
             return found
         left = options if limit is None else options.within(max(limit - (monotonic() - began), 1e-9) / 2)
-        with contextlib.suppress(DataError):
+        STRATEGIES.offer(lambda: found)
+        with contextlib.suppress(DataError), STRATEGIES.heard_by(None):
             return chooser.better(found, self.balanced_strategy(noise, left), left)
         return found
 
@@ -130,9 +129,9 @@ class Prepared:
 
         Blocks are compiled so once more.
         """
-        if isinstance(self.compiled, Compiled):
-            return self.compiled
-        if isinstance(self.compiled, Lined) or self.compiled.cells > MOST_LISTED:
+        if self.compiled.matrix is not None:
+            return self.compiled.matrix
+        if self.compiled.line is not None or self.compiled.cells > MOST_LISTED:
             return None
         return compile_batch(self.understood.queries, self.understood.tables, boxes=False)
 
@@ -159,10 +158,8 @@ class Prepared:
 
         Where it takes a little less only blocks whose groupings nest, which are planned within the tolerance at once.
         """
-        joint, queries, tables = self.compiled, self.understood.queries, self.understood.tables
-        if not isinstance(joint, Compiled):
-            return None
-        found = choice.blocks_beside(joint, queries, tables, deadline)
+        joint, queries, tables = self.compiled.matrix, self.understood.queries, self.understood.tables
+        found = None if joint is None else choice.blocks_beside(joint, queries, tables, deadline)
         if found is None:
             return None
         blocks, work = found
@@ -178,10 +175,9 @@ class Prepared:
         """
         tables, queries = self.understood.tables, self.understood.queries
         bounded = {n: t for n, t in tables.items() if t.policy.at_most and t.source is not None and t.source.of is None}
-        counted = isinstance(self.compiled, Compiled) and any(
-            layout.source.counts_units for layout in self.compiled.layouts
-        )
-        if not bounded or not counted or any(table.policy.periods is not None for table in tables.values()):
+        if self.compiled.matrix is None or not bounded or not self._counts_units:
+            return None
+        if any(table.policy.periods is not None for table in tables.values()):
             return None
         if any(query.table in bounded and one_row_each(tables[query.table], query.keys) for query in queries):
             return None
@@ -194,32 +190,49 @@ class Prepared:
             compiled = compile_any(queries, {**tables, **free})
         except SQLError:  # more that a unit can change than is planned
             return None
-        if not isinstance(compiled, Compiled) or all(
+        if compiled.matrix is None or all(
             layout.tie is None and layout.together is None for layout in compiled.layouts
         ):
             return None
         names = listed(sorted({table.policy.name for table in free.values()}))
-        note = f"the batch has smaller errors without the bounds of at_most on {names}, and is planned without them"
+        why = f"the batch has smaller errors without the bounds of at_most on {names}, and is planned without them"
+        note = Note(why, BIAS)
         notes = *self.understood.notes, note
         return replace(
             self, understood=replace(self.understood, tables={**tables, **free}, notes=notes), compiled=compiled
         )
 
+    def without_sum_bounds(self) -> Prepared | None:
+        """The same batch with sums of rows in the place of sums within bounds, where it has both (``sums_of_rows``).
+
+        One matrix, as without them; else None, and where periods decide which rows are read.
+        """
+        by_rows = None if self.compiled.matrix is None or self.reads is not None else sums_of_rows(self.understood)
+        if by_rows is None:
+            return None
+        try:
+            compiled = compile_any(by_rows.queries, by_rows.tables)
+        except SQLError:  # as above
+            return None
+        return None if compiled.matrix is None else replace(self, understood=by_rows, compiled=compiled)
+
+    @property
+    def _counts_units(self) -> bool:
+        return any(layout.source.counts_units for layout in self.compiled.layouts)
+
     @property
     def long_with_units(self) -> bool:
         """Whether one matrix that is planned source by source takes long, so that blocks come first."""
-        joint = self.compiled
-        return isinstance(joint, Compiled) and not joint.units.listable and choice.takes_long(joint)
+        joint = self.compiled.matrix
+        return joint is not None and not joint.units.listable and choice.takes_long(joint)
 
     def with_units_apart(self) -> Prepared | None:
         """The same batch as blocks, where it is one matrix with counts of units of which no list is made; else None.
 
         Blocks do not know that units are counted of the rows that others count, and see more of what groupings share.
         """
-        joint = self.compiled
-        if not isinstance(joint, Compiled) or joint.units.listable:
-            return None
-        if not any(layout.source.counts_units for layout in joint.layouts):
+        joint = self.compiled.matrix
+        if joint is None or joint.units.listable or not self._counts_units:
             return None
         try:
             blocks = compile_structured(self.understood.queries, self.understood.tables)
@@ -253,7 +266,7 @@ def prepare(
     understood, reads = understood_for(sql, policy, schemas, deadline, MAX_HISTOGRAM if blocks else 0)
     say(f"{len(understood.answers)} statements understood")
     line = line_of_batch(understood.queries)
-    compiled: Compiled | Structured | Lined
+    compiled: Batch
     if line is not None:
         compiled = compile_line(understood.queries, understood.tables, line)
     elif blocks:
@@ -335,7 +348,7 @@ class Chooser:
 
     def __init__(
         self,
-        compiled: Compiled | Structured | Lined,
+        compiled: Batch,
         *,
         cached: bool = True,
         late: list[str] | None = None,
@@ -343,8 +356,7 @@ class Chooser:
     ) -> None:
         self.compiled, self._late, self._named = compiled, [] if late is None else late, named
         # One object for all ways to pay: what is worked out of it once is kept with it.
-        self._small = compiled.inner if isinstance(compiled, Lined) else compiled
-        self._workload = None if isinstance(self._small, Structured) else self._small.total(self._small.objective)
+        self._planned = compiled.small.total_weighted
         self._folder = default_folder() if cached else None
 
     def strategy(
@@ -362,33 +374,34 @@ class Chooser:
     def _strategy(self, noise: str, options: PlanOptions, method: str, known: float) -> Strategy:
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
-        small, workload = self._small, self._workload
-        if isinstance(small, Structured):
-            blocks = select(
-                *(small, noise),
+        small = self.compiled.small
+        planned = small.weighted if objective == "max" and small.repeats else self._planned
+        # A line multiplies the norm of what is measured of every value; only L1 and L2 multiply.
+        pure = noise == "laplace" and self.compiled.line is None
+        # Of other workloads a search plans parts, or what is weighed otherwise.
+        whole = type(planned) is Workload and (planned.units is None or planned.units.listable)
+
+        def hear(make: Callable[[], Strategy]) -> None:
+            if whole and objective != "max":
+                offer(lambda: self._labelled(made, label) if isinstance(made := make(), MatrixStrategy) else made)
+
+        with STRATEGIES.taken() as offer, STRATEGIES.heard_by(hear):
+            found = select(
+                *(planned, "pure" if pure else noise, method if method in catalogue() else "auto"),
                 tolerance=options.tolerance,
                 time_limit=options.time_limit,
                 progress=options.progress,
+                cache=self._folder,
                 objective=objective,
+                known=known,
             )
-            return replace(blocks, objective=label)
-        assert workload is not None  # noqa: S101 - narrows the type for the checker
-        if objective == "max" and small.once.repeats:
-            workload = small.workload(small.objective)
-        # A line multiplies the norm of what is measured of every value; only L1 and L2 multiply.
-        pure = noise == "laplace" and not isinstance(self.compiled, Lined)
-        found = select(
-            *(workload, "pure" if pure else noise, method if method in catalogue() else "auto"),
-            tolerance=options.tolerance,
-            time_limit=options.time_limit,
-            progress=options.progress,
-            cache=self._folder,
-            objective=objective,
-            known=known,
-        )
-        if isinstance(self.compiled, Lined):
+        return self._labelled(found, label)
+
+    def _labelled(self, found: MatrixStrategy | StructuredStrategy | LevelStrategy, label: str) -> Strategy:
+        """A strategy as the plan has it: of the whole line of a long column, with the name of its objective."""
+        if isinstance(self.compiled, Lined) and isinstance(found, MatrixStrategy):
             return lined_strategy(self.compiled, found, label)
-        return found if objective == label else replace(found, objective=label)
+        return found if found.objective == label else replace(found, objective=label)
 
     def better(self, found: Strategy, other: Strategy, options: PlanOptions) -> Strategy:
         """``found``, or what has less error by its objective: ``other``, or for the largest error what starts there.
@@ -403,7 +416,7 @@ class Chooser:
                 with watched(options, self._late) as mine:
                     limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
                     others += strategies_for(found.planned, "pure", limits, other)
-        elif isinstance(other, StructuredStrategy) and isinstance(batch, Structured):
+        elif isinstance(other, StructuredStrategy) and batch.blocks:
             planned = replace(other.planned, blocks=batch.blocks)
             value = other.largest(planned) if objective == "max" else other.error(planned)
             others.append(replace(other, planned=planned, expected=value, objective=objective))
@@ -415,40 +428,44 @@ class Chooser:
 
     def gaussian_bound(self, objective: str) -> float:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""
-        if objective == "max" or not isinstance(self.compiled, Compiled) or not self.compiled.units.listable:
+        units = self.compiled.units
+        if objective == "max" or units is None or not units.listable:
             return 0.0
         from dpsql.lower_bounds.sampled import sampled_bound
 
-        assert self._workload is not None  # noqa: S101 - as of any such batch
-        return sampled_bound(self._workload) * self.compiled.units.common**2
+        assert isinstance(self._planned, Workload)  # noqa: S101 - as units are listed
+        return sampled_bound(self._planned) * units.common**2
 
     def beside(self, strategy: Strategy) -> Floats:
         """Mean squared errors of the columns (k,) over those one by one, of a balanced batch of listed cells."""
-        assert isinstance(self.compiled, Compiled)  # noqa: S101 - its callers know
-        squares = np.zeros(self.compiled.numbers)
-        squares[self.compiled.answered] = self._variances(strategy)
-        squares *= true_error(strategy, self.compiled) / strategy.value
-        return beside_one_by_one(squares, self.compiled, strategy.noise)
-
-    def _variances(self, strategy: Strategy) -> Floats:
-        """``strategy.variances`` of the numbers that depend on the data."""
-        assert isinstance(self.compiled, Compiled)  # noqa: S101 - as its caller
-        assert self._workload is not None  # noqa: S101 - as of any such batch
-        if not self.compiled.once.repeats:
-            return strategy.variances(self._workload)
-        each = strategy.variances(self.compiled.asked)[self.compiled.asked_place]
-        return np.asarray(each * self.compiled.objective[self.compiled.answered] ** 2)
+        matrix = self.compiled.matrix
+        assert matrix is not None  # noqa: S101 - its callers know
+        squares = np.zeros(matrix.numbers)
+        if matrix.once.repeats:
+            each = strategy.variances(matrix.asked)[matrix.asked_place]
+            squares[matrix.answered] = each * matrix.objective[matrix.answered] ** 2
+        else:
+            squares[matrix.answered] = strategy.variances(self._planned)
+        squares *= true_error(strategy, matrix) / strategy.value
+        return beside_one_by_one(squares, matrix, strategy.noise)
 
     def instead(self, other: MatrixStrategy, best: Strategy) -> Strategy:
         """``other``, with its error in the units of this batch and the certificate of ``best``."""
-        assert self._workload is not None  # noqa: S101 - as in ``beside``
+        assert isinstance(self._planned, Workload)  # noqa: S101 - as in ``beside``
         return replace(
             other,
-            planned=self._workload,
-            expected=other.error(self._workload),
+            planned=self._planned,
+            expected=other.error(self._planned),
             lower_bound=best.lower_bound,
             considered=best.considered,
         )
+
+
+def _same_objective(one: Batch, other: Batch) -> bool:
+    """Whether two weighings of one matrix are the same."""
+    if one.matrix is None or other.matrix is None:
+        return False
+    return np.array_equal(one.matrix.objective, other.matrix.objective)
 
 
 def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> Strategy:
@@ -460,7 +477,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     """
     began, noise, weighed = monotonic(), found.noise, prepared.weighed(found.noise, "balanced")
     compiled, first = weighed.compiled, weighed.chooser
-    if not isinstance(compiled, Compiled) or prepared.named:
+    if compiled.matrix is None or prepared.named:
         return found
     columns = Columns.of(compiled)
     held = columns.weights >= 1
@@ -508,18 +525,16 @@ def one_by_one_strategy(prepared: Prepared, noise: str, options: PlanOptions) ->
     Prefix counts of a quantile are measured one by one, too, though there are better ways. No search, so that any time
     limit leaves time for it.
     """
-    compiled = prepared.compiled
-    assert isinstance(compiled, Compiled)  # noqa: S101 - as ``held_balanced`` has it
-    columns = Columns.of(compiled)
-    alone = Chooser(balanced(compiled, noise, columns.sizes / columns.weights**2))
+    columns = Columns.of(prepared.compiled)
+    alone = Chooser(balanced(prepared.compiled, noise, columns.sizes / columns.weights**2))
     return alone.strategy(noise, options.within(None), "workload")
 
 
-def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lined) -> int:
+def scaled_sensitivity(strategy: Strategy, compiled: Batch) -> int:
     """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
     compiled = strategy.as_measured(compiled)
     order = 1 if strategy.noise == "laplace" else 2
-    if isinstance(compiled, Compiled):
+    if compiled.units is not None:
         # The strategy's own is over all contributions.
         found = (strategy.l1 if order == 1 else strategy.l2_squared) * compiled.units.common**order
     else:
@@ -527,18 +542,14 @@ def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lin
     return int(found * compiled.common_steps**order)
 
 
-def true_error(
-    strategy: Strategy,
-    compiled: Compiled | Structured | Lined,
-    other: Compiled | Structured | Lined | None = None,
-) -> float:
+def true_error(strategy: Strategy, compiled: Batch, other: Batch | None = None) -> float:
     """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``.
 
     ``other``: the same batch, as the objective weighs it for another kind of noise; then in its units.
     """
     value, common = strategy.value, strategy.as_measured(compiled).common_steps
     if other is not None and other is not compiled:
-        value = strategy.error(other.workload(other.objective) if isinstance(other, Compiled) else other)
+        value = strategy.error(other.weighted)
     if strategy.noise == "laplace":
         return value * (scaled_sensitivity(strategy, compiled) / (strategy.l1 * common)) ** 2
     return value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)

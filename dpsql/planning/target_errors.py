@@ -23,7 +23,9 @@ import numpy as np
 
 from dpsql.common.arguments import is_real
 from dpsql.common.arrays import Floats, Matrix
+from dpsql.common.notes import ERROR, Note
 from dpsql.errors import DataError, nearest, quoted
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy.values import fold
 from dpsql.privacy.noise import Noise, gaussian_noise
@@ -57,24 +59,19 @@ class Wanted:
         return self.max_error is None and self.relative is None and not self.by_name
 
 
-def wanted_of(
-    max_error: object = None,
-    relative: object = None,
-    alpha: object = 0.05,
-    simultaneous: bool = False,
-    expected: Mapping[str, object] | None = None,
-    objective: str | None = None,
-) -> Wanted:
-    """Checked user input. ``max_error``: one positive number, or a mapping of results (or "result.column") to such.
+def wanted_of(options: PlanOptions) -> Wanted:
+    """The wanted errors of a call, checked. ``max_error``: a positive number, or one by result or "result.column".
 
     Raises DataError for figures that are not positive and finite, both of ``max_error`` and ``relative``, unknown
     objectives.
     """
+    max_error, relative, alpha, objective = options.max_error, options.relative, options.alpha, options.objective
+    expected = options.expected
     if max_error is not None and relative is not None:
         raise DataError("max_error and relative are both given; keep one of the two")
-    if not _number(alpha) or not 0 < float(alpha) < 1:  # type: ignore[arg-type]
+    if not _number(alpha) or not 0 < float(alpha) < 1:
         raise DataError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
-    if not isinstance(simultaneous, bool):
+    if not isinstance(options.simultaneous, bool):
         raise DataError("simultaneous is True (all intervals hold together) or False (each by itself)")
     if objective is not None and (not isinstance(objective, str) or objective not in OBJECTIVES):
         raise DataError(f"objective {quoted(objective)} is not known; use {', '.join(map(repr, OBJECTIVES))}")
@@ -93,8 +90,8 @@ def wanted_of(
         one,
         tuple(named),
         None if relative is None else _positive("relative", relative),
-        float(alpha),  # type: ignore[arg-type]
-        simultaneous,
+        float(alpha),
+        options.simultaneous,
         tuple(rows),
         objective or "least",
     )
@@ -329,11 +326,12 @@ class Reading:
         """The guessed answer of one linear output in a group."""
         at = core.outputs.index(output)
         query = core.places[at][0]
-        measures = Measures(self._table(core, query))
+        table = self._table(core, query)
+        measures, added = Measures(table), None if table.source is None else table.source.added
         total = Fraction(output.constant)
         for term in output.terms:
             measure = measures.of(term)
-            each = Fraction(1) if measure is None else measure.mid
+            each = Fraction(1) if measure is None else measure.mid if added is None else added.row.mid
             if measure is not None and term.power == 2:
                 each = (measure.upper - measure.lower) ** 2 / 12  # of values spread evenly
             total += term.coefficient * each * Fraction(self.rows(name, core, query))
@@ -388,7 +386,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
         yield goal.parts[at], goal.asked / (float(slopes[at]) * math.sqrt(used.size))
 
 
-def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], widths: Any) -> list[str]:
+def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], widths: Any) -> list[Note]:
     """A note for each result whose hint MAX_ERROR a given budget does not meet; ``cores``: those of ``results``."""
     names = [result.name for result in results for _ in result.cores]
     found: dict[str, tuple[float, float]] = {}
@@ -399,7 +397,11 @@ def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slic
         if hint is not None and largest > hint * (1 + 1e-9) and largest > found.get(name, (0.0, 0.0))[0]:
             found[name] = largest, hint
     return [
-        f"{name} asks for ±{hint:g} by its hint and gets ±{largest:.4g}; plan without a budget to find the one it needs"
+        Note(
+            f"{name} asks for ±{hint:g} by its hint and gets ±{largest:.4g}; plan without a budget to find the "
+            "one it needs",
+            ERROR,
+        )
         for name, (largest, hint) in found.items()
     ]
 
@@ -415,7 +417,8 @@ def wanted_text(wanted: Wanted, alpha: float) -> str:
     if len(wanted.by_name) > 4:
         parts.append(f"{len(wanted.by_name) - 4} more")
     asked = ", ".join(parts) or "what the hints of the batch ask"
-    level = f"{100 * (1 - wanted.alpha):g}%"
+    level = f"{100 * (1 - wanted.alpha):g}"
+    of = f"each number in {level} of 100 releases"
     if wanted.simultaneous:
-        return f"{asked}, all together at {level} (each at {100 * (1 - alpha):.6g}%); this is the least budget for it"
-    return f"{asked}, each number at {level}; this is the least budget for it"
+        of = f"all numbers together in {level} of 100 releases (each in {100 * (1 - alpha):.6g})"
+    return f"{asked}, {of}; this is the least budget for it"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.errors import PolicyError, nearest
+from dpsql.policy.at_most import AtMost, bounds_of
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.periods import Periods
 from dpsql.policy.settings import Findings, fix, flag, folded, names, positive, references, text
-from dpsql.policy.values import dotted, fold, kind_of, number, shown
+from dpsql.policy.values import dotted, fold, number, shown
 
 SPARK = "spark:"
 # Of more than a letter, which is a drive.
@@ -26,7 +27,7 @@ _SPARK_NAME = re.compile(rf"{_PART}\.{_PART}\.{_PART}")
 
 BUDGET_FIGURES = (
     *("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon", "discovery_delta"),
-    *("max_epsilon_per_release", "max_rho_per_release", "max_local_epsilon_per_release"),
+    *("max_epsilon_per_release", "max_rho_per_release", "max_local_epsilon_per_release", "losses"),
 )
 BUDGET_RULES = ("approval", "private_releases")
 """What a budget says besides figures: true or false."""
@@ -43,7 +44,8 @@ class BudgetPolicy:
     (or, beside rho, a chance that the promise leaves out) that is kept for finding the values of columns.
 
     ``max_..._per_release`` cap what one release may cost: ``max_epsilon`` a pure release and, at the policy's
-    delta, a Gaussian one; ``max_rho`` any release of a rho policy; ``max_local_epsilon`` a local one. Caps may
+    delta, a Gaussian one; ``max_rho`` any release of a rho policy; ``max_local_epsilon`` a local one. ``losses``: the
+    epsilon (or rho) for which the first run on a version of the data also measures what limits cut. These may
     change while the ledger lives, the other figures may not. So may the rules of a server's analysts: ``approval``, the
     custodian says yes to each batch before it is charged; ``private_releases``, each sees their own releases and those
     of nobody's account.
@@ -58,6 +60,7 @@ class BudgetPolicy:
     max_rho_per_release: Fraction | None = None
     max_local_epsilon_per_release: Fraction | None = None
     discovery_delta: Fraction | None = None
+    losses: Fraction | None = None
     approval: bool = False
     private_releases: bool = False
 
@@ -105,6 +108,9 @@ class BudgetPolicy:
             )
 
     def _check_caps(self) -> None:
+        total = self.epsilon if self.rho is None else self.rho
+        if self.losses is not None and total is not None and self.losses > total:
+            raise PolicyError(f"budget.losses is {shown(self.losses)}, more than the whole budget; write less, as 0.02")
         for name in ("epsilon", "rho", "local_epsilon"):
             cap: Fraction | None = getattr(self, f"max_{name}_per_release")
             whole: Fraction | None = getattr(self, name)
@@ -119,32 +125,6 @@ class BudgetPolicy:
 
 
 @dataclass(frozen=True)
-class AtMost:
-    """How many rows one unit has for each value of ``per``, an expression over the table's columns, and for how many.
-
-    ``rows`` of them count for each value, and rows of ``groups`` values; None where that is not bounded. Data that
-    break a bound are cut to it inside the scan.
-    """
-
-    per: str
-    rows: int | None = None
-    groups: int | None = None
-
-    def __str__(self) -> str:
-        said = []
-        if self.rows is not None:
-            said.append(f"{self.rows} row{'' if self.rows == 1 else 's'} for each value of {self.per}")
-        if self.groups is not None:
-            said.append(f"{self.groups} value{'' if self.groups == 1 else 's'} of {self.per}")
-        return " and ".join(said)
-
-    def within(self, most: int) -> AtMost:
-        """What is left to bound where at most ``most`` rows of a unit count anyway."""
-        rows, groups = (None if figure is None or figure >= most else figure for figure in (self.rows, self.groups))
-        return AtMost(self.per, rows, groups)
-
-
-@dataclass(frozen=True)
 class TablePolicy:
     """What is public about one table, and what its privacy unit is.
 
@@ -152,7 +132,8 @@ class TablePolicy:
     ``max_rows_per_unit`` rows in the answers, and ``at_most`` says how they spread. "visits.patient_id" is a unit that
     another table holds, found through declared references. ``key`` are the columns that no two rows share,
     ``references`` says which column refers to which (table, column of its key). ``expected_rows`` is a public guess for
-    plans, ``minimum`` the least count that results show (``dpsql.running.minimum``), ``rows_public`` allows releases
+    plans, ``largest_unit`` a public bound on the rows that one unit has, by which it is measured what limits cut,
+    ``minimum`` the least count that results show (``dpsql.running.minimum``), ``rows_public`` allows releases
     that publish the number of rows, ``counts`` names the column of
     a pre-aggregated table that says how many units a row stands for. ``periods`` cut a table that grows; then
     ``max_rows_per_unit`` rows of a unit count in each period, and the budget holds for units with rows in at most
@@ -177,6 +158,7 @@ class TablePolicy:
     references: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     periods: Periods | None = None
     max_periods_per_unit: int | None = None
+    largest_unit: int | None = None
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
     reduction: float = field(
@@ -200,7 +182,7 @@ class TablePolicy:
         for name in ("rows_public", "public"):
             with found.each():
                 flag(self.key(name), getattr(self, name))
-        for name in ("max_rows_per_unit", "expected_rows", "minimum", "max_periods_per_unit"):
+        for name in ("max_rows_per_unit", "expected_rows", "minimum", "max_periods_per_unit", "largest_unit"):
             with found.each():
                 if getattr(self, name) is not None:
                     positive(self.key(name), getattr(self, name))
@@ -211,7 +193,7 @@ class TablePolicy:
         with found.each():
             self._check_periods()
         with found.each():
-            fix(self, "at_most", at_most(self.key("at_most"), self.at_most, self.max_rows_per_unit))
+            fix(self, "at_most", bounds_of(self.key("at_most"), self.at_most, self.max_rows_per_unit))
         with found.each():
             if self.public:
                 self._check_public()
@@ -225,6 +207,17 @@ class TablePolicy:
     def key(self, *parts: str) -> str:
         """The full key of a setting of this table: ``tables.visits.unit``."""
         return f"{self.where}.{dotted(*parts)}"
+
+    @property
+    def not_counted(self) -> str:
+        """Why no histogram of units says what the limits of the table cut; empty where one can."""
+        if self.unit == "row" or self.public or tuple(map(fold, self.unique)) == (fold(self.unit),):
+            return "no limit cuts its rows"
+        if "." in self.unit:
+            return "another table says whose its rows are"
+        if self.periods is not None:
+            return "its limits hold in each period"
+        return ""
 
     @property
     def periods_per_unit(self) -> int | None:
@@ -245,8 +238,7 @@ class TablePolicy:
         """The table where at most ``rows`` rows of a unit count, if the policy lets more count."""
         if self.max_rows_per_unit is None or self.max_rows_per_unit <= rows:
             return self
-        held = [bound.within(rows) for bound in self.at_most]
-        kept = tuple(bound for bound in held if bound.rows is not None or bound.groups is not None)
+        kept = tuple(filter(None, (bound.within(rows) for bound in self.at_most)))
         reduction = self.reduction * self.max_rows_per_unit / rows
         return replace(self, max_rows_per_unit=rows, at_most=kept, reduction=reduction)
 
@@ -275,6 +267,7 @@ class TablePolicy:
             "counts": self.counts is not None,
             "references": bool(self.references),
             "periods": self.periods is not None,
+            "largest_unit": self.largest_unit is not None,
         }
         for name, is_given in given.items():
             if is_given:
@@ -294,6 +287,11 @@ class TablePolicy:
         if self.unit == "row" and self.counts is None and self.max_rows_per_unit not in (None, 1):
             raise PolicyError(
                 f'{self.key("max_rows_per_unit")} needs a unit column; a unit of "row" has one row, leave it out'
+            )
+        if self.largest_unit is not None and self.largest_unit < (self.max_rows_per_unit or 1):
+            raise PolicyError(
+                f"{self.key('largest_unit')} is {self.largest_unit}, below max_rows_per_unit {self.max_rows_per_unit}; "
+                "write the most rows that one unit can have in the table"
             )
 
     def _check_periods(self) -> None:
@@ -352,37 +350,6 @@ class TablePolicy:
         unit = None if self.unit == "row" or "." in self.unit else self.unit
         day = None if self.periods is None else self.periods.column
         return [c for c in (unit, self.counts, day, *self.unique, *self.references) if c is not None]
-
-
-def at_most(where: str, value: object, most: int | None) -> tuple[AtMost, ...]:
-    """``value``, checked to be a list of bounds that agree with each other and with ``most`` rows a unit."""
-    if not isinstance(value, list | tuple):
-        raise PolicyError(f'{where} is {kind_of(value)}; write a list such as [{{ rows = 1, per = "month(day)" }}]')
-    out: list[AtMost] = []
-    for i, item in enumerate(value):
-        here = f"{where}[{i}]"
-        given = {f.name: getattr(item, f.name) for f in fields(item)} if isinstance(item, AtMost) else item
-        if not isinstance(given, Mapping):
-            raise PolicyError(f'{here} is {kind_of(given)}; write {{ rows = 1, per = "month(day)" }}')
-        for name in given:
-            if name not in ("per", "rows", "groups"):
-                raise PolicyError(f"{here}.{dotted(name)} is not a setting; {nearest(name, ('per', 'rows', 'groups'))}")
-        if given.get("per") is None:
-            raise PolicyError(f'{here}.per is missing; name a column or an expression of it, such as "month(day)"')
-        bound = AtMost(text(f"{here}.per", given["per"]), given.get("rows"), given.get("groups"))
-        if bound.rows is None and bound.groups is None:
-            raise PolicyError(f"{here} bounds nothing; write rows, how many a unit has for each value, or groups")
-        for name in ("rows", "groups"):
-            figure = getattr(bound, name)
-            if figure is not None and most is not None and positive(f"{here}.{name}", figure) > most:
-                raise PolicyError(
-                    f"{here}.{name} is {figure}, but at most {most} rows of a unit count (max_rows_per_unit); write "
-                    "less, or leave it out"
-                )
-        if any(fold(other.per) == fold(bound.per) for other in out):
-            raise PolicyError(f"{here} bounds {bound.per} again; write rows and groups of it together")
-        out.append(bound)
-    return tuple(out)
 
 
 def is_spark(source: object) -> bool:

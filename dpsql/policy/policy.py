@@ -17,7 +17,7 @@ from dpsql.common.arguments import path as a_path
 from dpsql.common.arguments import taking
 from dpsql.common.arguments import text as a_text
 from dpsql.common.arrays import Json
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy, is_spark, spark_parts
@@ -42,6 +42,7 @@ TABLE_KEYS = (
     "references",
     "periods",
     "max_periods_per_unit",
+    "largest_unit",
     "columns",
 )
 VIEW_KEYS = ("sql",)
@@ -98,6 +99,15 @@ class Policy:
             if fold(name) in taken:
                 raise PolicyError(f"{dotted('views', name)} has the name of a table; choose another name")
         check_units(self.tables)
+        open_ended = [t for t in self.tables.values() if not t.not_counted and t.largest_unit is None]
+        if self.budget.losses is not None and open_ended:
+            raise PolicyError(
+                *(
+                    f"{t.key('largest_unit')} is missing: budget.losses measures what limits cut, by a histogram that "
+                    f"ends there; write the most rows that one {t.unit} can have, as far as that is public"
+                    for t in open_ended
+                )
+            )
 
     @classmethod
     @taking(path=a_path())

@@ -8,8 +8,9 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.errors import one_line
+from dpsql.policy.at_most import AtMost
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, AtMost, BudgetPolicy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import Bound, dotted, quote, shown
 
@@ -28,11 +29,21 @@ BUDGET = """\
 {0}epsilon = {1}
 {0}delta = {2}
 """
+LOSSES = """\
+# The first run also spends this epsilon to measure what max_rows_per_unit cuts, which every result then says.
+losses = 0.02
+"""
 
 
-def budget_text(budget: tuple[str, str] | None = None) -> str:
-    """The budget of a first policy: the epsilon and delta that a person decided, or figures to be confirmed."""
-    return BUDGET.format(*((CONFIRM, "1.0", "1e-9") if budget is None else ("", *budget)))
+_MANY_LOSSES = Fraction(1, 5)  # of a smaller budget the losses are left out
+
+
+def budget_text(budget: tuple[str, str] | None = None, *, losses: bool = True) -> str:
+    """The budget of a first policy: the epsilon and delta that a person decided, or figures to be confirmed; and
+    ``losses``, but of a small budget.
+    """
+    whole = BUDGET.format(*((CONFIRM, "1.0", "1e-9") if budget is None else ("", *budget)))
+    return whole + LOSSES * (losses and (budget is None or Fraction(budget[0]) >= _MANY_LOSSES))
 
 
 @dataclass(frozen=True)
@@ -86,12 +97,12 @@ def _table_lines(table: TablePolicy) -> list[str]:
             lines.append(f"{name} = {quote(value)}")
     if table.periods is not None:
         lines.append(f"periods = {_periods_text(table.periods)}")
-    for name in ("max_rows_per_unit", "max_periods_per_unit", "expected_rows", "minimum"):
+    for name in ("max_rows_per_unit", "max_periods_per_unit", "largest_unit", "expected_rows", "minimum"):
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {value}")
     if table.at_most:
-        lines.append(f"at_most = [{', '.join(_bound_text(bound) for bound in table.at_most)}]")
+        lines.append(f"at_most = [{', '.join(bound_text(bound) for bound in table.at_most)}]")
     if table.rows_public:
         lines.append("rows_public = true")
     if table.unique:
@@ -108,9 +119,11 @@ def _periods_text(periods: Periods) -> str:
     return f"{{ {', '.join(parts)} }}"
 
 
-def _bound_text(bound: AtMost) -> str:
-    figures = [f"{name} = {getattr(bound, name)}" for name in ("rows", "groups") if getattr(bound, name) is not None]
-    return f"{{ {', '.join([*figures, f'per = {quote(bound.per)}'])} }}"
+def bound_text(bound: AtMost) -> str:
+    """What declares a bound, as an item of ``at_most``."""
+    settings = bound.settings
+    ordered = sorted(settings, key=lambda name: name == "per")
+    return f"{{ {', '.join(f'{name} = {shown(settings[name])}' for name in ordered)} }}"
 
 
 def column_text(column: ColumnPolicy) -> str:

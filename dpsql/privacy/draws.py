@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import accumulate
 from typing import Protocol
 
 from dpsql.errors import InternalError
 
 _WORD = 64
 _HALF = 1 << (_WORD - 1)
+FEW_KEPT = 12  # scales beyond which a block keeps hardly a draw, exp(-6) of them
 _BLOCK = 8192  # bytes read from the entropy source at a time, inside one call only
 
 
@@ -223,12 +226,77 @@ def cube_radius(word: Words, size: int, t: int, s: int) -> int:
 
     The sum of size + 1 geometric variables of ratio q has the value r with probability proportional to
     C(r + size, size) q^r. It is kept with (2r + 1)^size / prod over i = 1..size of (2r + 2i), coin by coin, each at
-    most 1; as prod (r + i) = size! C(r + size, size), what is kept has the law. About exp(-size s / 2t) are kept.
+    most 1; as prod (r + i) = size! C(r + size, size), what is kept has the law. About exp(-size s / 2t) are kept, so
+    that where these are few the radius is drawn without rejection.
+
+    The sum over r of (2r + 1)^n q^r is that over j = 0..n of B(n, j) q^j / (1 - q)^(n + 1), B the Eulerian numbers of
+    type B, which are positive: B(n, j) = (2j + 1) B(n - 1, j) + (2n - 2j + 1) B(n - 1, j - 1) (by r = 0 and
+    differentiating). So j with probability proportional to B(n, j) q^j, plus n + 1 geometric variables, has the law.
     """
+    if size * s > FEW_KEPT * t:
+        return _index(word, size, t, s) + sum(geometric(word, t, s) for _ in range(size + 1))
     while True:
         r = sum(geometric(word, t, s) for _ in range(size + 1))
         if all(below(word, 2 * (r + i)) <= 2 * r for i in range(1, size + 1)):
             return r
+
+
+def _index(word: Words, size: int, t: int, s: int) -> int:
+    """j in 0..size with probability proportional to B(size, j) q^j, q = exp(-s/t), by a uniform real and its bounds.
+
+    The digits of the real, and of q, grow until they decide between two j.
+    """
+    u, places, bits = 0, 0, 2 * _WORD + math.factorial(size).bit_length() + size
+    while True:
+        u, places = (u << _WORD) | word(), places + _WORD
+        low, high = _ends(size, t, s, bits)
+        # u / 2^places <= real <= (u + 1) / 2^places; j is sure where both ends fall on it whatever q is in its bounds.
+        first = next(j for j in range(size + 1) if u * low[-1] < high[j] << places)
+        last = next((j for j in range(size + 1) if (u + 1) * high[-1] <= low[j] << places), size)
+        if first == last:
+            return first
+        bits += _WORD
+
+
+@lru_cache(64)
+def _ends(size: int, t: int, s: int, bits: int) -> tuple[list[int], list[int]]:
+    """Cumulative B(size, j) q^j times 2^bits for j = 0..size, from below and from above."""
+    numbers = [1]
+    for n in range(1, size + 1):
+        numbers = [
+            (2 * j + 1) * (numbers[j] if j < n else 0) + (2 * n - 2 * j + 1) * (numbers[j - 1] if j else 0)
+            for j in range(n + 1)
+        ]
+    low, high = _exp_minus_bounds(t, s, bits)
+    lows, highs = [1 << bits], [1 << bits]
+    for _ in range(size):
+        lows.append(lows[-1] * low >> bits)
+        highs.append(-(-highs[-1] * high >> bits))
+    return (
+        list(accumulate(b * power for b, power in zip(numbers, lows, strict=True))),
+        list(accumulate(b * power for b, power in zip(numbers, highs, strict=True))),
+    )
+
+
+def _exp_minus_bounds(t: int, s: int, bits: int) -> tuple[int, int]:
+    """Whole numbers on both sides of 2^bits exp(-s/t), a few apart.
+
+    exp(-y) for y = s / (t 2^k) < 1/2 by its series, of which no term is left out that is above the last place, then
+    squared k times.
+    """
+    if s > bits * t:
+        return 0, 1  # exp(-x) < 2^-x
+    k = (s // t).bit_length() + 1
+    places, n = bits + k + 8, 0
+    low, high = -1, 1  # terms alternate and fall, so those left out are below the last place together
+    least = most = 1 << places
+    while most > 1:
+        low, high = (low - most, high - least) if n % 2 else (low + least, high + most)
+        n += 1
+        least, most = least * s // (t * n << k), -(-most * s // (t * n << k))
+    for _ in range(k):
+        low, high = low * low >> places, -(-high * high >> places)
+    return low >> (places - bits), -(-high >> (places - bits))
 
 
 def cube(word: Words, size: int, t: int, s: int) -> list[int]:

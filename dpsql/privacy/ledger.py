@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpsql.common.arrays import Json
-from dpsql.common.out_of_memory import note_charge
+from dpsql.common.interrupted_calls import note_charge
 from dpsql.common.thread_lock import ThreadLock
 from dpsql.errors import BudgetError, DataError, LedgerError
 from dpsql.privacy import (

@@ -10,6 +10,11 @@ it by at most D in L2 norm (D_1 in L1 norm).
   Sundararajan 2009). The ratio of two shifted laws is at most exp(D_1/b), so b = D_1/epsilon
   gives pure epsilon-DP.
 
+- Blocks for 0/1 patterns with at most l ones: P(Z = z) is proportional to exp(-n(z)/b) with n(z) that no pattern
+  changes by more than 1, and a change v is a sum of r(v) patterns (``dpsql.common.pattern_block``, with the proof). So
+  b = D/epsilon gives pure epsilon-DP where no neighbour moves y by v with r(v) > D. In a sum over blocks r stands for
+  such a block where the largest entry stands for another.
+
 - Blocks: the coordinates fall into blocks z_1, z_2, ... and P(Z = z) is proportional to
   exp(-(sum_k max_i |z_ki|)/b): the K-norm mechanism (Hardt and Talwar 2010) of the norm
   ||c|| = sum over blocks of the largest |c_ki|. By the triangle inequality the ratio of two laws
@@ -34,12 +39,16 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.common.pattern_block import PatternBlock, law_of
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy import cubes, draws
 from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.normals import rounded_normals
+from dpsql.privacy.pattern_draws import pattern
 
 _MANY = 1024  # Gaussian draws from which they are made together
+_ALWAYS = 5  # numbers of a block for patterns that keeps a draw in thousands at any scale
+_WEIGHED = 400  # numbers of a plain block whose radius is drawn without rejection in a moment
 _LARGEST = 2**1000  # keeps variances within the floats that error bars are made of
 
 
@@ -49,7 +58,8 @@ class Noise:
 
     kind: "gaussian" (rounded Gaussian), "laplace" (discrete Laplace), both independent and identical for every
     coordinate, or "blocks". parameter: the exact rational sigma^2 of the continuous Gaussian, or the scale b of the
-    others. ``blocks``: the sizes of the blocks in the order of the coordinates, for "blocks" alone.
+    others. ``blocks``: the sizes of the blocks in the order of the coordinates, for "blocks" alone; a ``PatternBlock``
+    has the noise for patterns.
     Make one with `Noise.gaussian`, `Noise.laplace`, `gaussian_noise` or `pure_noise`.
     """
 
@@ -60,7 +70,7 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in ("gaussian", "laplace", "blocks"):
             raise InternalError(f"noise kind {self.kind!r} is not known; use 'gaussian', 'laplace' or 'blocks'")
-        if (self.kind == "blocks") != bool(self.blocks) or not all(type(m) is int and m > 0 for m in self.blocks):
+        if (self.kind == "blocks") != bool(self.blocks) or not all(map(_is_block, self.blocks)):
             raise InternalError("noise in blocks has the sizes of its blocks, whole numbers of at least 1")
         if not isinstance(self.parameter, Fraction):
             raise InternalError("a noise parameter must be a Fraction, so that it is exact")
@@ -97,15 +107,17 @@ class Noise:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Of the coordinates of noise in blocks, (p,). Different coordinates are uncorrelated: signs flip freely."""
-        each = {size: cubes.variance(size, self.parameter) for size in set(self.blocks)}
+        """Of the coordinates of noise in blocks, (p,). Different coordinates are uncorrelated, as signs flip freely; in
+        a block for patterns they are correlated as on a fine grid (``PatternLaw``).
+        """
+        each = {size: _variance(size, self.parameter) for size in set(self.blocks)}
         return np.repeat([each[size] for size in self.blocks], self.blocks)
 
     def sample(self, count: int) -> list[int]:
         """``count`` coordinates, Python ints of any size, from OS entropy: independent draws, or one of all blocks.
 
-        About 4 microseconds a coordinate, 8 in blocks. The law is exact; see `draws.normal`, `draws.laplace` and
-        `draws.cube` for the proofs.
+        About 4 microseconds a coordinate, 8 in blocks, 20 in those for patterns. The law is exact; see `draws.normal`,
+        `draws.laplace`, `draws.cube` and `pattern_draws.pattern` for the proofs.
         """
         return sample_from(self, count, os.urandom)
 
@@ -129,12 +141,38 @@ def gaussian_noise(l2_squared: int, mu_squared: Fraction) -> Noise:
 def pure_noise(sensitivity: int, epsilon: Fraction, blocks: tuple[int, ...] = ()) -> Noise:
     """Noise that makes integer answers epsilon-DP, purely, that a unit moves by ``sensitivity`` at most.
 
-    In L1 norm without ``blocks``; else in the sum over blocks, of these sizes, of the largest coordinate. Scale
-    sensitivity / epsilon, exact. Neighbours: add or remove one unit. Raises DataError.
+    In L1 norm without ``blocks``; else in the sum over blocks, of these sizes, of the largest coordinate, or of what
+    ``sizes_of`` has for a ``PatternBlock``. Scale sensitivity / epsilon, exact. Neighbours: add or remove one unit.
+    Raises DataError.
     """
     _positive(sensitivity, epsilon, "epsilon")
     scale = Fraction(sensitivity) / Fraction(epsilon)
+    by_rejection = [size for size in blocks if size > (_ALWAYS if isinstance(size, PatternBlock) else _WEIGHED)]
+    largest = max(by_rejection, default=0)
+    if largest > draws.FEW_KEPT * scale:
+        raise DataError(
+            f"noise in a block of {int(largest):,} numbers is drawn by rejection, which takes too long at so large an "
+            "epsilon; ask with a smaller one"
+        )
     return Noise("blocks", scale, blocks) if blocks else Noise.laplace(scale)
+
+
+def _is_block(block: object) -> bool:
+    return isinstance(block, PatternBlock) or (type(block) is int and block > 0)
+
+
+def _drawn(word: draws.Words, block: int, t: int, s: int) -> list[int]:
+    if isinstance(block, PatternBlock):
+        return pattern(word, int(block), block.limit, t, s)
+    return draws.cube(word, block, t, s)
+
+
+def _variance(block: int, scale: Fraction) -> float:
+    """Of a coordinate. Of a block for patterns on a fine grid, and 2 b + 1 more: integers were seen to add 0.05 b."""
+    if not isinstance(block, PatternBlock):
+        return cubes.variance(block, scale)
+    b = float(scale)
+    return law_of(block).variance * b * b + 2.0 * b + 1.0
 
 
 def _positive(sensitivity: int, budget: Fraction, name: str) -> None:
@@ -167,6 +205,6 @@ def sample_from(noise: Noise, count: int, source: EntropySource) -> list[int]:
         if count != sum(noise.blocks):
             raise InternalError(f"noise in blocks of {sum(noise.blocks)} coordinates is asked for {count}")
         single = (draws.laplace(word, t, s) for _ in range(noise.blocks.count(1)))
-        parts = ([next(single)] if size == 1 else draws.cube(word, size, t, s) for size in noise.blocks)
+        parts = ([next(single)] if size == 1 else _drawn(word, size, t, s) for size in noise.blocks)
         return [z for part in parts for z in part]
     return [draws.laplace(word, t, s) for _ in range(count)]

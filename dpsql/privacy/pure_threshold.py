@@ -9,7 +9,8 @@ epsilon-DP (``dpsql.privacy.noise``), and what is shown is a function of them. N
 nobody has are shown where their noise passes, each as likely, and ``least`` is such that fewer than ``STRAYS`` of them
 are expected.
 
-No noise is made for most texts, and the law is that of noise on every one (``dpsql.privacy.passing``), in two parts:
+No noise is made for most texts, and the law is that of noise on every one (``dpsql.privacy.counts_above_threshold``),
+in two parts:
 
 1. Before a row is read: the texts whose noise passes by itself, Z >= least. How many is binomial, which ones is any set
    of that size, and Z is least and a geometric number beside. They are shown, whatever x is.
@@ -34,9 +35,9 @@ import numpy as np
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.privacy import draws
+from dpsql.privacy.counts_above_threshold import GeometricThreshold, apart, passing, passing_by_luck
 from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.passing import GeometricThreshold, apart, passing, passing_by_luck
 from dpsql.privacy.threshold import LARGEST, Integers, Passed, Threshold
 from dpsql.privacy.universe import Universe
 

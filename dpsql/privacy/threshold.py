@@ -42,8 +42,8 @@ from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance, normals_beyond
+from dpsql.privacy.counts_above_threshold import apart, passing_by_luck
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.passing import apart, passing_by_luck
 
 Integers: TypeAlias = NDArray[np.int64]
 Passed: TypeAlias = tuple[Integers, Integers, Integers]
@@ -166,7 +166,7 @@ class GaussianThreshold(Threshold):
         """As of any ``Threshold``, from the operating system's entropy.
 
         One draw for each value, a chunk of them at a time; where many have one count and few of these can pass, by the
-        law of so many draws (``dpsql.privacy.passing``). Which way it is changes no law.
+        law of so many draws (``dpsql.privacy.counts_above_threshold``). Which way it is changes no law.
         """
         bulk = (sizes >= _MANY) & (self.log_tail((self.least - counts).astype(np.float64)) < _RARELY)
         found = [*_each(self, counts, np.where(bulk, 0, sizes)), *_in_bulk(self, counts, sizes, np.flatnonzero(bulk))]

@@ -6,7 +6,7 @@ matrix, the public noise, and the already noisy measurement.
 
 from .derived import Derived, evaluate
 from .intervals import half_widths, simultaneous_alpha
-from .least_squares import Answers, MatrixAnswers, RowsOfAnswers, solve
+from .least_squares import Answers, Errors, MatrixAnswers, RowsOfAnswers, mean_square, solve
 from .line_answers import LineAnswers, RangeErrors
 from .quantiles import Quantiles, quantile
 from .residual_answers import ResidualAnswers, rank_rows
@@ -15,6 +15,7 @@ from .spread import NoiseModel, covariance, standard_errors
 __all__ = [
     "Answers",
     "Derived",
+    "Errors",
     "LineAnswers",
     "MatrixAnswers",
     "NoiseModel",
@@ -25,6 +26,7 @@ __all__ = [
     "covariance",
     "evaluate",
     "half_widths",
+    "mean_square",
     "quantile",
     "rank_rows",
     "simultaneous_alpha",

@@ -24,12 +24,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpsql.common.arrays import Flags, Floats, Ints, Matrix
+from dpsql.common.pattern_block import PatternBlock, law_of
 
 _HALF = 16
 _NODES, _WEIGHTS = (half[_HALF:] for half in np.polynomial.legendre.leggauss(2 * _HALF))
-_EVEN = _NODES**2
+_EVEN = np.square(_NODES)
 _GAPS = _EVEN[:, None] - _EVEN[None, :] + np.eye(_HALF)
-_BARYCENTRIC = 1.0 / np.prod(_GAPS, axis=1)
+_BARYCENTRIC = np.reciprocal(np.prod(_GAPS, axis=1))
 _AT_ONCE = 64
 MOST_TOGETHER = 8
 """Weights of one block that are not zero."""
@@ -40,8 +41,31 @@ Complex = NDArray[np.complex128]
 
 
 def variance(size: int) -> float:
-    """Of a coordinate of a block of the scale 1, continuous: E r^2 / 3."""
+    """Of a coordinate of a block of the scale 1, continuous: E r^2 / 3; of one for patterns ``PatternLaw.variance``."""
+    if isinstance(size, PatternBlock):
+        return law_of(size).variance
     return (size + 1) * (size + 2) / 3.0
+
+
+def covariance_root(blocks: Sequence[int], variances: Floats, *, inverse: bool = False) -> sp.csr_array[np.float64]:
+    """The symmetric root (p x p) of the covariance matrix of noise in ``blocks``, or its inverse.
+
+    ``variances`` (p,) of the coordinates, which are uncorrelated but in blocks for patterns: there the matrix is v (1 -
+    c) I + v c J, J of ones, with the root a I + (b - a) J / m, a^2 = v (1 - c), b^2 = v (1 - c + m c).
+    """
+    if not any(isinstance(block, PatternBlock) for block in blocks):
+        return sp.csr_array(sp.diags_array(np.sqrt(variances) ** (-1 if inverse else 1)))
+    parts, at, power = [], 0, -1 if inverse else 1
+    for block in blocks:
+        v, m = variances[at : at + block], int(block)
+        at += m
+        part = np.diag(np.sqrt(v) ** power)
+        if isinstance(block, PatternBlock):
+            shared = law_of(block).covariance / law_of(block).variance
+            a, b = (np.sqrt(v[0] * (1.0 - shared + more)) ** power for more in (0.0, m * shared))
+            part = np.eye(m) * a + (b - a) / m
+        parts.append(part)
+    return sp.csr_array(sp.block_diag(parts, format="csr"))
 
 
 @dataclass(frozen=True, eq=False)

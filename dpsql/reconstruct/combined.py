@@ -1,11 +1,12 @@
 """Answers from several measurements at once: generalised least squares over all of them.
 
-Measurement i is y_i = A_i (L_i x) + z_i, its noise independent of the others', uncorrelated within (in blocks too), of
-deviation s_i, one for all or one a coordinate. Divided by L_i and by the deviation of z_i / L_i it is a unit-variance
-observation of S_i x, S_i = (L_i / s_i) A_i. Stack the S_i to S. The best linear unbiased estimate of W x, where W lies
-in the row space of S, is R v for v the stacked observations and R = W S^+ (Gauss and Markov; Aitken 1935): its
-covariance R R^T is the least that any unbiased linear estimate has, for any noise. Combining never hurts: no W x has
-more error than from any of the measurements alone.
+Measurement i is y_i = A_i (L_i x) + z_i, its noise independent of the others', uncorrelated within (in blocks too, but
+for patterns, where the root of the covariance matrix stands for the deviations), of deviation s_i, one for all or one a
+coordinate. Divided by L_i and by the deviation of z_i / L_i it is a unit-variance observation of S_i x, S_i = (L_i /
+s_i) A_i. Stack the S_i to S. The best linear unbiased estimate of W x, where W lies in the row space of S, is R v for v
+the stacked observations and R = W S^+ (Gauss and Markov; Aitken 1935): its covariance R R^T is the least that any
+unbiased linear estimate has, for any noise. Combining never hurts: no W x has more error than from any of the
+measurements alone.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Flags, Floats, Ints, Matrix
+from dpsql.common.numerics import SINGULAR
 from dpsql.linalg.over_time import BITS, OverTime
 
 from .block_sums import variance
-from .intervals import half_widths
+from .intervals import LATTICE_MATTERS, half_widths
 from .least_squares import solve
-from .spread import BlockNoise, NoiseModel, as_rows, in_deviations
+from .spread import BlockNoise, NoiseModel, as_dense, as_rows, in_deviations, over_deviations
 
 MOST_COLUMNS = 1_200
 """Cells over which measurements are combined: to decompose their Gram matrix costs their cube, a second or two."""
@@ -38,10 +40,8 @@ MOST_ALONE = 2_000
 
 _PARTS = 128
 """A Gaussian variable stands among Laplace ones as the sum of so many of them: excess kurtosis 3 / 128."""
-_RANK = 1e-12
 _INSIDE = 1e-8
 _CORRECTIONS = 2
-_COARSE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class CombinedAnswers:
     def values(self) -> Floats:
         """The estimates (m,); each is within rounding of R of what the observations say."""
         found = np.zeros(len(self.answered))
-        for part, one, deviation in zip(self.parts(), self.observed, deviations_of(self.observed), strict=True):
-            found += solve(self.weights[:, part] / deviation, one.y)
+        for part, one in zip(self.parts(), self.observed, strict=True):
+            found += solve(over_deviations(self.weights[:, part], one.noise), one.y)
         return self._spread(found)
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
@@ -151,17 +151,18 @@ class CombinedAnswers:
         if self._kind == "laplace" and gaussian.any():
             normal = np.sqrt((self.weights[:, gaussian] ** 2).sum(axis=1) / _PARTS)
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
-        smooth = half_widths(rows / _unit(far), far, alpha)
+        smooth = half_widths(over_deviations(rows, far), far, alpha)
         if not outward:
             return self._spread(smooth)
         largest = self._one_step()
-        return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
+        return self._spread(np.where(largest > 2 * LATTICE_MATTERS * smooth, smooth + largest / 2, smooth))
 
     def _one_step(self) -> Floats:
         """How far one unit of one observation moves each number at most (a,)."""
         largest = np.zeros(len(self.weights))
-        for part, deviation in zip(self.parts(), deviations_of(self.observed), strict=True):
-            largest = np.maximum(largest, np.abs(self.weights[:, part] / deviation).max(axis=1, initial=0.0))
+        for part, one in zip(self.parts(), self.observed, strict=True):
+            moved = np.abs(as_dense(over_deviations(self.weights[:, part], one.noise)))
+            largest = np.maximum(largest, moved.max(axis=1, initial=0.0))
         return largest
 
     def moved(self, noise: Iterable[Floats]) -> Floats:
@@ -182,7 +183,7 @@ class CombinedAnswers:
         elif law.kind == "laplace":
             weights = self._as_laplace()
         whole = np.zeros((self.numbers, weights.shape[1]))
-        whole[self.answered] = weights * (self.divisor / _unit(law))
+        whole[self.answered] = as_dense(over_deviations(weights, law)) * self.divisor
         return sparse.csr_array(np.concatenate([whole[part] for part in parts]))
 
     def _as_laplace(self) -> Floats:
@@ -222,13 +223,7 @@ def combined_answers(W: Matrix, observed: Sequence[Observed], divisor: int = 1) 
     height = sum(one.matrix.shape[0] for one in observed)
     if not observed or rows.shape[1] > MOST_COLUMNS or height > MOST_ROWS or len(answered) * height > MOST_ENTRIES:
         return None
-    scales = [one.divisor / d for one, d in zip(observed, deviations_of(observed), strict=True)]
-    S = np.concatenate(
-        [
-            scale[:, None] * np.asarray(_dense(one.matrix), dtype=np.float64)
-            for one, scale in zip(observed, scales, strict=True)
-        ]
-    )
+    S = np.concatenate([one.divisor * as_dense(over_deviations(_dense(one.matrix).T, one.noise)).T for one in observed])
     wanted = np.asarray(rows[answered].toarray(), dtype=np.float64)
     weights, remainder = _weights(wanted, S)
     if np.any(remainder > _INSIDE):
@@ -249,11 +244,10 @@ def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers
     height = one.matrix.shape[0]
     if height > MOST_ALONE or len(answered) * height > MOST_ENTRIES:
         return None
-    scale = sparse.diags_array(one.divisor / deviations_of([one])[0])
-    S = sparse.csr_array(scale @ sparse.csr_array(one.matrix).astype(np.float64))
+    S = sparse.csr_array(one.divisor * over_deviations(sparse.csr_array(one.matrix.T).astype(np.float64), one.noise).T)
     back = sparse.csr_array(S.T)
     values, vectors = np.linalg.eigh(np.asarray((S @ back).todense()))
-    kept = values > _RANK * values.max(initial=0.0)
+    kept = values > SINGULAR * values.max(initial=0.0)
     vectors, inverse = vectors[:, kept], 1.0 / values[kept]
     weights = np.zeros((len(answered), height))
     step = max(1, MOST_ENTRIES // (16 * max(rows.shape[1], 1)))
@@ -332,7 +326,7 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
     """
     tall = S.shape[0] > S.shape[1]
     values, vectors = np.linalg.eigh(S.T @ S if tall else S @ S.T)
-    kept = values > _RANK * values.max(initial=0.0)
+    kept = values > SINGULAR * values.max(initial=0.0)
     vectors, inverse = vectors[:, kept], 1.0 / values[kept]
 
     def solved(rows: Floats) -> Floats:
@@ -350,11 +344,6 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
             break
         weights += solved(rest)
     return weights, remainder
-
-
-def _unit(law: White) -> Floats | float:
-    """The deviation of a coordinate of the law (p,), or of all."""
-    return np.sqrt(law.variances) if isinstance(law, WhiteBlocks) else law.deviation
 
 
 def _dense(matrix: Matrix) -> Floats:

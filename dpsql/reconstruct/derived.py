@@ -7,11 +7,13 @@ a denominator is poorly known:
 - a linear form: exact, as for any answer (``intervals``);
 - a quotient: Fieller's interval (``fieller``), exact where both sides are linear, else with the linearised
   errors of both sides;
-- a variance: Fieller's interval about the estimated mean (``variances``); a root: the root of the ends;
+- a variance: Fieller's interval about the estimated mean (``variances``);
+- an increasing function, such as a root: that function of the ends;
 - a sum: the joint half-width of the parts' gradients, each stretched on either side by the ratio of the part's own
   reach to its linear half-width. Linear parts are not stretched; for two independent normal parts this is the
   method of variance estimates recovery (Zou and Donner 2008). The stretching under dependence is ours;
-- a fit, Gini's coefficient: Fieller's interval of the quotient that they are, linearised (``fits``, ``hypotheses``);
+- a fit, a shape, Gini's coefficient: Fieller's interval of the quotient that they are, linearised (``fits``,
+  ``hypotheses``);
 - a product: linear half-width plus the product of the parts' half-widths, which bounds the term that the
   linear one leaves out.
 
@@ -30,16 +32,13 @@ from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 from dpsql.workloads.expr.formulas import (
     Bounds,
-    Comparison,
+    Dated,
     Default,
-    Fit,
     Formula,
-    Gini,
-    Independence,
+    Monotone,
     Negative,
     Product,
     Quotient,
-    Root,
     Sum,
     Variance,
     affine,
@@ -48,9 +47,10 @@ from dpsql.workloads.expr.formulas import (
     quotients,
     range_of,
 )
+from dpsql.workloads.expr.statistics import Comparison, Fit, Gini, Independence, Smooth
 
 from .fieller import Ratios, fieller, largest_variance, variances
-from .fits import fitted
+from .fits import fitted, linear_part
 from .hypotheses import compared, concentrated, independence
 from .linear_errors import LinearErrors
 from .spread import NoiseModel
@@ -166,8 +166,10 @@ def _part(formula: Formula, values: Floats, errors: LinearErrors) -> _Part:
             return _bounded(_filled(_quotient(top, bottom, errors), bounds or (-np.inf, np.inf)), bounds)
         case Default(of):
             return _zero_where(undefined(of, values, errors.certain), _part(of, values, errors))
-        case Root(of):
-            return _root(_part(of, values, errors), errors)
+        case Dated(of):
+            return _part(formula.days, values, errors)
+        case Monotone(of):
+            return _increasing(formula, _part(of, values, errors), errors)
         case Variance():
             return _variance(formula, values, errors)
         case Fit(what=what):
@@ -176,6 +178,8 @@ def _part(formula: Formula, values: Floats, errors: LinearErrors) -> _Part:
             # A coefficient that the noise hides keeps its regularised value; one within bounds stands for them all.
             part = _known(found) if bounds else replace(_known(found), wide=np.zeros_like(found.bounded))
             return _bounded(part, bounds)
+        case Smooth():
+            return _smooth(formula, values, errors)
         case Gini():
             return _bounded(_filled(_known(concentrated(formula, values, errors)), (0.0, 1.0)), (0.0, 1.0))
         case Comparison():
@@ -272,13 +276,42 @@ def _quotient(top: _Part, bottom: _Part, errors: LinearErrors) -> _Part:
     )
 
 
-def _root(part: _Part, errors: LinearErrors) -> _Part:
-    value, low, high = (np.sqrt(np.maximum(x, 0.0)) for x in (part.value, part.low, part.high))
+def _increasing(formula: Monotone, part: _Part, errors: LinearErrors) -> _Part:
+    value, low, high = (formula.at(x) for x in (part.value, part.low, part.high))
     deviation = errors.deviations(errors.combine(part.gradient))
-    some = deviation > 0
-    with np.errstate(divide="ignore"):
-        slope = np.minimum(0.5 / value, 1 / np.sqrt(np.where(some, deviation, 1.0)))
-    return _Part(value, part.gradient * np.where(some, slope, 0.0)[:, None], low, high, part.wide)
+    slope = np.where(deviation > 0, formula.slope(part.value, deviation), 0.0)
+    return _Part(value, part.gradient * slope[:, None], low, high, part.wide)
+
+
+@np.errstate(all="ignore")
+def _smooth(formula: Smooth, values: Floats, errors: LinearErrors) -> _Part:
+    """A quotient of smooth functions, linearised; where its denominator is within its error of 0, 0 within its range.
+
+    Derivatives are imaginary parts of the functions at a step of 1e-20 i, which no subtraction rounds (Squire and Trapp
+    1998).
+    """
+    found = [linear_part(part, values) for part in formula.parts]
+    x, weights = np.stack([value for value, _ in found]).astype(complex), np.stack([weight for _, weight in found])
+    top, bottom = (np.real(side) for side in formula.sides(x))
+    slopes = np.zeros((2, len(values), len(x)))
+    for at, size in enumerate(np.maximum(np.abs(x), 1.0)):
+        moved = x.copy()
+        moved[at] += 1e-20j * size
+        slopes[:, :, at] = np.stack([np.imag(side) for side in formula.sides(moved)]) / (1e-20 * size)
+    finite = np.isfinite(slopes).all(axis=(0, 2)) & np.isfinite(top) & np.isfinite(bottom)
+    rows = np.where(finite[:, None], slopes, 0.0) @ weights
+    ratio = fieller(np.where(finite, top, 0.0), np.where(finite, bottom, 0.0), rows[0], rows[1], errors)
+    n, reach = np.real(x[0]), errors.half_widths(errors.combine(np.tile(weights[0], (len(values), 1))))
+    clear = ratio.bounded & finite & (n - reach > formula.least - 1) & (bottom > 0)
+    least, most = formula.between(*(np.maximum(end, formula.least) for end in (n - reach, n + reach)))
+    part = _Part(
+        np.where(clear, ratio.value, 0.0),
+        np.where(clear[:, None], ratio.gradient, 0.0),
+        np.where(clear, ratio.low, -np.inf),
+        np.where(clear, ratio.high, np.inf),
+        ~clear,
+    )
+    return _within(part, least, most)
 
 
 def _variance(formula: Variance, values: Floats, errors: LinearErrors) -> _Part:
@@ -287,8 +320,8 @@ def _variance(formula: Variance, values: Floats, errors: LinearErrors) -> _Part:
         raise InterfaceError("the count, sum and squares of a variance must be linear in the outputs")
     n, S, Q = (_linear(*part, values, errors) for part in parts if part is not None)
     weights = (n.gradient, S.gradient, Q.gradient)
-    found: Ratios = variances(n.value, S.value, Q.value, weights, formula.sample, errors)
-    cap = largest_variance(n.value, n.high - n.value, formula.width, formula.sample)
+    found: Ratios = variances(n.value, S.value, Q.value, weights, formula.sample, formula.power, errors)
+    cap = largest_variance(n.value, n.high - n.value, formula.width, formula.sample, formula.power)
     part = _Part(found.value, found.gradient, found.low, found.high, ~found.bounded)
     return _within(_filled(part, (np.zeros_like(cap), cap)), np.zeros_like(cap), cap)
 

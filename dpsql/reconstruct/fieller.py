@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats
+from dpsql.common.numerics import NEAR
 
 from .linear_errors import LinearErrors, scale_rows
 from .spread import Matrix
 
 _STEPS = 12
-_CLOSE = 1e-6  # of a quantile; those of Laplace sums are good to 1e-5
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _end(rows: Matrix, C_rows: Matrix, errors: LinearErrors, side: float) -> Flo
         end = _root(q, V, K, U, side)
         moved = np.where(np.isfinite(end), end, 0.0)
         following = _quantiles(cast("Matrix", rows - scale_rows(C_rows, moved)), errors, q)
-        settled = np.abs(following - q) <= _CLOSE * q
+        settled = np.abs(following - q) <= NEAR * q
         previous, q = q, following
         if settled.all():
             break
@@ -115,9 +115,15 @@ def _quantiles(rows: Matrix, errors: LinearErrors, otherwise: Floats) -> Floats:
 
 
 def variances(
-    n: Floats, S: Floats, Q: Floats, weights: tuple[Floats, Floats, Floats], sample: bool, errors: LinearErrors
+    n: Floats,
+    S: Floats,
+    Q: Floats,
+    weights: tuple[Floats, Floats, Floats],
+    sample: bool,
+    power: int,
+    errors: LinearErrors,
 ) -> Ratios:
-    """(Q - S^2 / n) / (n - sample) for all groups; ``weights``: of the errors of n, S, Q, each (g x k).
+    """(Q - S^2 / n) n^power / (n - sample) for all groups; ``weights``: of the errors of n, S, Q, each (g x k).
 
     Let f(c) = Q - 2 c S + c^2 n, the sum of squares about c as measured. About the true mean mu it is linear in
     the noise, so f(mu) / n has Fieller's interval. mu is not known; f is least at the estimated mean
@@ -131,9 +137,9 @@ def variances(
     m = np.where(np.isfinite(mean.value), mean.value, 0.0)
     about = Q - m * (2 * S - m * n)
     about_weights = Q_weights - 2 * m[:, None] * S_weights + (m * m)[:, None] * n_weights
-    degrees = n - 1 if sample else n
-    ratio = fieller(about, degrees, about_weights, n_weights, errors)
-    bounded = ratio.bounded & mean.bounded & (degrees > 0)
+    degrees = n - 1 if sample else n ** (1 - power)
+    ratio = fieller(about, degrees, about_weights, ((1 - power) * n ** max(-power, 0))[:, None] * n_weights, errors)
+    bounded = ratio.bounded & mean.bounded & (degrees > 0) & (n > 0)
     with np.errstate(all="ignore"):
         off = np.maximum(mean.high - m, m - mean.low) ** 2 * np.where(bounded, n / degrees, 1.0)
     return Ratios(
@@ -145,14 +151,14 @@ def variances(
     )
 
 
-def largest_variance(n: Floats, reach: Floats, width: float, sample: bool) -> Floats:
+def largest_variance(n: Floats, reach: Floats, width: float, sample: bool, power: int) -> Floats:
     """No variance of values within ``width`` exceeds (width / 2)^2 (Popoviciu 1935).
 
-    For samples n / (n - 1) times that.
-    n - reach is the least n that is believed; a sample has at least 2 rows.
+    For samples n / (n - 1) times that; n^power times that for others. n - reach and n + reach are the least and the
+    most n that are believed; a sample has at least 2 rows, a mean 1.
     """
     cap = np.full_like(n, (width / 2) ** 2)
     if sample:
         least = np.maximum(n - reach, 2.0)
         cap *= least / (least - 1)
-    return cap
+    return cast("Floats", cap * np.maximum(n + power * reach, 1.0) ** power)

@@ -34,15 +34,13 @@ import scipy
 from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats
+from dpsql.common.numerics import ROUNDING, SINGULAR
 from dpsql.errors import InterfaceError
-from dpsql.workloads.expr.formulas import Fit, Formula, affine
+from dpsql.workloads.expr.formulas import Formula, affine
+from dpsql.workloads.expr.statistics import Fit
 
 from .fieller import Ratios, fieller
 from .linear_errors import LinearErrors
-
-MOST_CORRELATED = 1 - 1e-9
-_SINGULAR = 1e-12
-"""Of the largest eigenvalue: columns of which this is left are the same, whatever rounding says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +77,9 @@ class _Moments:
         M = self.values[:, others][:, :, others]
         roots, vectors = np.linalg.eigh(M)
         noise = np.sqrt(np.trace(self._entries(others), axis1=1, axis2=2) / len(others))
-        floor = np.maximum(np.maximum(noise, _SINGULAR * np.abs(roots).max(axis=1)), 1e-300)
+        floor = np.maximum(np.maximum(noise, SINGULAR * np.abs(roots).max(axis=1)), 1e-300)
         inverse = np.einsum("gai,gi,gbi->gab", vectors, 1 / np.maximum(roots, floor[:, None]), vectors)
-        clear = roots.min(axis=1) > _SINGULAR * np.abs(roots).max(axis=1)
+        clear = roots.min(axis=1) > SINGULAR * np.abs(roots).max(axis=1)
         exact = np.linalg.inv(np.where(clear[:, None, None], M, np.eye(len(others))))
         v = np.zeros((len(M), len(others), self.values.shape[1]))
         v[:, :, others] = exact / np.einsum("gaa->ga", exact)[:, :, None]
@@ -242,7 +240,7 @@ def _correlation(M: _Moments) -> Ratios:
         reach = M.errors.half_widths(M.errors.combine(part.weights))
         bounded &= part.value > reach
         sides.append(np.maximum(part.value, np.maximum(reach, 1e-300)))
-    r = np.clip(xy.value / np.sqrt(sides[0] * sides[1]), -MOST_CORRELATED, MOST_CORRELATED)
+    r = np.clip(xy.value / np.sqrt(sides[0] * sides[1]), ROUNDING - 1, 1 - ROUNDING)
     gradient = xy.weights / np.sqrt(sides[0] * sides[1])[:, None]
     gradient -= r[:, None] / 2 * (xx.weights / sides[0][:, None] + yy.weights / sides[1][:, None])
     gradient = np.where(bounded[:, None], gradient, 0.0)

@@ -25,15 +25,12 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats
-from dpsql.workloads.expr.formulas import Comparison, Gini, Independence
+from dpsql.workloads.expr.statistics import Comparison, Gini, Independence
 
 from .fieller import Ratios, fieller
 from .fits import joint_covariance, linear_part
 from .linear_errors import LinearErrors
 from .spread import as_dense, excess, in_deviations
-
-_LEAST = 0.5
-"""Rows that a margin has at least, where its estimate is below: enough to keep a table from looking impossible."""
 
 
 @np.errstate(all="ignore")
@@ -89,7 +86,8 @@ def independence(formula: Independence, values: Floats, errors: LinearErrors) ->
 def _statistic(table: Floats, noise: Floats, weights: Floats, group: int, errors: LinearErrors) -> tuple[float, float]:
     """U' V^-1 U of one table, and the nu of its law: infinite where that is chi-square."""
     n = float(table.sum())
-    margins = [np.maximum(table.sum(axis=axis), _LEAST) / n for axis in (1, 0)]
+    # Half a row at least, where the estimate is below: enough to keep a table from looking impossible.
+    margins = [np.maximum(table.sum(axis=axis), 0.5) / n for axis in (1, 0)]
     p, q = (margin / margin.sum() for margin in margins)
     across = np.kron(_orthogonal(p), _orthogonal(q))
     U = across.T @ table.ravel()

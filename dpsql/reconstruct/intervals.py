@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.common.arrays import Floats
+from dpsql.common.numerics import TOGETHER
+from dpsql.common.pattern_block import PatternBlock, law_of
 from dpsql.errors import DataError, InterfaceError
 from dpsql.reconstruct.spread import (
     KINDS,
@@ -61,7 +63,6 @@ _LEAST, _MOST = 1e-9, 0.95  # what the nodes resolve
 _LEAST_IN_BLOCKS, _MOST_IN_BLOCKS = 1e-3, 0.1
 _MOST_NUMBERS = 2_000
 """In distinct larger blocks of the sums that are read together; one takes a tenth of a millisecond."""
-_BLOCK = 1 << 18  # complex numbers held at once: stays in the cache
 
 
 def quantiles(weights: Floats, alpha: float, cubes: Sequence[Cubes] = ()) -> Floats:
@@ -129,7 +130,7 @@ def _reciprocal_products(
     """prod_i 1 / (1 - squares[r, i] * z2[r, j]) for every row r and node j, (m x nodes)."""
     eights, powers = _multiplied(squares), z2[:, :, None] ** np.arange(9)
     products = np.empty(z2.shape, dtype=np.complex128)
-    step = max(1, _BLOCK // (eights.shape[2] * z2.shape[1]))
+    step = max(1, TOGETHER // 2 // (eights.shape[2] * z2.shape[1]))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for low in range(0, len(z2), step):
             rows = slice(low, low + step)
@@ -212,9 +213,9 @@ def half_widths(R: object, noise: NoiseModel, alpha: float = 0.05) -> Floats:
     two to six integer weights showed no exception. Ours.
 
     Noise in blocks: the quantile of the continuous variable, too (``block_sums``), at alpha = 0.05 1.7 to 2.12 standard
-    errors. Never above ``log_concave_quantile``, 2.17, which serves where blocks are not known, or large, or too many
-    differ: the noise's probability falls with a norm, so it is log-concave and symmetric, as every linear combination
-    of its coordinates is (Prekopa).
+    errors; in a block for patterns that of one coordinate (``PatternLaw``). Never above ``log_concave_quantile``, 2.17,
+    which serves where blocks are not known, or large, or too many differ: the noise's probability falls with a norm, so
+    it is log-concave and symmetric, as every linear combination of its coordinates is (Prekopa).
 
     Cost O(24 nnz) for Laplace, rows of equal sorted absolute weights once; 1000 x 1000
     takes about 0.2 s. Raises DataError for alpha outside (0, 1) or a non-finite R,
@@ -320,11 +321,32 @@ def _laplace(matrix: Matrix, support: np.ndarray[tuple[int, ...], np.dtype[np.in
     return widths
 
 
+def _beside_patterns(matrix: Matrix, blocks: Sequence[int], alpha: float) -> Floats:
+    """``_in_blocks`` where some are for patterns: of rows with one weight, there, and of those with none there."""
+    size, support = _largest_and_support(matrix)
+    widths, patterned = np.full(matrix.shape[0], np.nan), np.zeros(matrix.shape[1], dtype=np.bool_)
+    at = 0
+    for block in blocks:
+        if isinstance(block, PatternBlock):
+            patterned[at : at + block] = True
+            inside = _largest_and_support(matrix[:, at : at + block])[1]
+            mine = (inside == 1) & (support == 1)
+            widths[mine] = size[mine] * law_of(block).quantile(alpha)
+        at += block
+    free = _largest_and_support(matrix[:, patterned])[1] == 0
+    others = [block for block in blocks if not isinstance(block, PatternBlock)]
+    if others and free.any():
+        widths[free] = _in_blocks(matrix[free][:, ~patterned], others, alpha)
+    return widths
+
+
 def _in_blocks(matrix: Matrix, blocks: Sequence[int], alpha: float) -> Floats:
     """Half-widths for continuous noise in blocks of scale 1, NaN where they are not known; alike rows once."""
     from dpsql.reconstruct.block_sums import Parted
 
     widths = np.zeros(matrix.shape[0])
+    if any(isinstance(block, PatternBlock) for block in blocks):
+        return _beside_patterns(matrix, blocks, alpha)
     most = matrix.shape[1] if isinstance(matrix, np.ndarray) else int(np.diff(matrix.indptr).max(initial=0))
     step = max(1, (1 << 22) // max(most, 1))
     for low in range(0, len(widths), step):

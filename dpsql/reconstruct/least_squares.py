@@ -13,21 +13,21 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats, Matrix
+from dpsql.common.numerics import TOGETHER
 from dpsql.errors import DataError, InterfaceError
 
 from .intervals import half_widths
 from .spread import NoiseModel, as_rows, standard_errors
 
 _SPLIT = float(2**27 + 1)  # Veltkamp's constant: halves of 26 bits, whose products are exact
-_LIMIT = 2**400  # far from overflow when a product is split
-_BLOCK = 1 << 20
+LIMIT = 2**400  # far from overflow when a product is split
 
 
 def solve(R: object, y: Sequence[int], divisor: int = 1) -> Floats:
@@ -46,21 +46,18 @@ def solve(R: object, y: Sequence[int], divisor: int = 1) -> Floats:
     matrix = as_rows(R)
     m, p = matrix.shape
     integers = [int(v) for v in y]
-    if len(integers) != p:
-        raise InterfaceError(f"the reconstruction has {p} columns but {len(integers)} values were measured")
+    measured(integers, p)
     if int(divisor) <= 0:
         raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
-    if any(abs(v) > _LIMIT for v in integers):
-        raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
     entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
-    if entries.size and max(entries.max(), -entries.min()) > _LIMIT:
+    if entries.size and max(entries.max(), -entries.min()) > LIMIT:
         raise DataError("an entry of the reconstruction exceeds 2^400; the scale of the measures is out of range")
     if not any(integers):
         return np.zeros(m)  # a rehearsal; no product overflows within these limits
     limbs = _limbs(integers)
     answers = np.empty(m)
     if isinstance(matrix, np.ndarray):
-        step = max(1, _BLOCK // max(p, 1))
+        step = max(1, TOGETHER // max(p, 1))
         for low in range(0, m, step):
             block = matrix[low : low + step]
             parts = np.concatenate([half for limb in limbs for half in _two_product(block, limb)], axis=1)
@@ -106,6 +103,33 @@ def _divide(values: Floats, divisor: int) -> Floats:
     return np.array([top / (bottom * divisor) for top, bottom in ratios], dtype=np.float64)
 
 
+def measured(y: Sequence[int] | Floats, p: int) -> Floats:
+    """y (p,) as floats. Raises InterfaceError for another number of measurements, DataError above 2^400."""
+    if len(y) != p:
+        raise InterfaceError(f"the reconstruction has {p} columns but {len(y)} values were measured")
+    if p and max(max(y), -min(y)) > LIMIT:
+        raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
+    return np.asarray(y, dtype=np.float64)
+
+
+class Errors(Protocol):
+    """One figure for each of m numbers, in the order of W's rows: an array, or ``RangeErrors`` where m is too large.
+
+    Iteration and single places are for arrays alone.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Errors: ...
+    def __mul__(self, factor: float, /) -> Errors: ...
+    def __pow__(self, power: Literal[2], /) -> Any: ...
+    def __le__(self, other: Any, /) -> Any: ...
+    def max(self, *, initial: float = 0.0) -> Any: ...
+
+
+def mean_square(errors: Errors) -> float:
+    return float((errors**2).mean())
+
+
 class RowsOfAnswers(Protocol):
     """What combinations of answers need of them."""
 
@@ -125,9 +149,9 @@ class Answers(RowsOfAnswers, Protocol):
         """The numbers asked, R y / L (m,)."""
         ...
 
-    def errors(self, noise: NoiseModel, divisor: int) -> Floats: ...
+    def errors(self, noise: NoiseModel, divisor: int) -> Errors: ...
 
-    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
+    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Errors:
         """Half-widths (m,) of the pointwise intervals at level 1 - alpha."""
         ...
 

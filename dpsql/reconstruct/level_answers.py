@@ -17,14 +17,12 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats, Ints, Matrix
-from dpsql.errors import DataError, InterfaceError
 from dpsql.workloads.compile.level_integers import LevelIntegers
 
 from .intervals import LATTICE_MATTERS
+from .least_squares import measured
 from .residual_rows import roots_of
 from .spread import NoiseModel
-
-_LIMIT = 2**400
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +59,7 @@ class LevelAnswers:
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
         """R y / L. Raises InterfaceError for another number of measurements, DataError above 2^400."""
-        if len(y) != self.integers.shape[0]:
-            raise InterfaceError(
-                f"the reconstruction has {self.integers.shape[0]} columns but {len(y)} values were measured"
-            )
-        if y and max(max(y), -min(y)) > _LIMIT:
-            raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
-        values, tables = np.array(y, dtype=np.float64), []
+        values, tables = measured(y, self.integers.shape[0]), []
         for part, back, at in zip(self.integers.parts, self._inverse, self.integers.starts[:-1].tolist(), strict=True):
             shape = self.integers.shape_of(part)
             table = np.tensordot(back, values[at : at + prod(shape)].reshape(shape), axes=1)

@@ -11,30 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from dpsql.common.arrays import Floats
-from dpsql.errors import DataError
-from dpsql.linalg.lines import ByBlocks, ByLength, Spread, averaged, averaged_over_ranges
+from dpsql.common.arrays import Floats, Matrix
+from dpsql.errors import DataError, InterfaceError
+from dpsql.linalg.lines import ByLength, Line, Spread
 
 from .intervals import level_of
+from .least_squares import Errors
 from .spread import NoiseModel
-
-
-class Measured(Protocol):
-    """What answers need of a line (``dpsql.linalg.lines.Line``)."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def spread(self) -> Spread: ...
-    def prefix_sums(self, y: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +32,14 @@ class RangeErrors:
     """One figure for every range of n cells, for each of several numbers: ``scale`` (r,) times the root of the spread.
 
     ``of`` gives that of some ranges. The numbers run range by range, and there are too many for an array; a slice
-    of whole numbers is RangeErrors, too.
+    of whole numbers is RangeErrors, too. Of two, ``<=`` says whether no figure exceeds the other's, False where the
+    spreads cannot be compared.
     """
 
     scale: Floats = field(repr=False)
     spread: Spread = field(repr=False)
     n: int
+    __array_ufunc__ = None  # an array leaves the comparison to it
 
     @classmethod
     def alike(cls, scale: Floats, n: int) -> RangeErrors:
@@ -62,18 +54,6 @@ class RangeErrors:
         """n (n + 1) / 2, the ranges."""
         return self.n * (self.n + 1) // 2
 
-    @property
-    def lengths(self) -> Floats | None:
-        """The spread of every range by its length, 0 to n; None where ranges of one length differ."""
-        return self.spread.table if isinstance(self.spread, ByLength) else None
-
-    @property
-    def blocks(self) -> tuple[tuple[int, float], ...]:
-        """The sizes and factors of ``ByBlocks``; none where ``lengths`` says it."""
-        return (
-            () if isinstance(self.spread, ByLength) else tuple(zip(self.spread.sizes, self.spread.factors, strict=True))
-        )
-
     def __getitem__(self, part: slice) -> RangeErrors:
         start, stop, step = part.indices(len(self))
         if step != 1 or start % self.count or stop % self.count:
@@ -82,6 +62,20 @@ class RangeErrors:
 
     def __mul__(self, factor: float | Floats) -> RangeErrors:
         return RangeErrors(self.scale * factor, self.spread, self.n)
+
+    def __pow__(self, power: Literal[2]) -> RangeVariances:
+        return RangeVariances(self)
+
+    def __le__(self, other: object) -> bool:
+        if not isinstance(other, RangeErrors):
+            return False
+        mine, theirs = self.spread, other.spread
+        if mine.lengths is None or theirs.lengths is None:
+            return mine.blocks == theirs.blocks and bool(np.all(self.scale <= other.scale))
+        return bool(np.all(np.outer(self.scale**2, mine.lengths) <= np.outer(other.scale**2, theirs.lengths)))
+
+    def __ge__(self, other: object) -> bool:
+        return False  # of an array, which lists other numbers
 
     def of(self, first: ArrayLike, last: ArrayLike) -> Floats:
         """The figures (r, k) of k ranges from value number ``first`` to ``last``, both included, counted from 0."""
@@ -94,56 +88,29 @@ class RangeErrors:
 
     def max(self, initial: float = 0.0) -> float:
         """The largest, or a bound on it where ranges of one length differ."""
-        if isinstance(self.spread, ByLength):
-            most = float(self.spread.table.max())
-        else:
-            most = _largest_of_blocks(self.spread, self.n)
-        return max(initial, float(self.scale.max(initial=0.0)) * math.sqrt(most))
+        return max(initial, float(self.scale.max(initial=0.0)) * math.sqrt(self.spread.largest(self.n)))
 
     def mean_square(self) -> float:
         """The mean of the squares over all ranges and numbers, exact."""
-        return float(np.mean(self.scale**2)) * total_spread(self.spread, self.n, "ranges") / self.count
+        return float(np.mean(self.scale**2)) * self.spread.total(self.n, "ranges") / self.count
 
 
-def _largest_of_blocks(spread: ByBlocks, n: int) -> float:
-    """A bound on the largest spread of a range, attained where it covers cells of two of the widest blocks.
+@dataclass(frozen=True, eq=False)
+class RangeVariances:
+    """The squares of ``errors``."""
 
-    Estimates in different blocks of the widest level are independent, so such a range is a stretch up to the end of
-    a block, whole blocks, and a stretch from the beginning of one, which is as the first mirrored. Within one
-    block the widest level, whose factor is below 0, can be left out, and the next one is the widest.
-    """
-    largest, around = 0.0, -(-n // spread.sizes[0]) * spread.sizes[0]
-    for level, size in enumerate(spread.sizes):
-        finer = ByBlocks(spread.sizes[level:], spread.factors[level:])
-        stop = np.arange(1, min(size, n) + 1)
-        within = finer.of(np.zeros_like(stop), stop)
-        apart = around // size
-        if apart > 1:
-            largest = max(largest, 2.0 * float(within.max()) + (apart - 2) * float(within[-1]))
-        elif size == 1:
-            largest = max(largest, float(within.max()))
-        around = size
-    return largest
+    errors: RangeErrors
 
-
-def total_spread(spread: Spread, n: int, family: str) -> float:
-    """The spreads of all ranges, or all prefixes, added up. Cost O(n) a level."""
-    stop = np.arange(1, n + 1)
-    if isinstance(spread, ByLength):
-        often = (n + 1.0 - stop) if family == "ranges" else np.ones(n)
-        return float(often @ spread.table[1:])
-    total = 0.0
-    for size, factor in zip(spread.sizes, spread.factors, strict=True):
-        part = averaged_over_ranges(size, n) if family == "ranges" else averaged(size, np.zeros_like(stop), stop).sum()
-        total += factor * float(part)
-    return total
+    def mean(self) -> float:
+        """Exact, in closed form."""
+        return self.errors.mean_square()
 
 
 @dataclass(frozen=True, eq=False)
 class LineAnswers:
     """Answers from y by measurements r p + q, q those of ``line``; ``matrix`` is R of the small batch."""
 
-    line: Measured = field(repr=False)
+    line: Line = field(repr=False)
     matrix: Floats = field(repr=False)
     family: str
 
@@ -154,20 +121,35 @@ class LineAnswers:
         found = self.matrix @ sums / divisor
         return found if self.family == "ranges" else np.asarray(found[:, 1:].ravel())
 
-    def errors(self, noise: NoiseModel, divisor: int) -> Floats | RangeErrors:
+    def errors(self, noise: NoiseModel, divisor: int) -> Errors:
         """Standard errors: of prefixes (r n,), of ranges in closed form."""
         return self._spread(math.sqrt(noise.variance) / divisor)
 
-    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats | RangeErrors:
+    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Errors:
         """Half-widths of pointwise intervals: ``deviations`` times the standard errors."""
         return self._spread(deviations(noise, alpha) * math.sqrt(noise.variance) / divisor)
 
-    def _spread(self, factor: float) -> Floats | RangeErrors:
-        n, scale = self.line.n, factor * np.sqrt((self.matrix**2).sum(axis=1))
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
+        """Rows of R's inner products in each group of prefixes. Raises InterfaceError for Laplace noise."""
+        n = self.line.n
+        if noise.kind != "gaussian":
+            raise InterfaceError(
+                f"the {n:,} groups of a long column are too many for a policy that hides small counts one by one; ask "
+                "for coarser ranges"
+            )
+        return np.concatenate([np.kron(self.matrix[p.start // n : p.stop // n], self._roots[:, None]) for p in parts])
+
+    @cached_property
+    def _roots(self) -> Floats:
+        """The roots of the spreads of the prefixes (n,)."""
+        stop = np.arange(1, self.line.n + 1)
+        return np.asarray(np.sqrt(self.line.spread.of(np.zeros_like(stop), stop)))
+
+    def _spread(self, factor: float) -> Errors:
+        scale = factor * np.sqrt((self.matrix**2).sum(axis=1))
         if self.family == "ranges":
-            return RangeErrors(scale, self.line.spread, n)
-        stop = np.arange(1, n + 1)
-        return np.outer(scale, np.sqrt(self.line.spread.of(np.zeros_like(stop), stop))).ravel()
+            return RangeErrors(scale, self.line.spread, self.line.n)
+        return np.outer(scale, self._roots).ravel()
 
 
 def deviations(noise: NoiseModel, alpha: float) -> float:

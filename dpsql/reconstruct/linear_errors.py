@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
+from dpsql.linalg.forms import SMALL
 
 from .intervals import half_widths
 from .spread import Matrix, NoiseModel, as_dense, as_rows, in_deviations, standard_errors
-
-_SMALL = 2**16  # entries of rows that are written out, as each product of sparse ones takes longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class LinearErrors:
         the rows are no multiple of the groups or the divisor is not positive, DataError where not finite.
         """
         matrix = as_rows(rows)
-        if matrix.shape[0] * matrix.shape[1] <= _SMALL:
+        if matrix.shape[0] * matrix.shape[1] <= SMALL:
             matrix = as_dense(matrix)
         if groups < 1 or matrix.shape[0] % groups:
             raise InterfaceError(f"{matrix.shape[0]} rows are no whole number of outputs for {groups} groups")

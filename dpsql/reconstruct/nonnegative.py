@@ -32,14 +32,12 @@ _POLISH = 1500
 """Positive entries up to which a Newton step is tried."""
 _ACTIVE = 2000
 """Entries up to which active sets come first."""
-_BETWEEN = 100
+BETWEEN = 100
 """Quasi-Newton steps before the first certificate and Newton step; twice as many before each further one."""
 _NEWTON = 4e9
 """Multiplications that one of its systems may take to set up."""
 _DROPS = 5
 """Boundaries that one Newton step may run into."""
-_MEMORY = 20
-"""Steps that the quasi-Newton method remembers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +77,7 @@ class Problem:
         if max(self.A.shape) <= _ACTIVE:
             found = search.active_sets()
             best = best if found is None else min(best, search.judged(found), key=_worth)
-        done, share = 0, _BETWEEN
+        done, share = 0, BETWEEN
         while best.gap > accuracy * (1.0 + best.value) and done < most:
             w, steps = search.quasi_newton(w, min(share, most - done))
             jumped = search.newton(w)
@@ -160,7 +158,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=scipy.optimize.Bounds(least, np.inf),
-            options={"maxiter": most, "maxfun": 2 * most, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0},
+            options={"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 0.0, "gtol": 0.0},
         )
         return np.asarray(np.maximum(w + found.x * self.scale, 0.0)), int(found.nit)
 

@@ -39,10 +39,7 @@ from math import prod, sqrt
 import numpy as np
 
 from dpsql.common.arrays import Floats
-from dpsql.reconstruct.nonnegative import Solution
-
-_BETWEEN = 50
-"""Steps between two certificates."""
+from dpsql.reconstruct.nonnegative import BETWEEN, Solution
 
 Axes = tuple[int, ...]
 Tables = dict[Axes, Floats]
@@ -130,7 +127,7 @@ class PossibleMarginals:
             push = 0.0 if uphill else (pace - 1.0) / faster
             ahead = {S: after[S] + push * (after[S] - now[S]) for S in self.largest}
             now, pace = after, faster
-            if step % _BETWEEN == 0 or step == most:
+            if step % BETWEEN == 0 or step == most:
                 held.update({S: root[S] * now[S] for S in self.largest})
                 best = min(best, self._judged({S: held[S] for S in self.largest}, step), key=_worth)
                 if best[1].gap <= accuracy * (1.0 + best[1].value):

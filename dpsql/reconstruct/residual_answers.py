@@ -21,19 +21,17 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats, Ints, Matrix
-from dpsql.errors import DataError, InterfaceError
+from dpsql.common.numerics import TOGETHER
 from dpsql.linalg.blocks import Residual, RowBlock
 
 from .intervals import LATTICE_MATTERS, half_widths
-from .least_squares import RowsOfAnswers
+from .least_squares import RowsOfAnswers, measured
 from .residual_estimates import Estimate, Known, Place, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
 from .spread import NoiseModel
 
-_LIMIT = 2**400
 _LAPLACE_WORK = 10**7  # weights of rows whose Laplace quantiles are worked out one by one
 _LONGER = 1.42  # of one Laplace variable over the sum of two of the same variance together: sqrt 2 far out
-_BATCH = 2**20  # numbers of blocks alike that are worked out together
 _CLASSES = 4_000  # distinct rows of a block whose Laplace quantiles are worked out one by one
 
 T = TypeVar("T")
@@ -112,13 +110,7 @@ class ResidualAnswers:
 
     def _residuals(self, y: Sequence[int]) -> dict[Place, Floats]:
         """L times the estimated residuals; raises as ``estimate``."""
-        if len(y) != self.known.measured:
-            raise InterfaceError(
-                f"the reconstruction has {self.known.measured} columns but {len(y)} values were measured"
-            )
-        if y and max(max(y), -min(y)) > _LIMIT:
-            raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
-        values = np.array(y, dtype=np.float64)
+        values = measured(y, self.known.measured)
         kinds: dict[object, list[tuple[Place, Estimate]]] = {}
         for key, known in self.known.places.items():
             kinds.setdefault(tuple(map(tag, known.integers)), []).append((key, known))
@@ -301,7 +293,7 @@ def rank_rows(answers: RowsOfAnswers, parts: Sequence[slice], noise: NoiseModel)
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Some items at a time, of so many numbers each that arrays over them stay small."""
-    few = max(1, _BATCH // max(size, 1))
+    few = max(1, TOGETHER // max(size, 1))
     return (items[at : at + few] for at in range(0, len(items), few))
 
 

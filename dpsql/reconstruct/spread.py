@@ -1,7 +1,8 @@
 """Second moments of the answers R y: standard errors and covariances.
 
 The noise z is uncorrelated over the measurements, of variance v, or v_i where it comes in blocks (``BlockNoise``), so
-the error R z of the answers has covariance v R R^T, or R diag(v_i) R^T, whatever its distribution.
+the error R z of the answers has covariance v R R^T, or R diag(v_i) R^T, whatever its distribution. In a block for
+patterns (``PatternBlock``) all pairs have one more covariance: R V R^T for that matrix V.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats as Floats
+from dpsql.common.pattern_block import PatternBlock
 from dpsql.errors import DataError, InterfaceError
+from dpsql.reconstruct.block_sums import covariance_root
 
 Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"
 
@@ -44,7 +47,8 @@ class NoiseModel(Protocol):
 class BlockNoise(Protocol):
     """Noise of kind "blocks": of z_1, ..., z_k in Z^m1, ..., Z^mk with the probability exp(-sum_k max |z_ki| / b).
 
-    ``blocks``: m1, ..., mk. ``variances`` (p,): of the coordinates, which are uncorrelated and not independent.
+    ``blocks``: m1, ..., mk. ``variances`` (p,): of the coordinates, which are uncorrelated and not independent; but in
+    a ``PatternBlock``, which has the law and the covariances of ``PatternLaw``.
     """
 
     @property
@@ -56,14 +60,30 @@ class BlockNoise(Protocol):
 def in_deviations(matrix: Matrix, noise: NoiseModel) -> Matrix:
     """R (m x p) for noise in units of its deviation, coordinate by coordinate: the squares of a row are its variance.
 
+    In blocks for patterns, whose coordinates are correlated, R times the symmetric root of their covariance matrix.
+
     Raises InterfaceError where noise in blocks has another number of coordinates.
     """
     if noise.kind != "blocks" or not isinstance(noise, BlockNoise):
         return matrix * math.sqrt(noise.variance)
     if sum(noise.blocks) != matrix.shape[1]:
         raise InterfaceError(f"noise in blocks of {sum(noise.blocks)} measurements met {matrix.shape[1]} of them")
+    if any(isinstance(block, PatternBlock) for block in noise.blocks):
+        return _product(matrix, covariance_root(noise.blocks, noise.variances))
     deviations = np.sqrt(noise.variances)
     return matrix * deviations if isinstance(matrix, np.ndarray) else sp.csr_array(matrix @ sp.diags_array(deviations))
+
+
+def over_deviations(matrix: Matrix, noise: NoiseModel) -> Matrix:
+    """Rows (k x p) over measurements divided by their deviations: what ``in_deviations`` takes back."""
+    if isinstance(noise, BlockNoise) and any(isinstance(block, PatternBlock) for block in noise.blocks):
+        return _product(matrix, covariance_root(noise.blocks, noise.variances, inverse=True))
+    deviations = as_dense(in_deviations(np.ones((1, matrix.shape[1])), noise))[0]
+    return matrix / deviations if isinstance(matrix, np.ndarray) else sp.csr_array(matrix / deviations)
+
+
+def _product(matrix: Matrix, root: sp.csr_array[np.float64]) -> Matrix:
+    return np.asarray(matrix @ root) if isinstance(matrix, np.ndarray) else sp.csr_array(matrix @ root)
 
 
 def parameter(noise: NoiseModel) -> float:
@@ -129,7 +149,8 @@ def excess(directions: Floats, noise: NoiseModel) -> float:
     In a block of m coordinates E z_i^2 z_j^2 is rho = (m + 3)(m + 4) / ((m + 1)(m + 2)), and E z_i^4 is 9 rho / 5, on a
     fine grid and in deviations; so with G = A A' over the block the difference is (rho - 1) ((tr G)^2 + 2 |G|^2) less
     6 rho / 5 times the sum of |a_i|^4. Blocks add up. Laplace noise has blocks of one: 3 sum |a_i|^4. Where only
-    log-concavity is known it is the most that this allows, a kurtosis of 6 in every direction.
+    log-concavity is known, as of blocks for patterns, it is the most that this allows: a kurtosis of 6 in every
+    direction.
     """
     if noise.kind == "gaussian":
         return 0.0
@@ -142,7 +163,9 @@ def excess(directions: Floats, noise: NoiseModel) -> float:
     for size in noise.blocks:
         mine, part = directions[:, at : at + size], squares[at : at + size]
         at += size
-        if part.any():
+        if isinstance(size, PatternBlock):
+            total += 5.0 * part.sum() ** 2 - 2.0 * np.sum((mine @ mine.T) ** 2)
+        elif part.any():
             rho = (size + 3) * (size + 4) / ((size + 1) * (size + 2))
             joint = part.sum() ** 2 + 2.0 * np.sum((mine @ mine.T) ** 2)
             total += (rho - 1.0) * joint - 1.2 * rho * (part @ part)

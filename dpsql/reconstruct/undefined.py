@@ -7,15 +7,14 @@ from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats
 from dpsql.workloads.expr.formulas import (
-    Fit,
+    Dated,
     Formula,
-    Gini,
+    Monotone,
     Negative,
     Product,
     Quotient,
-    Root,
+    Statistic,
     Sum,
-    Variance,
     affine,
 )
 
@@ -39,18 +38,14 @@ def undefined(formula: Formula, values: Floats, certain: Mask) -> Mask:
 
     def null(part: Formula) -> Mask:
         match part:
-            case Negative(of) | Root(of):
+            case Negative(of) | Monotone(of) | Dated(of):
                 return null(of)
             case Sum(parts) | Product(parts):
                 return np.asarray(np.any([null(one) for one in parts], axis=0), dtype=np.bool_)
             case Quotient(numerator, denominator):
                 return null(numerator) | null(denominator) | zero(denominator)
-            case Variance(count=count):
-                return zero(count)
-            case Fit(moments):
-                return zero(moments[0])
-            case Gini(prefixes):
-                return zero(prefixes[-1])
+            case Statistic(counted=rows) if rows is not None:
+                return zero(rows)
         return np.zeros(len(values), dtype=np.bool_)  # a linear number, or a test that is NULL by itself
 
     return null(formula)

@@ -3,7 +3,7 @@
 from .columns import Numbers
 from .names import check_name
 from .range_table import RangeNumber, RangeRows, RangeTable
-from .record import ReleaseRecord, ReleaseTable
+from .record import ReleaseRecord, ReleaseTable, ResultTable
 from .result import Result
 from .store import ReleaseStore
 
@@ -16,5 +16,6 @@ __all__ = [
     "ReleaseStore",
     "ReleaseTable",
     "Result",
+    "ResultTable",
     "check_name",
 ]

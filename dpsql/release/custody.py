@@ -17,7 +17,7 @@ import duckdb
 
 from dpsql.common.arguments import path as a_path
 from dpsql.common.arguments import taking
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.common.quoting import identifier, string
 from dpsql.errors import IntegrityError, LedgerError, OperationalError, listed
 from dpsql.privacy import anchor as anchors

@@ -14,10 +14,10 @@ import duckdb
 from dpsql.common.quoting import distinct_names, identifier, string
 from dpsql.errors import OperationalError
 
+from .columns import write_table
 from .instances import CATALOG
 from .result import Result
 from .store import ReleaseStore
-from .writing import write_table
 
 _FORMATS = {
     "csv": "FORMAT csv, HEADER true",
@@ -35,6 +35,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 def write_result(result: Result, kind: str, target: Path) -> None:
     """One table as "csv", "parquet" or "json". NULL is an empty field of a CSV file, an empty text ``""``.
 
+    What there is to say of its numbers, as what limits cut, stands in a text file beside it: by_ward.notes.txt.
     Raises OperationalError where the file cannot be written.
     """
     with _memory() as connection:
@@ -45,6 +46,8 @@ def write_result(result: Result, kind: str, target: Path) -> None:
         write_table(connection, "held", held)
         listed = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(distinct_names(result.columns)))
         _copied(connection, f"SELECT {listed} FROM held", kind, target)  # noqa: S608
+    if result.notes and kind != "json":  # which no field of the table has room for
+        write_text("\n".join(result.notes) + "\n", target.with_name(f"{target.stem}.notes.txt"))
 
 
 def write_results(tables: Sequence[tuple[str, Result]], kind: str, folder: Path) -> None:

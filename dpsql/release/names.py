@@ -40,9 +40,16 @@ def check_name(name: str) -> None:
         raise IntegrityError(f"the name {name!r} is kept for dpsql itself; choose another name for the view")
 
 
-def check_result(name: str, named: bool) -> None:
-    """``check_name`` of a result that the batch named; IntegrityError where an unnamed one is not q1, q2, ..."""
+def check_result(name: str, named: bool, columns: Iterable[str]) -> None:
+    """``check_name`` of a result that the batch named; IntegrityError where an unnamed one is not q1, q2, ..., and for
+    the name of a column that is there twice.
+    """
     if named:
         check_name(name)
     elif not re.fullmatch(r"q[1-9][0-9]*", name):
         raise IntegrityError(f"an unnamed result is called q1, q2, ..., not {name!r}")
+    taken: set[str] = set()
+    for column in columns:
+        if column.lower() in taken:
+            raise IntegrityError(f"the result {name!r} has two columns {column!r}; name one of them with AS")
+        taken.add(column.lower())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.common.arrays import Json
+from dpsql.common.pattern_block import PatternBlock, decoded, encoded
 from dpsql.privacy.noise import Noise
 
 from .columns import packed_bytes, packed_text
@@ -19,6 +20,8 @@ from .record import ReleaseRecord, UnreadableReleaseError
 
 FORMAT = 1
 PACKED_FORMAT = 2  # of a packed y
+PATTERN_FORMAT = 3  # of noise in blocks for patterns
+_FORMATS = (FORMAT, PACKED_FORMAT, PATTERN_FORMAT)
 _LONG = 2**22
 
 
@@ -29,7 +32,8 @@ class Measurement:
     ``y`` (p,) Python ints; ``noise`` "gaussian", "laplace" or "blocks" with its exact ``parameter``, and the sizes of
     these ``blocks``; ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch, the
     policy and the column types of the release. ``kept``: the integers themselves and what they were measured over, as
-    JSON holds it (``dpsql.running.earlier.kept``), so that later questions can rest on y; None where they are too many.
+    JSON holds it (``dpsql.running.earlier.stored_measurements``), so that later questions can rest on y; None where
+    they are too many.
     """
 
     y: tuple[int, ...]
@@ -49,8 +53,9 @@ class Measurement:
 def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = None) -> bytes:
     """One release as bytes; ``unpack`` reads it back, and ``local_of`` what a local release keeps beside its table."""
     y = _kept(measurement.y)
+    patterned = any(isinstance(block, PatternBlock) for block in measurement.blocks)
     body: dict[str, Any] = {
-        "format": PACKED_FORMAT if isinstance(y, dict) else FORMAT,
+        "format": PATTERN_FORMAT if patterned else PACKED_FORMAT if isinstance(y, dict) else FORMAT,
         "release": record.to_bytes().decode("utf-8", "surrogatepass"),
         "measurement": {
             "y": y,
@@ -61,7 +66,7 @@ def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = N
         },
     }
     if measurement.blocks:
-        body["measurement"]["blocks"] = list(measurement.blocks)
+        body["measurement"]["blocks"] = [encoded(block) for block in measurement.blocks]
     if measurement.kept is not None:
         body["measurement"]["kept"] = dict(measurement.kept)
     if local is not None:
@@ -73,7 +78,7 @@ def record_of(payload: bytes) -> ReleaseRecord:
     """The record of ``unpack`` alone: of a large release, whose y is not made again. Raises as it does."""
     try:
         body = json.loads(payload.decode("utf-8", "surrogatepass"))
-        if body["format"] in (FORMAT, PACKED_FORMAT):
+        if body["format"] in _FORMATS:
             text = body["release"]
             del body
             return ReleaseRecord.from_bytes(text.encode("utf-8", "surrogatepass"))
@@ -117,7 +122,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
     damaged = False
     try:
         body = json.loads(payload.decode("utf-8", "surrogatepass"))
-        if body["format"] in (FORMAT, PACKED_FORMAT):
+        if body["format"] in _FORMATS:
             found = body["measurement"]
             measurement = Measurement(
                 _found(found["y"]),
@@ -126,7 +131,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
                 int(found["common_steps"]),
                 found["strategy"],
                 found.get("kept"),
-                tuple(int(size) for size in found.get("blocks", ())),
+                tuple(decoded(block) for block in found.get("blocks", ())),
             )
             return ReleaseRecord.from_bytes(body["release"].encode("utf-8", "surrogatepass")), measurement
     except (ValueError, KeyError, TypeError, AttributeError):

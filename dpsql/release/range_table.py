@@ -7,20 +7,20 @@ joins the sums with themselves, so that a condition on where a range begins or s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isqrt
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import duckdb
 import numpy as np
 
-from dpsql.common.arrays import Array, Ints, Json, Row
+from dpsql.common.arrays import Array, Floats, Ints, Json, Row
 from dpsql.common.quoting import identifier
-from dpsql.errors import DataError, IntegrityError, InterfaceError
+from dpsql.errors import DataError, InterfaceError
 
 from .columns import Coded, Numbers, Reader, Writer, from_json, to_json
 from .names import check_result
+from .result import Result
 
 MOST_ROWS = 1_000_000
 _EPOCH = dt.date(1970, 1, 1)
@@ -64,14 +64,11 @@ class RangeTable:
     blocks: tuple[tuple[int, float], ...] = ()
     run: bool = True
     places: Ints | None = field(default=None, repr=False)
+    listed: ClassVar[Literal[False]] = False
+    format: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        check_result(self.name, self.named)
-        taken: set[str] = set()
-        for column, _, _ in self.shown:
-            if column.lower() in taken:
-                raise IntegrityError(f"the result {self.name!r} has two columns {column!r}; name one of them with AS")
-            taken.add(column.lower())
+        check_result(self.name, self.named, [column for column, _, _ in self.shown])
         if any(len(number.sums) != self.groups * len(self.points) for number in self.numbers):
             raise DataError(f"the sums of {self.name!r} are not those of its values and groups")
 
@@ -85,9 +82,24 @@ class RangeTable:
         return np.arange(self.n + 1, dtype=np.int64) if self.places is None else self.places
 
     @property
-    def kept(self) -> tuple[str, str]:
+    def parts(self) -> tuple[str, str]:
         """The names of the tables under the view: prefix sums, and spreads by length."""
         return f"{self.name}#points", f"{self.name}#lengths"
+
+    @property
+    def noisy(self) -> list[tuple[str, bool]]:
+        """The names of its columns, and whether noise reaches them."""
+        return [(name, part in ("value", "low", "high")) for name, _, (part, _) in self.shown]
+
+    @property
+    def stored(self) -> int:
+        """The rows that are stored of it: prefix sums."""
+        return self.groups * (self.n + 1)
+
+    def result(self, left_out: Collection[str] = ()) -> Result:
+        """Its rows, worked out when they are taken, without the columns that are ``left_out``."""
+        few = replace(self, shown=tuple(column for column in self.shown if column[0] not in left_out))
+        return Result.from_rows([n for n, _, _ in few.shown], [k for _, k, _ in few.shown], RangeRows(few))
 
     def at(self, places: Ints) -> RangeTable:
         """The same with the prefix sums at some places alone."""
@@ -114,47 +126,44 @@ class RangeTable:
 
     def rows(self, start: int, stop: int) -> list[Row]:
         """Rows ``start`` to ``stop``, group by group, by where a range begins and then where it stops."""
-        found = []
         each = self.n * (self.n + 1) // 2
-        for number in range(max(start, 0), min(stop, len(self))):
-            group, place = divmod(number, each)
-            # Of the ranges from the end on, place-th: the largest i with i (i + 1) / 2 at most what is left.
-            left = each - 1 - place
-            back = (isqrt(8 * left + 1) - 1) // 2
-            first = self.n - 1 - back
-            last = self.n - 1 - (left - back * (back + 1) // 2)
-            found.append(self.row(group, first, last))
-        return found
+        group, place = np.divmod(np.arange(max(start, 0), min(stop, len(self)), dtype=np.int64), each)
+        # Of the ranges from the end on, place-th: the largest i with i (i + 1) / 2 at most what is left.
+        left = each - 1 - place
+        back = ((np.sqrt(8.0 * left + 1.0) - 1.0) / 2.0).astype(np.int64)
+        return self.between(group, self.n - 1 - back, self.n - 1 - (left - back * (back + 1) // 2))
 
     def row(self, group: int, first: int, last: int) -> Row:
         """The row of the range from value number ``first`` to ``last`` in a group."""
-        root = float(np.sqrt(self._spread(first, last + 1)))
-        out: list[object] = []
+        return self.between(np.array([group]), np.array([first]), np.array([last]))[0]
+
+    def between(self, group: Ints, first: Ints, last: Ints) -> list[Row]:
+        """The rows of k ranges: their groups, first and last values by number (k,)."""
+        root = np.sqrt(self._spread(first, last + 1))
+        out: list[list[object]] = []
         for _, _, (part, at) in self.shown:
             if part in ("from", "to"):
-                out.append(self.value(first if part == "from" else last))
+                out.append([self.value(place) for place in (first if part == "from" else last).tolist()])
             elif part in ("key", "other"):
-                out.append(self.keys[at][part == "other"][group])
+                values = self.keys[at][part == "other"]
+                out.append([values[place] for place in group.tolist()])
             else:
-                held = self.numbers[at]
-                base = group * (self.n + 1)
-                value = float(held.sums.data[base + last + 1] - held.sums.data[base + first]) + held.constant
-                error = held.scale[group] * root
-                half = held.deviations * error
-                out.append({"value": value, "stderr": error, "low": value - half, "high": value + half}[part])
-        return tuple(out)
+                number, base = self.numbers[at], group * (self.n + 1)
+                value = number.sums.data[base + last + 1] - number.sums.data[base + first] + number.constant
+                error = np.array(number.scale)[group] * root
+                half = number.deviations * error
+                out.append({"value": value, "stderr": error, "low": value - half, "high": value + half}[part].tolist())
+        return list(zip(*out, strict=True))
 
-    def _spread(self, i: int, e: int) -> float:
+    def _spread(self, i: Ints, e: Ints) -> Floats:
         if self.lengths is not None:
-            return float(self.lengths.data[e - i])
-        total = 0.0
+            return np.asarray(self.lengths.data[e - i])
+        total = np.zeros(len(i))
         for size, factor in self.blocks:
             begin, end = i // size, (e - 1) // size
-            if begin == end:
-                total += factor * (e - i) ** 2 / size
-            else:
-                ends = ((size - i % size) ** 2 + ((e - 1) % size + 1) ** 2) / size
-                total += factor * (ends + (end - begin - 1) * size)
+            ends = ((size - i % size) ** 2 + ((e - 1) % size + 1) ** 2) / size
+            several = factor * (ends + (end - begin - 1) * size)
+            total += np.where(begin == end, factor * (e - i) ** 2 / size, several)
         return total
 
     # -- the ledger ----------------------------------------------------------------------------
@@ -258,7 +267,7 @@ class RangeRows(Sequence[Row]):
 
 def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schema: str) -> None:
     """Create the tables of prefix sums and spreads, and the view of all ranges over them."""
-    points, lengths = (f"{schema}.{identifier(name)}" for name in table.kept)
+    points, lengths = (f"{schema}.{identifier(name)}" for name in table.parts)
     n, g, places = table.n, table.groups, table.points
     each = len(places)
     arrays: dict[str, Array] = {"place": np.tile(places, g), "grp": np.repeat(np.arange(g, dtype=np.int64), each)}

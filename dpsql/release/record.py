@@ -7,19 +7,20 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from dpsql.common.arrays import Json, Values
 from dpsql.errors import DataError, IntegrityError, InternalError, LedgerError
 
-from .columns import PACKED, Coded, Numbers, from_json, to_json
+from .columns import PACKED, Coded, Numbers, Writer, from_json, to_json
 from .names import check_result
 from .range_table import RangeTable
+from .result import Result
 
 Value: TypeAlias = (
     bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | dt.time | dt.timedelta | uuid.UUID | None
@@ -28,7 +29,6 @@ Column: TypeAlias = "tuple[str, str, Values]"
 
 FORMAT = 1
 PACKED_FORMAT = 2  # of a record with packed columns
-RANGES_FORMAT = 3  # of a record with results of all ranges of a long line
 
 # Words, digits, quoted ENUM members and array marks: nothing that could end a CREATE TABLE.
 _TYPE = re.compile(
@@ -63,23 +63,48 @@ class ReleaseTable:
     name: str
     named: bool
     columns: tuple[Column, ...]
+    listed: ClassVar[Literal[True]] = True
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        check_result(self.name, self.named)
+        check_result(self.name, self.named, [column for column, _, _ in self.columns])
         columns = tuple(_column(self.name, *column) for column in self.columns)
         if not columns:
             raise DataError(f"the result {self.name!r} has no columns")
         if len({len(values) for _, _, values in columns}) > 1:
             raise DataError(f"the columns of {self.name!r} differ in length")
-        taken: set[str] = set()
-        for column, _, _ in columns:
-            if column.lower() in taken:
-                raise IntegrityError(f"the result {self.name!r} has two columns {column!r}; name one of them with AS")
-            taken.add(column.lower())
         object.__setattr__(self, "columns", columns)
 
     def __len__(self) -> int:
         return len(self.columns[0][2])
+
+    @property
+    def noisy(self) -> list[tuple[str, bool]]:
+        """The names of its columns, and whether noise reaches them; of some that is not looked at, and said of all."""
+        return [(name, True) for name, _, _ in self.columns]
+
+    @property
+    def stored(self) -> int:
+        """The rows that are stored of it."""
+        return len(self)
+
+    @property
+    def format(self) -> int:
+        """The version of the record's format from which on it can be read."""
+        return PACKED_FORMAT if any(isinstance(values, Numbers | Coded) for _, _, values in self.columns) else FORMAT
+
+    def result(self, left_out: Collection[str] = ()) -> Result:
+        """Its rows, without the columns that are ``left_out``."""
+        return Result.from_columns([column for column in self.columns if column[0] not in left_out])
+
+    def to_json(self, encode: Writer) -> Json:
+        """JSON for the ledger; ``encode`` writes one value."""
+        columns = [[name, kind, _encoded(values)] for name, kind, values in self.columns]
+        return {"name": self.name, "named": self.named, "columns": columns}
+
+
+ResultTable: TypeAlias = ReleaseTable | RangeTable
+"""A result of a release: rows that are ``listed``, or prefix sums and a view that works its rows out of them."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +122,7 @@ class ReleaseRecord:
 
     release_id: int
     released_at: dt.datetime
-    tables: tuple[ReleaseTable | RangeTable, ...]
+    tables: tuple[ResultTable, ...]
     label: str | None = None
     guarantee: str = ""
     purse: str = ""
@@ -128,38 +153,30 @@ class ReleaseRecord:
                 raise IntegrityError(f"the batch names two results {table.name!r}; rename one of them")
             seen.add(table.name.lower())
         for table in self.tables:
-            if isinstance(table, RangeTable):
-                for kept in table.kept:
-                    if kept.lower() in seen:
-                        raise IntegrityError(f"the name {kept!r} is kept for the parts of {table.name!r}; rename it")
+            for part in table.parts:
+                if part.lower() in seen:
+                    raise IntegrityError(f"the name {part!r} is kept for the parts of {table.name!r}; rename it")
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of its tables, in the order of the batch."""
         return tuple(table.name for table in self.tables)
 
+    @property
+    def listed(self) -> tuple[ReleaseTable, ...]:
+        """The tables whose rows are listed."""
+        return tuple(table for table in self.tables if table.listed)
+
     def to_bytes(self) -> bytes:
         """JSON in UTF-8 that ``from_bytes`` turns into an equal record; floats are exact."""
         body: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
-        packed = any(isinstance(c[2], Numbers | Coded) for table in self.tables for c in _columns(table))
-        body["format"] = PACKED_FORMAT if packed else FORMAT
-        if any(isinstance(table, RangeTable) for table in self.tables):
-            body["format"] = RANGES_FORMAT
+        body["format"] = max((table.format for table in self.tables), default=FORMAT)
         body["released_at"] = self.released_at.isoformat()
         if not self.period:  # as versions wrote it that knew no periods
             del body["period"]
         for name in _NUMBERS:
             body[name] = _encode(getattr(self, name))
-        body["tables"] = [
-            table.to_json(_encode)
-            if isinstance(table, RangeTable)
-            else {
-                "name": table.name,
-                "named": table.named,
-                "columns": [[name, kind, _encoded(values)] for name, kind, values in table.columns],
-            }
-            for table in self.tables
-        ]
+        body["tables"] = [table.to_json(_encode) for table in self.tables]
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
         # Lone surrogates are legal in Python text and not in UTF-8.
         return text.encode("utf-8", "surrogatepass")
@@ -169,7 +186,7 @@ class ReleaseRecord:
         """The record of ``to_bytes``. Raises IntegrityError where the bytes are no such record."""
         try:
             body = json.loads(payload.decode("utf-8", "surrogatepass"))
-            if body.pop("format") not in (FORMAT, PACKED_FORMAT, RANGES_FORMAT):
+            if body.pop("format") not in (FORMAT, PACKED_FORMAT, RangeTable.format):
                 raise UnreadableReleaseError("a release in the ledger has a newer format; upgrade dpsql to read it")
             body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
             for name in _NUMBERS & body.keys():
@@ -189,10 +206,6 @@ class ReleaseRecord:
             raise UnreadableReleaseError(
                 "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
             ) from error
-
-
-def _columns(table: ReleaseTable | RangeTable) -> tuple[Column, ...]:
-    return () if isinstance(table, RangeTable) else table.columns
 
 
 def _utc(moment: dt.datetime) -> dt.datetime:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.common.arguments import taking, text, whole
 from dpsql.common.arrays import Row
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.errors import DataError, InterfaceError, NoResultError, listed
-from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
+from dpsql.release import ReleaseRecord, Result
 from dpsql.release.by_result import no_result
+from dpsql.release.cut import NOTHING, Losses
+from dpsql.release.record import ResultTable
 from dpsql.release.synthetic import SyntheticRows
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Release:
     """What a run released: ``rel["by_state"]`` is a result, ``rel[0]`` the first; NoResultError for others.
 
     ``rel.views`` are their names. Where there is one, ``rel.df()`` and ``rel.fetchall()`` are its own.
+    ``losses``: what limits cut of the rows that each result counts, which ``rel["by_state"].cut`` has, too.
     ``id`` numbers the release in the ledger; ``cost`` is what was charged, in the account's
     measure (epsilon, or mu squared): 0 where an earlier release already had the answers.
     """
@@ -44,6 +47,7 @@ class Release:
     guarantee: str
     record: ReleaseRecord
     replicates: Redrawn | None = field(default=None, compare=False)
+    losses: Mapping[str, Losses] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         shown = ", ".join(self.views[:_SHOWN]) + (f", ... {len(self)} in all" if len(self) > _SHOWN else "")
@@ -57,13 +61,21 @@ class Release:
     def __getitem__(self, name: str | int) -> Result:
         tables = self.record.tables
         if isinstance(name, int) and not isinstance(name, bool) and -len(tables) <= name < len(tables):
-            return _result(tables[name])
+            return self._said_of(tables[name])
         for table in tables:
             if isinstance(name, str) and table.name.lower() == name.lower():
-                return _result(table)
+                return self._said_of(table)
         if isinstance(name, int) and not isinstance(name, bool):
             raise NoResultError(f"release {self.id} has no result number {name}; from 0 they are: {listed(self.views)}")
         raise no_result(f"release {self.id}", name, self.views)
+
+    def _said_of(self, table: ResultTable) -> Result:
+        return table.result().with_losses(self.losses.get(table.name, NOTHING))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits cut of the rows that its results count, or that it was not measured: a sentence a table."""
+        return tuple(dict.fromkeys(note for losses in self.losses.values() for note in losses.notes))
 
     @property
     def only(self) -> Result:
@@ -92,9 +104,9 @@ class Release:
         """
         if name is not None or ax is not None or len(self) == 1:
             return self[name or self.views[0]].plot(ax, value=value)
-        from dpsql.release.pictures import results_picture
+        from dpsql.release.pictures import noted, results_picture
 
-        return results_picture([(shown, self[shown]) for shown in self.views])
+        return noted(results_picture([(shown, self[shown]) for shown in self.views]), self.notes)
 
     @taking(name=text(), count=whole(1, 10**9))
     def draws(self, name: str, count: int = 500) -> Result:
@@ -132,10 +144,3 @@ class Release:
 
     def __len__(self) -> int:
         return len(self.record.tables)
-
-
-def _result(table: ReleaseTable | RangeTable) -> Result:
-    if isinstance(table, RangeTable):
-        names, kinds, _ = zip(*table.shown, strict=True)
-        return Result.from_rows(names, kinds, RangeRows(table))
-    return Result.from_columns(table.columns)

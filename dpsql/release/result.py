@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -12,13 +12,13 @@ import numpy as np
 from dpsql.common.arguments import is_whole, taking, text, whole
 from dpsql.common.arrays import Row, Values
 from dpsql.common.extras import install_command
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.common.quoting import identifier
 from dpsql.errors import InterfaceError, quoted
 
-from .columns import PACKED, Coded, Numbers, coded
-from .text_table import grid_of
-from .writing import write_table
+from .columns import PACKED, Coded, Numbers, coded, write_table
+from .cut import NOTHING, Cut, Losses
+from .text_table import grid_of, paragraph
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,7 +53,7 @@ class Result:
     Raises InterfaceError where rows and columns do not fit together.
     """
 
-    __slots__ = ("_beside", "_held", "_place", "columns", "types")
+    __slots__ = ("_beside", "_held", "_losses", "_place", "columns", "types")
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -71,11 +71,34 @@ class Result:
         object.__setattr__(self, "_held", held)
         object.__setattr__(self, "_place", [0])
         object.__setattr__(self, "_beside", None)
+        object.__setattr__(self, "_losses", NOTHING)
 
     def drawn_with(self, errors: Callable[[], Result]) -> Self:
         """Itself, drawn by ``plot`` from now on as what ``errors`` gives: the same table with columns of errors."""
         object.__setattr__(self, "_beside", errors)
         return self
+
+    def with_losses(self, losses: Losses | Callable[[], Losses]) -> Self:
+        """Itself, which says from now on what limits cut of the rows that it counts; worked out when it is asked."""
+        object.__setattr__(self, "_losses", losses)
+        return self
+
+    @property
+    def cut(self) -> Mapping[str, Cut] | None:
+        """What limits cut of each table whose rows are counted; None where nothing was measured or nothing is cut."""
+        return self._said().cuts or None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The same in a sentence a table, or that it was not measured. Empty where no limit cuts rows."""
+        return self._said().notes
+
+    def _said(self) -> Losses:
+        losses: Losses | Callable[[], Losses] = object.__getattribute__(self, "_losses")
+        if callable(losses):
+            losses = losses()
+            object.__setattr__(self, "_losses", losses)
+        return losses
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Result cannot be changed; {name!r} stays as it is")
@@ -191,6 +214,8 @@ class Result:
             series.append(pd.Series(values, dtype=_pandas_type(kind, None in values)))
         frame = pd.concat(series, axis=1) if series else pd.DataFrame()
         frame.columns = list(self.columns)
+        if self.notes:
+            frame.attrs["cut"] = list(self.notes)
         return cast("pandas.DataFrame", frame)
 
     def arrow(self) -> Any:
@@ -233,10 +258,11 @@ class Result:
         ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
         no number, and where matplotlib is not installed.
         """
-        from dpsql.release.pictures import plot_result
+        from dpsql.release.pictures import noted, plot_result
 
         beside: Callable[[], Result] | None = object.__getattribute__(self, "_beside")
-        return plot_result(self if beside is None or self._shows_errors() else beside(), ax, value=value)
+        made = plot_result(self if beside is None or self._shows_errors() else beside(), ax, value=value)
+        return made if ax is not None else noted(made, self.notes)
 
     def _shows_errors(self) -> bool:
         """Whether each DOUBLE has its standard error beside it."""
@@ -246,15 +272,20 @@ class Result:
         asked = numbers - errors
         return bool(asked) and all(f"{name}_stderr" in names for name in asked)
 
-    def __str__(self) -> str:
+    def table_text(self) -> str:
+        """The table alone, without its ``notes``."""
         return grid_of(self.columns, self.types, self.rows).text()
+
+    def __str__(self) -> str:
+        return "\n".join([self.table_text(), *self.notes])
 
     def __repr__(self) -> str:
         return f"Result({len(self)} rows: {', '.join(self.columns)})\n{self}"
 
     def _repr_html_(self) -> str:
         """The same table for notebooks, at most ``SHOWN_ROWS`` rows, every text escaped."""
-        return grid_of(self.columns, self.types, self.rows).html()
+        shown = grid_of(self.columns, self.types, self.rows).html()
+        return shown + "".join(paragraph(note, "dpsql-note") for note in self.notes)
 
 
 class _Held:

@@ -7,14 +7,13 @@ first column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from dpsql.common.arrays import Values
 from dpsql.common.quoting import identifier
 
-from .range_table import RangeTable
-from .record import ReleaseTable
+from .record import ReleaseTable, ResultTable
 
 FEWEST = 8
 """Fewer results of the same columns have a table each."""
@@ -22,12 +21,11 @@ MOST_ROWS = 1_000
 """A result of more rows has a table of its own, so that no view reads much of others."""
 
 
-def alike(tables: Iterable[ReleaseTable | RangeTable]) -> dict[str, list[ReleaseTable]]:
+def alike(tables: Sequence[ResultTable]) -> dict[str, list[ReleaseTable]]:
     """The results of a release that share a table, in their order, by a name for it that no result has."""
-    tables = list(tables)
     by_columns: dict[tuple[tuple[str, str], ...], list[ReleaseTable]] = {}
     for table in tables:
-        if isinstance(table, ReleaseTable) and len(table) <= MOST_ROWS:
+        if table.listed and len(table) <= MOST_ROWS:
             by_columns.setdefault(tuple((name, kind) for name, kind, _ in table.columns), []).append(table)
     taken = {table.name for table in tables}
     free = (name for number in range(1, 2 * len(tables) + 1) if (name := f"#{number}") not in taken)

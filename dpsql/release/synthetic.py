@@ -13,12 +13,12 @@ from dpsql.common.arguments import path, taking, text
 from dpsql.common.arrays import Row
 from dpsql.errors import DataError, NoResultError, SQLError, listed
 
+from .columns import write_table
 from .files import write_result, write_results
 from .instances import ISOLATED
 from .limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from .reading import LOCKED, check_text, first_line
 from .result import Result
-from .writing import write_table
 
 if TYPE_CHECKING:
     import pandas

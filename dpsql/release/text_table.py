@@ -14,9 +14,9 @@ from dpsql.errors import printable
 SHOWN_ROWS = 40
 _WIDEST = 60
 # Names break where a screen is too narrow for the table, so that the numbers beside them stay in sight.
-_NARROW = ";padding:0.3em 0.4em"
+_NARROW = ";padding:0.3em 0.2em;font-size:0.92em"
 _FITTING = {(tag, side): _NARROW for tag in ("th", "td") for side in ("left", "right")}
-_FITTING["td", "left"] += ";overflow-wrap:anywhere;min-width:4em"
+_FITTING["td", "left"] += ";overflow-wrap:anywhere;min-width:3.2em"
 _DOUBLE = 15  # decimal digits that a DOUBLE tells apart
 
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import duckdb
-import numpy as np
 
-from dpsql.common.arrays import Array, Values
 from dpsql.common.quoting import identifier
 
-from .columns import Coded, Numbers, Packed, runs_of
+from .columns import fill, write_table
 from .instances import CATALOG
 from .names import is_unnamed
-from .range_table import RangeTable, write_ranges
-from .record import ReleaseRecord, ReleaseTable, Value
+from .range_table import write_ranges
+from .record import ReleaseRecord, ReleaseTable
 from .series import LATEST, columns_of, make_place, one_release, rows_sql, series_sql, take_out
 from .shared_tables import alike, united, views_sql
-
-_FEW = 500  # rows that are quicker as lists than as arrays, which DuckDB reads through a view
-_LISTED = 1_000  # DuckDB reads a whole list of constants for every 2048 rows
-_INT64 = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 
 CATALOGUE = """
 CREATE SCHEMA IF NOT EXISTS dp;
@@ -86,7 +79,7 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         for table in record.tables:
             if table.name in written:
                 continue
-            if isinstance(table, RangeTable):
+            if not table.listed:
                 write_ranges(connection, table, schema)
             elif record.period:
                 _write_of_period(connection, table, record.release_id, record.period)
@@ -198,118 +191,5 @@ def _pointed(schema: str, name: str) -> str:
 def _write_of_period(connection: duckdb.DuckDBPyConnection, table: ReleaseTable, release: int, period: str) -> None:
     """The rows of a result of one period among those of all, and a view of them."""
     into = f"INSERT INTO {make_place(connection, table)}"
-    _fill(connection, into, table.columns, f"{release}, DATE '{period}', ")
+    fill(connection, into, table.columns, f"{release}, DATE '{period}', ")
     connection.execute(f"CREATE VIEW r{release}.{identifier(table.name)} AS {one_release(table, release)}")
-
-
-def write_table(
-    connection: duckdb.DuckDBPyConnection,
-    name: str,
-    columns: Sequence[tuple[str, str, Values]],
-    schema: str = "main",
-) -> None:
-    """Create a table of (name, DuckDB type, values) columns."""
-    target, named = f"{schema}.{identifier(name)}", [(identifier(column), kind) for column, kind, _ in columns]
-    if len(columns[0][2]):
-        _fill(connection, f"CREATE TABLE {target} AS", columns, names=[column for column, _ in named])
-    else:
-        connection.execute(f"CREATE TABLE {target} ({', '.join(f'{column} {kind}' for column, kind in named)})")
-
-
-def _fill(
-    connection: duckdb.DuckDBPyConnection,
-    into: str,
-    columns: Sequence[tuple[str, str, Values]],
-    first: str = "",
-    names: Sequence[str] = (),
-) -> None:
-    """Put the rows of the columns ``into``, which is INSERT INTO or CREATE TABLE AS, then with the ``names``, quoted.
-
-    ``first``: the text of constants that stand before the values of each row.
-    """
-    if not len(columns[0][2]):
-        return
-    ends = [f" AS {name}" for name in names] or [""] * len(columns)
-    if len(columns[0][2]) == 1:  # a third of the time
-        single = [(kind, *_parameter(kind, list(values))) for _, kind, values in columns]
-        shown = [f"CAST(?::{carrier} AS {kind}){end}" for (kind, carrier, _), end in zip(single, ends, strict=True)]
-        connection.execute(f"{into} SELECT {first}{', '.join(shown)}", [value for _, _, (value,) in single])
-        return
-    packed = [(kind, values) for _, kind, values in columns if isinstance(values, Numbers | Coded)]
-    if len(packed) == len(columns) and len(packed[0][1]) > _FEW:
-        _fill_packed(connection, into, packed, first, ends)
-        return
-    # One list per column: a tenth of the time of VALUES at a thousand rows.
-    carried = [(kind, *_parameter(kind, values)) for _, kind, values in columns]
-    selected = ", ".join(
-        (f"unnest(?::{kind}[])" if carrier == kind else f"CAST(unnest(?::{carrier}[]) AS {kind})") + end
-        for (kind, carrier, _), end in zip(carried, ends, strict=True)
-    )
-    connection.execute(f"{into} SELECT {first}{selected}", [values for _, _, values in carried])
-
-
-def _fill_packed(
-    connection: duckdb.DuckDBPyConnection,
-    into: str,
-    columns: Sequence[tuple[str, Packed]],
-    first: str,
-    ends: Sequence[str],
-) -> None:
-    """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values, once for a run of rows."""
-    arrays: dict[str, Array] = {}
-    coded = [values for _, values in columns if isinstance(values, Coded)]
-    runs = runs_of(coded) if len(coded) == len(columns) else None
-    selected: list[str] = []
-    lists: list[object] = []
-    for at, (kind, values) in enumerate(columns):
-        if isinstance(values, Numbers):
-            arrays[f"c{at}"] = values.data
-            value = f"c{at}"
-            if values.null is not None:
-                arrays[f"n{at}"] = values.null
-                value = f"CASE WHEN n{at} THEN NULL ELSE c{at} END"
-            selected.append(f"CAST({value} AS {kind})")
-            continue
-        if len(values.distinct) > _LISTED and kind in _INT64 and all(type(value) is int for value in values.distinct):
-            codes = values.codes if runs is None else values.codes[runs[0]]
-            arrays[f"c{at}"] = np.array(values.distinct, dtype=np.int64)[codes]
-            selected.append(f"CAST(c{at} AS {kind})")
-            continue
-        carrier, held = _parameter(kind, values.distinct)
-        arrays[f"c{at}"] = values.codes if runs is None else values.codes[runs[0]]
-        lists.append(held)
-        selected.append(f"CAST(list_extract(?::{carrier}[], c{at} + 1) AS {kind})")
-    ended = ", ".join(f"{value}{end}" for value, end in zip(selected, ends, strict=True))
-    rows = f"SELECT {first}{ended} FROM dpsql_packed"  # noqa: S608
-    if runs is not None:
-        arrays["length"] = runs[1]
-        named = ", ".join(f"{value} AS v{at}" for at, value in enumerate(selected))
-        shown = ", ".join(f"v{at}{end}" for at, end in enumerate(ends))
-        rows = f"SELECT {first}{shown} FROM (SELECT {named}, unnest(range(length)) AS place FROM dpsql_packed)"  # noqa: S608
-    connection.register("dpsql_packed", arrays)
-    try:
-        connection.execute(f"{into} {rows}", lists)
-    finally:
-        connection.unregister("dpsql_packed")
-
-
-def _parameter(kind: str, values: Sequence[Value]) -> tuple[str, list[object]]:
-    """A list parameter and the type that carries it to DuckDB without loss.
-
-    Everything but numbers with a like type in Python travels as text. So do NaN, which the
-    list conversion of DuckDB 1.x takes for NULL, and integers, which it may narrow.
-    """
-    known = [v for v in values if v is not None]
-    if kind in ("DOUBLE", "FLOAT", "REAL", "FLOAT4", "FLOAT8") and all(v == v for v in known):
-        return "DOUBLE", list(values)
-    if all(isinstance(v, bool) for v in known):
-        return "BOOLEAN", list(values)
-    if all(isinstance(v, bytes) for v in known):
-        return "BLOB", list(values)
-    if all(isinstance(v, dt.timedelta) for v in known):
-        return "INTERVAL", list(values)
-    return "VARCHAR", [None if v is None else _text(v) for v in values]
-
-
-def _text(value: Value) -> str:
-    return repr(value) if isinstance(value, float) else str(value)

@@ -18,6 +18,6 @@ reach none of it (``tests/test_imports.py``).
 
 from __future__ import annotations
 
-from .travel import Replicates
+from .error_propagation import Replicates
 
 __all__ = ["Replicates"]

@@ -23,7 +23,8 @@ from scipy.sparse.linalg import lsqr
 from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError, NotSupportedError
 from dpsql.privacy.entries import Entry
-from dpsql.reconstruct.combined import Observed, deviations_of
+from dpsql.reconstruct.combined import Observed
+from dpsql.reconstruct.spread import as_dense, over_deviations
 from dpsql.registry import needed
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
@@ -32,8 +33,6 @@ from dpsql.release.payload import unpack
 from dpsql.running.earlier import Combination
 from dpsql.running.past_releases import PastReleases
 from dpsql.running.planned_again import PlannedAgain
-from dpsql.workloads.cells.boxes import Boxes
-from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 
 from .noise import drawn, normals, replicates, seed_of
@@ -97,7 +96,7 @@ class Law:
 
 def whitened(one: Observed, seed: int, count: int) -> Floats:
     """Replicates of a measurement's noise (count x p), in units of its deviations."""
-    return replicates(one.noise, seed, count, one.matrix.shape[0]) / deviations_of([one])[0]
+    return as_dense(over_deviations(replicates(one.noise, seed, count, one.matrix.shape[0]), one.noise))
 
 
 class Laws:
@@ -175,7 +174,7 @@ _APART = 0x5A4D504C45
 def sampled(combination: Combination | PlannedAgain, seed: int, count: int) -> Floats:
     """Moves (count x m) of a release's numbers from sample to sample. Raises NotSupportedError where it cannot tell."""
     compiled = combination.compiled if isinstance(combination, Combination) else combination.prepared.over_cells
-    if not isinstance(compiled, Compiled):
+    if compiled is None or compiled.matrix is None:
         raise NotSupportedError(
             'population="sample" needs the cells of a batch one by one; of blocks of histograms with very many cells '
             "and of long lines leave it out"
@@ -189,8 +188,8 @@ def sampled(combination: Combination | PlannedAgain, seed: int, count: int) -> F
 
 def _moves(layout: Layout, x: Floats) -> sp.csr_array:
     """F (n x latent): how the entries of x that a table fills move with independent normal variables."""
-    several = layout.multiplicity > 1 or layout.source.counts_units or layout.source.each is not None
-    if several or isinstance(layout.cells, Boxes) or layout.every is not None:
+    several = layout.multiplicity > 1 or layout.source.distinct
+    if several or layout.boxes is not None or layout.every is not None:
         raise NotSupportedError(
             f'population="sample" takes the rows of {layout.source.table} as drawn independently, each in one cell: a '
             "unit with several rows and a batch of boxes are not told apart like that; leave it out"

@@ -12,8 +12,7 @@ from sqlglot import exp
 
 from dpsql.common.arrays import Array, Floats, Values
 from dpsql.release import Result
-from dpsql.release.columns import Coded, Numbers
-from dpsql.release.writing import write_table
+from dpsql.release.columns import Coded, Numbers, write_table
 from dpsql.sql.outer.sandbox import Sandbox
 
 from .partitioned import REPLICATE, Ran, is_number

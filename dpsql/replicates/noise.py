@@ -8,12 +8,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
 from typing import TypeAlias, cast
 
 import numpy as np
 from scipy.special import gammaln
 
 from dpsql.common.arrays import Floats, Ints
+from dpsql.common.pattern_block import PatternBlock
+from dpsql.privacy.pattern_draws import pattern
 from dpsql.reconstruct.spread import BlockNoise, NoiseModel, parameter
 
 Generator: TypeAlias = np.random.Generator
@@ -48,16 +52,16 @@ def drawn(noise: NoiseModel, seed: int, count: int, width: int) -> Iterator[Floa
 
     The first ones are the same whatever ``count`` is. Gaussian: a normal variable of variance sigma^2, rounded.
     Laplace: P(z) proportional to exp(-|z| / b) as the difference of two geometric variables (floored exponential ones,
-    exactly geometric). Blocks: points of a cube whose radius has the law of ``draws.cube_radius``.
+    exactly geometric). Blocks: points of a cube whose radius has the law of ``draws.cube_radius``, or for patterns the
+    draws of a release.
     Floats are good enough here: their law is that of ``dpsql.privacy.noise`` to 1 part in 10^15.
     """
     scale = parameter(noise)
-    blocks = np.array(noise.blocks) if noise.kind == "blocks" and isinstance(noise, BlockNoise) else None
     each = min(max(_AT_ONCE // max(width, 1), 1), _MOST_AT_ONCE)
     for first in range(0, count, each):
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(first,))))
-        if blocks is not None:
-            held = _in_blocks(generator, each, blocks, scale)
+        if noise.kind == "blocks" and isinstance(noise, BlockNoise):
+            held = _in_blocks(generator, each, noise, scale)
         elif noise.kind == "gaussian":
             held = np.rint(math.sqrt(scale) * generator.standard_normal((each, width)))
         else:
@@ -66,7 +70,28 @@ def drawn(noise: NoiseModel, seed: int, count: int, width: int) -> Iterator[Floa
         yield from held[: count - first]
 
 
-def _in_blocks(generator: np.random.Generator, count: int, sizes: Ints, scale: float) -> Floats:
+def _in_blocks(generator: Generator, count: int, noise: BlockNoise, scale: float) -> Floats:
+    """Replicates of all blocks, those for patterns one after the other."""
+    single = [1 if isinstance(block, PatternBlock) else block for block in noise.blocks]
+    found = _in_cubes(generator, count, np.array(single), scale)
+    if not any(isinstance(block, PatternBlock) for block in noise.blocks):
+        return found
+    t, s = Fraction(scale).as_integer_ratio()
+    ends, parts = np.cumsum(single), []
+    for end, block in zip(ends.tolist(), noise.blocks, strict=True):
+        if isinstance(block, PatternBlock):
+            drawn_ones = [pattern(partial(_word, generator), int(block), block.limit, t, s) for _ in range(count)]
+            parts.append(np.array(drawn_ones, dtype=np.float64))
+        else:
+            parts.append(found[:, end - block : end])
+    return np.concatenate(parts, axis=1)
+
+
+def _word(generator: Generator) -> int:
+    return int(generator.integers(0, 2**64, dtype=np.uint64))
+
+
+def _in_cubes(generator: Generator, count: int, sizes: Ints, scale: float) -> Floats:
     """Replicates of all blocks: a radius r of probability proportional to (2r + 1)^m exp(-r / scale) for each.
 
     Proposed as the sum of m + 1 geometric variables, a negative binomial one.

@@ -23,9 +23,9 @@ from sqlglot.errors import SqlglotError
 from dpsql.common.quoting import identifier
 from dpsql.errors import OperationalError, SQLError
 from dpsql.release import Result
+from dpsql.release.columns import write_table
 from dpsql.release.range_table import RangeTable, write_ranges
 from dpsql.release.reading import first_line
-from dpsql.release.writing import write_table
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
 from dpsql.sql.parse.routing import named_tables
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import duckdb
@@ -29,7 +29,7 @@ from sqlglot.errors import SqlglotError
 from dpsql.common.arrays import Floats, Ints
 from dpsql.common.quoting import identifier
 from dpsql.errors import NotSupportedError, SQLError
-from dpsql.reconstruct import RangeErrors, evaluate
+from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.combined import White
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import RangeTable, ReleaseTable
@@ -56,21 +56,10 @@ Laid: TypeAlias = tuple[str, str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked:
-    """A result in all replicates, one below the other. ``columns``: (name, DuckDB type, values), ``REPLICATE`` first.
+class Stacked(Table):
+    """A result in all replicates, one below the other. ``companions``: columns that say how far others may be off."""
 
-    ``noisy``: (name, whether noise reaches it) of the others. ``companions``: those that say how far others may be off.
-    ``ranges``: in place of the columns' values, where these are all ranges of a line.
-    """
-
-    columns: Sequence[Laid] = field(repr=False)
-    noisy: Columns
-    companions: frozenset[str]
-    ranges: RangeTable | None = field(default=None, repr=False)
-
-    @property
-    def table(self) -> Table:
-        return Table(self.columns, self.noisy, self.ranges)
+    companions: frozenset[str] = frozenset()
 
 
 def results_of(
@@ -83,7 +72,7 @@ def results_of(
     """
     estimates = law.values(count, sample=sample, places=places)
     planned, compiled = cast("Planned", law.combination), law.combination.compiled
-    if isinstance(compiled, Lined) and compiled.key.family == "ranges":
+    if isinstance(compiled, Lined) and compiled.line.family == "ranges":
         return _of_ranges(law, planned, compiled, estimates, places)
     cores = iter(planned.cores)
     made: dict[str, Stacked] = {}
@@ -94,8 +83,7 @@ def results_of(
             noisy[core.name] = _core(planned, core, slices, estimates)
         made[answer.name] = next(iter(noisy.values())) if answer.outer is None else _after(answer, noisy, made, seconds)
     shown = {}
-    for table, answer in zip(law.record.tables, planned.queries, strict=False):
-        assert isinstance(table, ReleaseTable)  # noqa: S101 - all ranges of a line are apart
+    for table, answer in zip(law.record.listed, planned.queries, strict=False):
         shown[answer.name] = _as_shown(table, made[answer.name])
     return shown
 
@@ -104,10 +92,9 @@ def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats, places
     """Results of all ranges: replicates are the groups of one more key, so that one view has the ranges of them all."""
     times = len(sums)
     made: dict[str, Stacked] = {}
-    assert isinstance(planned.errors, RangeErrors)  # noqa: S101 - as the batch is
-    each = planned.errors.count
-    for released, (core, slices) in zip(law.record.tables, planned.cores, strict=True):
-        assert isinstance(released, RangeTable)  # noqa: S101 - as the batch is
+    each = len(compiled.line)
+    views = [table for table in law.record.tables if not table.listed]
+    for released, (core, slices) in zip(views, planned.cores, strict=True):
         table = released if places is None else released.at(places)
         parts = [slices[column.output] for column in core.columns if isinstance(column, Measured)]
         numbers = []
@@ -125,7 +112,7 @@ def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats, places
         )
         beside = frozenset(name for name, _, (part, _) in table.shown if f"_{part}" in ERRORS)
         columns: list[Laid] = [(name, kind, ()) for name, kind, _ in held.shown]
-        made[table.name] = Stacked(columns, columns_of(table), beside, held)
+        made[table.name] = Stacked(columns, table.noisy, held, beside)
     return made
 
 
@@ -137,7 +124,7 @@ def _as_shown(table: ReleaseTable, found: Stacked) -> Stacked:
         raise _failed(table.name)
     noisy = dict(found.noisy)
     columns = [(REPLICATE, *held[REPLICATE]), *((name, *held[name]) for name in names)]
-    return Stacked(columns, [(name, noisy[name]) for name in names], found.companions & set(names))
+    return Stacked(columns, [(name, noisy[name]) for name in names], companions=found.companions & set(names))
 
 
 def _failed(name: str) -> NotSupportedError:
@@ -183,7 +170,7 @@ def _core(planned: Planned, core: Core, slices: Sequence[slice], estimates: Floa
             noisy.append((name, suffix != "_stderr"))
             companions.add(name)
     which = Coded(tuple(range(times)), np.repeat(np.arange(times, dtype=np.int32), groups))
-    return Stacked([(REPLICATE, "BIGINT", which), *columns], noisy, frozenset(companions))
+    return Stacked([(REPLICATE, "BIGINT", which), *columns], noisy, companions=frozenset(companions))
 
 
 def _moved(
@@ -217,10 +204,11 @@ def _moved(
             starts=column.starts,
             discrete=column.discrete,
         )
-        if column.type != "DOUBLE":
-            dates = days_shown(found.ravel(), column.type)
-            shown = np.tile([date is not None for date in first.values()], times)
-            return coded(date if seen else None for date, seen in zip(dates, shown.tolist(), strict=True))
+    kind = column.type if isinstance(column, Ranked) else "TIMESTAMP" if isinstance(first, Coded) else "DOUBLE"
+    if kind != "DOUBLE":
+        dates = days_shown(found.ravel(), kind)
+        shown = np.tile([date is not None for date in first.values()], times)
+        return coded(date if seen else None for date, seen in zip(dates, shown.tolist(), strict=True))
     found = found.reshape(times, -1)
     if small is not None:
         found[:, small] = np.nan
@@ -242,7 +230,7 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
     """The result of a statement's outer SQL in all replicates."""
     assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
     relation, unions = gathered(answer.outer)
-    tables = {name: made[name].table for name in answer.reads}
+    tables: dict[str, Table] = {name: made[name] for name in answer.reads}
     left = dict(noisy)
     for name, union in unions.items():
         parts = [left.pop(table.name) for table in union.tables]
@@ -254,7 +242,7 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
         flags = {column: flag for part in parts for column, flag in part.noisy}
         columns = [*stacked([part.columns for part in parts]), *bits]
         tables[name] = Table(columns, [*flags.items(), *((bit, False) for bit, _ in union.bits)])
-    tables |= {name: part.table for name, part in left.items()}
+    tables |= left
     with Sandbox() as sandbox:
         query = Query(parsed(relation.sql(True)), tables)
         query.stack(sandbox)
@@ -267,19 +255,8 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
         values = fetched(sandbox.connection, "dpsql_result", [(f'"{name}"', kind) for name, kind in kinds])
     columns = [(name, kind, held) for (name, kind), held in zip(kinds, values, strict=True)]
     companions = {name for column in answer.outer.columns for suffix, name in column.companions if suffix in ERRORS}
-    return Stacked(
-        columns, list(zip((name for name, _, _ in columns[1:]), said.noisy, strict=True)), frozenset(companions)
-    )
-
-
-def columns_of(table: RangeTable) -> Columns:
-    """Names of its columns, and whether noise reaches them."""
-    return [(name, part in ("value", "low", "high")) for name, _, (part, _) in table.shown]
-
-
-def released_columns(table: RangeTable | ReleaseTable) -> Columns:
-    """Names of the columns of any result; where noise reaches some is not looked at here, and said of all."""
-    return columns_of(table) if isinstance(table, RangeTable) else [(name, True) for name, _, _ in table.columns]
+    noisy_columns = list(zip((name for name, _, _ in columns[1:]), said.noisy, strict=True))
+    return Stacked(columns, noisy_columns, companions=frozenset(companions))
 
 
 def places_read(
@@ -290,7 +267,7 @@ def places_read(
     ``read``: the released tables of the query, of which those numbered ``own`` are this one. None where more than
     ``most`` ranges may be read, or the query does not say which.
     """
-    clean = {name.lower() for name, noisy in columns_of(table) if not noisy}
+    clean = {name.lower() for name, noisy in table.noisy if not noisy}
     try:
         whole, _ = qualified(tree, read)
         nodes = {node.name: node for node in whole.find_all(exp.Table)}
@@ -322,7 +299,7 @@ def _places(
         f"CREATE OR REPLACE TABLE dpsql_ranges AS SELECT DISTINCT {low} AS low, {high} AS high "  # noqa: S608
         f"FROM {identifier(line.name)} AS {identifier(alias)} WHERE {chosen} LIMIT {most + 1}"
     )
-    points = identifier(line.kept[0])
+    points = identifier(line.parts[0])
     with contextlib.suppress(duckdb.Error):
         if sandbox.run(made, QUERY_SECONDS) or sandbox.connection.table("dpsql_ranges").shape[0] > most:
             return None

@@ -12,18 +12,19 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import cast
 
 import numpy as np
 
 from dpsql.errors import SQLError
 from dpsql.planning.budget_search import wish_of
+from dpsql.planning.figures import releases_named
 from dpsql.planning.free_answer import Free
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.planning.target_errors import goal_of, wanted_of
-from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
@@ -71,11 +72,13 @@ class FoundCounts:
     types: Mapping[str, str]
 
 
-def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, object]) -> bool:
+def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: PlanOptions) -> bool:
     """Whether a call names neither budget nor wanted error, so that only an answer that is free can serve it."""
-    if any(amount is not None for amount in budget) or estimates != "unbiased" or set(options) - {"alpha", "progress"}:
+    read = [field for field in fields(options) if field.name not in ("alpha", "progress")]
+    given = any(getattr(options, field.name) is not field.default for field in read)  # == of an array is no truth
+    if given or estimates != "unbiased" or any(amount is not None for amount in budget):
         return False
-    return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, wanted_of()) is None
+    return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, wanted_of(PlanOptions())) is None
 
 
 class Earlier(PastReleases):
@@ -125,7 +128,7 @@ class Earlier(PastReleases):
 
     def as_good_as(self, plan: Plan) -> Found | None:
         """What earlier releases say of a plan's batch, where no number is less precise than planned (``no_worse``)."""
-        if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled):
+        if plan.estimated or plan.origin is None or plan.compiled.matrix is None:
             return None
         usable = self.usable()
         if not usable:
@@ -255,7 +258,7 @@ class Earlier(PastReleases):
     def known(self, prepared: Prepared, alpha: float) -> EarlierReleases | None:
         """What earlier releases say of a batch, for the search of a budget; None where there are none."""
         usable = self.usable()
-        if not usable or not isinstance(prepared.compiled, Compiled):
+        if not usable or prepared.compiled.matrix is None:
             return None
         pasts = self.pasts(self.schemas(), usable)
         first = self.first_of(prepared)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.common.arrays import Floats, Matrix
+from dpsql.common.numerics import ALPHA
 from dpsql.errors import InternalError
 from dpsql.planning.prepare import cores_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct.spread import NoiseModel
-from dpsql.running.found_domains import ALPHA
 from dpsql.sql import Answer
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.expr.batch import Core

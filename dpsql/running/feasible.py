@@ -55,10 +55,8 @@ from dpsql.planning.prepare import MOST_LISTED
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
 from dpsql.reconstruct.possible_marginals import PossibleMarginals
 from dpsql.reconstruct.residual_answers import ResidualAnswers
-from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Batch, Compiled
 from dpsql.workloads.compile.cone import Cone, cone_of
-from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.compile.structured import Structured
 
 KINDS = ("unbiased", "feasible", "nonnegative", "whole")
 """What may be asked for; "nonnegative" is an older word for "feasible"."""
@@ -90,22 +88,22 @@ class FromZero(Feasible):
 
 def check_estimates(plan: Plan, kind: str) -> None:
     """Raise where ``plan`` has no estimates of this kind: InterfaceError for an unknown one, DataError else. Free."""
+    line = plan.compiled.line
     if kind == LOWER_AT_ZERO:
-        if isinstance(plan.compiled, Lined):
+        if line is not None:
             raise InterfaceError(
-                f"the intervals of {plan.compiled.key.text} are worked out where they are read; leave lower_at_zero out"
+                f"the intervals of {line.text} are worked out where they are read; leave lower_at_zero out"
             )
         return
     if kind not in KINDS:
         raise InterfaceError(f"estimates={kind!r} is not known; use one of {', '.join(KINDS)}")
     if kind == "unbiased":
         return
-    if isinstance(plan.compiled, Lined):
-        key = plan.compiled.key
-        if key.family != "ranges":
-            raise InterfaceError(f"{key.text} is estimated without bias only; leave estimates out")
+    if line is not None:
+        if line.family != "ranges":
+            raise InterfaceError(f"{line.text} is estimated without bias only; leave estimates out")
         raise InterfaceError(
-            f"the {len(key):,} groups of {key.text} are estimated without bias only; leave estimates={kind!r} out"
+            f"the {len(line):,} groups of {line.text} are estimated without bias only; leave estimates={kind!r} out"
         )
     if plan.estimated:
         raise DataError(
@@ -140,11 +138,11 @@ def feasible(plan: Plan, y: Sequence[int], kind: str, *, accuracy: float = 1e-4)
     values = plan.answers.estimate(y, plan.compiled.common_steps)
     if kind == LOWER_AT_ZERO:
         batch = plan.compiled
-        floor = _signs(batch)[0] if isinstance(batch, Structured) else _limits(_cells(plan), cone_of(_cells(plan)))[0]
+        floor = _signs(batch)[0] if batch.blocks else _limits(_cells(plan), cone_of(_cells(plan)))[0]
         return FromZero(values, floor, np.full(len(values), np.inf))
     if not plan.estimated:
         check_estimates(plan, kind)
-    elif isinstance(plan.compiled, Structured):
+    elif plan.compiled.blocks:
         return Feasible(values, *_signs(plan.compiled))
     if _wide(plan):
         return _over_groups(plan, y, kind, accuracy)
@@ -153,8 +151,8 @@ def feasible(plan: Plan, y: Sequence[int], kind: str, *, accuracy: float = 1e-4)
     limits = _limits(compiled, cone)
     if plan.estimated:
         return Feasible(values, *limits)
-    weight = np.divide(compiled.objective, compiled.scale, out=np.zeros(compiled.numbers), where=compiled.scale != 0)
-    unit = float(np.sqrt(np.mean((weight * plan.errors) ** 2))) or 1.0
+    weight = compiled.weights
+    unit = float(np.sqrt(np.mean((weight * np.asarray(plan.errors)) ** 2))) or 1.0
     over_rays = sparse.csr_array(compiled.rows @ cone.rays).astype(np.float64)
     asked = np.flatnonzero(np.diff(over_rays.indptr))
     A = sparse.csr_array(sparse.diags_array((weight * compiled.scale)[asked] / unit) @ over_rays[asked])
@@ -178,12 +176,12 @@ def _leave(kind: str) -> None:
 
 def _wide(plan: Plan) -> bool:
     """Whether a batch is measured block by block and has more cells than are listed."""
-    return plan.cells > MOST_LISTED and not isinstance(plan.compiled, Compiled)
+    return plan.cells > MOST_LISTED and plan.compiled.matrix is None
 
 
 def _by_groups(plan: Plan) -> bool:
     """Whether every number of a batch counts one group: of each axis a region, and none twice in a result."""
-    blocks = plan.compiled.blocks if isinstance(plan.compiled, Structured) else ()
+    blocks = plan.compiled.blocks
     apart = len({(b.start, b.stop) for b in blocks}) == len(blocks)
     counts = all(b.component == 0 and b.coefficient > 0 and b.weight > 0 for b in blocks)
     groups = all(len(f.axes) == 1 and _one_each(f.matrix) for b in blocks for f in b.factors)
@@ -199,7 +197,6 @@ def _over_groups(plan: Plan, y: Sequence[int], kind: str, accuracy: float) -> Fe
     """What ``feasible`` says, over the batch's own groups and those that it leaves out of them."""
     answers, batch = plan.answers, plan.compiled
     assert isinstance(answers, ResidualAnswers)  # noqa: S101 - as ``_by_groups`` found
-    assert isinstance(batch, Structured)  # noqa: S101
     tables = answers.tables(y)
     errors = np.asarray(plan.errors)  # of ranges alone they are another kind, and those are no blocks
     planned = np.concatenate([b.weight * errors[b.start : b.stop] for b in batch.blocks])
@@ -222,8 +219,8 @@ def _over_groups(plan: Plan, y: Sequence[int], kind: str, accuracy: float) -> Fe
 
 def _cells(plan: Plan) -> Compiled:
     """The batch over its cells."""
-    if isinstance(plan.compiled, Compiled):
-        return plan.compiled
+    if plan.compiled.matrix is not None:
+        return plan.compiled.matrix
     held = None if plan.origin is None else plan.origin.prepared.over_cells
     if held is None:
         raise DataError("this plan does not know what it was made from; plan the batch again")
@@ -243,7 +240,7 @@ def _limits(compiled: Compiled, cone: Cone) -> tuple[Floats, Floats]:
     return np.where(least < 0, -np.inf, 0.0), ceiling
 
 
-def _signs(batch: Structured) -> tuple[Floats, Floats]:
+def _signs(batch: Batch) -> tuple[Floats, Floats]:
     """The same of a batch of blocks: at least 0 where no row is taken off."""
     taken = np.zeros(batch.numbers, dtype=bool)
     for b in batch.blocks:

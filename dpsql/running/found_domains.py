@@ -22,12 +22,10 @@ from dpsql.policy import ColumnPolicy, Policy
 from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, Key, fold
 from dpsql.privacy.entries import Entry
-from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.payload import unpack
 
-ALPHA = 0.05
-"""1 - confidence of the intervals of what a discovery counted."""
 KIND = "discovery"
 
 
@@ -104,7 +102,7 @@ class FoundDomains:
             if entry.released is None or entry.description.get("kind") != KIND:
                 continue
             if entry.id not in self._read:
-                shown = unpack(self._books.ledger().release(entry.id).payload or b"")[0].tables
+                shown = unpack(self._books.ledger().release(entry.id).payload or b"")[0].listed
                 domains = (self._domain(entry, said, shown) for said in parts_of(entry))
                 self._read[entry.id] = tuple(domain for domain in domains if domain is not None)
             for domain in self._read[entry.id]:
@@ -120,7 +118,7 @@ class FoundDomains:
             tables[domain.table] = replace(table, columns=columns)
         self.policy = replace(self.declared, tables=tables)
 
-    def _domain(self, entry: Entry, said: Json, shown: Sequence[ReleaseTable | RangeTable]) -> FoundDomain | None:
+    def _domain(self, entry: Entry, said: Json, shown: Sequence[ReleaseTable]) -> FoundDomain | None:
         """What an entry found, None where the policy has no such column any more, or declares its domain."""
         with suppress(PolicyError):
             table = self.declared.table(str(said["table"]))
@@ -137,10 +135,10 @@ def parts_of(entry: Entry) -> list[Json]:
     return list(entry.description.get("found", [{**entry.description, "name": entry.description["names"][0]}]))
 
 
-def found_column(column: ColumnPolicy, said: Json, shown: Sequence[ReleaseTable | RangeTable]) -> ColumnPolicy | None:
+def found_column(column: ColumnPolicy, said: Json, shown: Sequence[ReleaseTable]) -> ColumnPolicy | None:
     """The column with what the table of ``said`` shows of it; None where nothing was found."""
     table = next(table for table in shown if table.name == said["name"])
-    if isinstance(table, RangeTable) or not len(table):
+    if not len(table):
         return None
     if said.get("bounds"):
         return of_column(column, bounds=bounds_in(table))

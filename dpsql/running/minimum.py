@@ -23,18 +23,7 @@ from dpsql.release.record import Column
 from dpsql.sql.outer.relation import HIDDEN
 from dpsql.workloads.compile.level_sets import MOST_TOGETHER, Judge, judged_by
 from dpsql.workloads.expr.batch import Core, Derived, Measured, Ranked
-from dpsql.workloads.expr.formulas import (
-    Comparison,
-    Fit,
-    Gini,
-    Independence,
-    Leaf,
-    Number,
-    Product,
-    Sum,
-    affine,
-    narrowed,
-)
+from dpsql.workloads.expr.formulas import Leaf, Number, Product, Statistic, Sum, affine, narrowed
 
 Mask = NDArray[np.bool_]
 LEVEL = 0.05
@@ -85,7 +74,7 @@ def _judges(core: Core, column: Measured | Derived | Ranked) -> list[Judge] | No
         return judged_by(core, (column.output,))
     formula, used = narrowed(column.formula)
     linear = affine(formula, len(used))
-    if linear is None and len(used) > MOST_TOGETHER and not isinstance(formula, Fit | Comparison | Independence | Gini):
+    if linear is None and len(used) > MOST_TOGETHER and not isinstance(formula, Statistic):
         return None  # what so many numbers tell together is not looked at
     return judged_by(core, used, None if linear is None else linear[0].tolist())
 

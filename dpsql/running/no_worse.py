@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.common.arrays import Floats, Matrix
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.reconstruct import LineAnswers, RangeErrors
+from dpsql.reconstruct import Errors
 from dpsql.reconstruct.combined import CombinedAnswers
 from dpsql.reconstruct.spread import NoiseModel, as_dense, as_rows, in_deviations
 from dpsql.running.result_tables import Estimates, Planned
@@ -55,15 +55,13 @@ def no_worse(free: Answered, plan: PlannedBatch, places: Sequence[int] | None = 
     if isinstance(known, CombinedAnswers):
         widths = known.widths(None, free.alpha, outward=False)
     bare = any(answer.outer is not None for answer in plan.queries)
-    values = np.zeros(0 if isinstance(plan.errors, RangeErrors) else plan.compiled.numbers)
+    values = np.zeros(0 if any(core.is_view for core, *_ in pairs) else plan.compiled.numbers)
     for core, slices, bought in pairs:
         for of, part in zip(slices, bought, strict=True):
             if not (_within(free.errors[of], plan.errors[part]) and _within(widths[of], plan.widths[part])):
                 return False
         if not any(isinstance(column, Derived | Ranked) for column in core.columns):
             continue
-        if isinstance(plan.answers, LineAnswers):
-            return False
         for of, part in zip(slices, bought, strict=True):
             values[part] = free.values[of]
         compared = _bars(Estimates(free, free.values), Estimates(cast("Planned", plan), values), (core, slices, bought))
@@ -78,14 +76,8 @@ def _by_statement(answered: Planned | PlannedBatch) -> list[list[tuple[Core, tup
     return [[next(cores) for _ in answer.cores] for answer in answered.queries]
 
 
-def _within(free: Floats | RangeErrors, bought: Floats | RangeErrors) -> bool:
+def _within(free: Errors, bought: Errors) -> bool:
     """Whether no figure exceeds the other's; False where the spreads of ranges cannot be compared."""
-    if isinstance(free, RangeErrors) and isinstance(bought, RangeErrors):
-        if free.lengths is None or bought.lengths is None:
-            return free.blocks == bought.blocks != () and _within(free.scale, bought.scale)
-        return _within(np.outer(free.scale**2, free.lengths), np.outer(bought.scale**2, bought.lengths))
-    if isinstance(free, RangeErrors) or isinstance(bought, RangeErrors):
-        return False
     return bool(np.all(free <= bought * (1.0 + _ROUNDING)))
 
 
@@ -111,7 +103,7 @@ def _dominated(free: Planned, plan: PlannedBatch, pairs: Sequence[Pair]) -> bool
     With reconstructions X and Y in deviations of their noise, X X' <= Y Y' in the order of quadratic forms: X = Y K, no
     singular value of K above 1 (Douglas 1966). False where the matrices are too large.
     """
-    if isinstance(plan.answers, LineAnswers) or not pairs:
+    if not pairs or any(core.line is not None for core, *_ in pairs):
         return not pairs
     of = [part for _, slices, _ in pairs for part in slices]
     parts = [part for _, _, bought in pairs for part in bought]

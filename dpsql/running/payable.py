@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.common.arrays import Json
+from dpsql.common.numerics import ALPHA
 from dpsql.errors import Error, SQLError
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
@@ -15,8 +16,6 @@ from dpsql.privacy.charge import Charge
 from dpsql.release.books import Books
 from dpsql.running.answer_free import Earlier
 from dpsql.running.finding_share import SHARE, part_of, waiting
-
-_ALPHA = 0.05  # of intervals, which decide nothing here
 
 
 @dataclass(frozen=True)
@@ -91,4 +90,4 @@ def _may_be_free(asked: Asked, charges: Sequence[Charge], books: Books, past: Ea
     answered = (entry.description.get("questions") for entry in released)
     if any(keys <= {str(key) for key, _ in held} for held in answered if isinstance(held, list)):
         return True
-    return past.answer(asked.sql, _ALPHA) is not None
+    return past.answer(asked.sql, ALPHA) is not None

@@ -7,9 +7,10 @@ whether it did. Free: reads no row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -19,13 +20,11 @@ from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import Prepared, cores_of, held_balanced, scaled_sensitivity
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import Answers, LineAnswers, MatrixAnswers, RangeErrors
+from dpsql.reconstruct import Answers, Errors, MatrixAnswers
 from dpsql.release.payload import Measurement
 from dpsql.sql import Answer
 from dpsql.strategies import Strategy
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.expr.batch import Core
 
 _AT_ONCE = 2**24
@@ -40,8 +39,8 @@ class PlannedAgain:
     """
 
     prepared: Prepared = field(repr=False)
-    compiled: Compiled | Structured | Lined = field(repr=False)
-    answers: Answers | LineAnswers = field(repr=False)
+    compiled: Batch = field(repr=False)
+    answers: Answers = field(repr=False)
     noise: Noise
     alpha: float
     release: int
@@ -57,11 +56,11 @@ class PlannedAgain:
         return self.prepared.understood.answers
 
     @cached_property
-    def errors(self) -> Floats | RangeErrors:
+    def errors(self) -> Errors:
         return self.answers.errors(self.noise, self.compiled.common_steps)
 
     @cached_property
-    def widths(self) -> Floats | RangeErrors:
+    def widths(self) -> Errors:
         return self.answers.widths(self.noise, self.alpha, self.compiled.common_steps)
 
     @property
@@ -77,11 +76,8 @@ class PlannedAgain:
     def moved(self, noise: Iterator[Floats]) -> Iterator[Floats]:
         """R z / L of each z (p,): how noise moves the estimates. Cost of one product, or one transform, each."""
         common = self.compiled.common_steps
-        if isinstance(self.answers, LineAnswers):
-            yield from (self.answers.estimate(z, common) for z in noise)
-            return
         if not isinstance(self.answers, MatrixAnswers):
-            yield from (self.answers.estimate([int(value) for value in z], common) for z in noise)
+            yield from (self.answers.estimate(cast("Sequence[int]", z), common) for z in noise)
             return
         matrix, each = self.answers.whole / common, max(_AT_ONCE // max(len(self.y), 1), 1)
         held: list[Floats] = []
@@ -103,7 +99,8 @@ def planned_again(
     Cost: planning.
     """
     blocks = prepared.as_blocks(objective) if charge.noise == "gaussian" else None
-    for held in (prepared, blocks, prepared.without_bounds(), prepared.with_units_apart()):
+    bounds_left_out = prepared.without_bounds(), prepared.without_sum_bounds()
+    for held in (prepared, blocks, *bounds_left_out, prepared.with_units_apart()):
         found = None if held is None else _again(held, charge, objective, measurement, alpha, release)
         if found is not None:
             return found

@@ -15,8 +15,7 @@ import numpy as np
 
 from dpsql.common.arrays import Values
 from dpsql.common.quoting import identifier
-from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, stacked
-from dpsql.release.writing import write_table
+from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, stacked, write_table
 from dpsql.sql.outer.relation import Relation, Selected, United, gathered
 from dpsql.sql.outer.sandbox import Sandbox
 

@@ -17,7 +17,7 @@ from dpsql.planning.plan import Plan
 from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
 from dpsql.reconstruct.derived import Derived as Evaluated
 from dpsql.reconstruct.spread import NoiseModel
-from dpsql.release import RangeNumber, RangeTable, ReleaseTable
+from dpsql.release import RangeNumber, RangeTable, ReleaseTable, ResultTable
 from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
@@ -27,10 +27,10 @@ from dpsql.running.post_process import OuterSQL, after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, ColumnInfo
-from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
-from dpsql.workloads.expr.formulas import Bounds, Formula, narrowed
+from dpsql.workloads.expr.batch import Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
+from dpsql.workloads.expr.formulas import Bounds, Dated, Formula, narrowed
 
 Columns = list[tuple[str, str, Values]]
 Shown = tuple[ColumnInfo, ...]
@@ -44,7 +44,7 @@ _EPOCH = dt.date(1970, 1, 1)
 @singledispatch
 def release_tables(
     plan: Plan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False, estimates: str = "unbiased"
-) -> tuple[ReleaseTable | RangeTable, ...]:
+) -> tuple[ResultTable, ...]:
     """The results of a plan from its noisy measurements ``y`` (p Python ints), in batch order.
 
     A result has the columns that its SELECT lists; each private column ``c`` is followed by
@@ -56,7 +56,7 @@ def release_tables(
     to read. ``rehearsal``: ``y`` is made up and nothing is charged yet, so that outer SQL that takes too long or
     makes too much is an SQLError instead. ``estimates``: "unbiased", or one of ``dpsql.running.feasible``.
     """
-    if isinstance(plan.compiled, Lined) and plan.compiled.key.family == "ranges":
+    if isinstance(plan.compiled, Lined) and plan.compiled.line.family == "ranges":
         sums = plan.answers.estimate(y, plan.compiled.common_steps)
         return range_tables(cast("Planned", plan), plan.compiled, sums, errors=errors)
     values = plan.answers.estimate(y, plan.compiled.common_steps)
@@ -67,7 +67,7 @@ def release_tables(
 
 def tables_again(
     plan: Plan, measurement: Measurement, *, errors: bool = True, estimates: str = "unbiased"
-) -> tuple[ReleaseTable | RangeTable, ...]:
+) -> tuple[ResultTable, ...]:
     """The results of a plan from what an earlier release of the same batch measured. Free.
 
     Raises IntegrityError where that was measured with another strategy than the plan's: two searches on machines or
@@ -196,7 +196,7 @@ def _titled(core: Core, columns: Columns) -> tuple[Columns, Shown]:
 def _title(column: CoreColumn) -> str:
     if not isinstance(column, KeyOutput):
         return column.title or column.name
-    return column.key.labels[column.label].name if isinstance(column.key, CaseKey | RangeKey) else column.key.column
+    return column.key.labels[column.label].name
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,9 @@ class Estimates:
             outputs = core.outputs
             estimates = np.stack([self.values[slices[at]] + float(outputs[at].constant) for at in used], axis=1)
             done = self._evaluated(formula, column.bounds, [slices[at] for at in used], estimates)
+            if isinstance(formula, Dated):
+                times = [days_shown(days, "TIMESTAMP") for days in (done.value, done.low, done.high)]
+                return times[0], done.stderr, times[1], times[2], "TIMESTAMP"
             return done.value, done.stderr, done.low, done.high, "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
         if not parts:  # no value that WHERE leaves
@@ -305,24 +308,25 @@ class Estimates:
                 limits=_limits(plan, parts),
             )
 
-        if not isinstance(plan.compiled, Compiled) or not plan.compiled.once.repeats:
+        matrix = plan.compiled.matrix if isinstance(plan.compiled, Batch) else None
+        if matrix is None or not matrix.repeats:
             return found()
-        place = plan.compiled.once.place
+        place = matrix.once.place
         key = formula, bounds, tuple(int(place[part.start]) for part in parts), estimates.tobytes()
         if key not in self._known:
             self._known[key] = found()
         return self._known[key]
 
 
-def days_shown(days: Floats, kind: str) -> list[dt.date]:
-    """Days since 1970-01-01 as values of DATE, or of TIMESTAMP, to whose microseconds they are rounded."""
+def days_shown(days: Floats, kind: str) -> list[dt.date | None]:
+    """Days since 1970-01-01 as values of DATE, or of TIMESTAMP, to whose microseconds they are rounded; NaN as None."""
     start = _EPOCH if kind == "DATE" else dt.datetime.combine(_EPOCH, dt.time())
-    return [start + dt.timedelta(days=day) for day in days.tolist()]
+    return [None if day != day else start + dt.timedelta(days=day) for day in days.tolist()]
 
 
 def _limits(plan: Planned, parts: Sequence[slice]) -> tuple[Floats, Floats] | None:
     """What the numbers of ``parts`` can be, each (g x parts), where values are counted; intervals end there."""
-    if not isinstance(plan.compiled, Compiled) or plan.compiled.ceilings is None:
+    if not isinstance(plan.compiled, Batch) or plan.compiled.ceilings is None:
         return None
     low, high = zip(*(plan.compiled.limits(part) for part in parts), strict=True)
     return np.stack(low, axis=1), np.stack(high, axis=1)
@@ -346,14 +350,10 @@ def _packed(values: _Values) -> Numbers | Coded:
 def _key_values(keys: Sequence[Key], key: Key, label: int, groups: Array | None = None) -> tuple[str, Coded, Coded]:
     """A key's column in every row of the table, and whether the row is of its OTHER group."""
     labels = _labels(keys, key, groups)
-    if isinstance(key, RangeKey):  # prefixes, as their last values
+    if not key.listed:  # prefixes, as their last values
         return key.type, Coded(tuple(key.value(at) for at in range(len(key))), labels), Coded((False,), 0 * labels)
-    if isinstance(key, CaseKey):
-        shown = key.labels[label]
-        others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()
-        return shown.type, Coded(shown.values, labels), Coded(tuple(bool(other) for other in others), labels)
-    values = (*key.values, *[key.other_label] * key.other, *[None] * key.nulls)
-    return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
+    shown = key.labels[label]
+    return shown.type, Coded(shown.values, labels), Coded(key.others, labels)
 
 
 def _labels(keys: Sequence[Key], key: Key, groups: Array | None) -> Array:
@@ -373,11 +373,11 @@ def range_tables(plan: Planned, compiled: Lined, sums: Floats, *, errors: bool =
     """The results of a plan of ranges: prefix sums (r, n + 1) instead of rows. Raises InterfaceError."""
     if any(core.minimum is not None for core, _ in plan.cores):
         raise InterfaceError(
-            f"the {len(compiled.key):,} groups of {compiled.key.text} are too many for a policy that hides small "
+            f"the {len(compiled.line):,} groups of {compiled.line.text} are too many for a policy that hides small "
             "counts one by one; ask for coarser ranges"
         )
     return tuple(
-        _range_table(plan, compiled.key, sums, answer, core, slices, errors=errors)
+        _range_table(plan, compiled.line, sums, answer, core, slices, errors=errors)
         for answer, (core, slices) in zip(plan.queries, plan.cores, strict=True)
     )
 
@@ -385,14 +385,13 @@ def range_tables(plan: Planned, compiled: Lined, sums: Floats, *, errors: bool =
 def _range_table(
     plan: Planned, line: RangeKey, sums: Floats, answer: Answer, core: Core, slices: Sequence[slice], *, errors: bool
 ) -> RangeTable:
-    assert isinstance(plan.errors, RangeErrors)  # noqa: S101 - it is a plan of ranges
-    assert isinstance(plan.widths, RangeErrors)  # noqa: S101
-    others = [key for key in core.keys if not isinstance(key, RangeKey)]
+    errors_of, widths_of = cast("tuple[RangeErrors, RangeErrors]", (plan.errors, plan.widths))  # it is a plan of ranges
+    others = [key for key in core.keys if key != line]
     shown: list[tuple[str, str, tuple[str, int]]] = []
     numbers: list[RangeNumber] = []
     for column, info in zip(core.columns, core_columns(core), strict=True):
         beside = dict(info.companions)
-        if isinstance(column, KeyOutput) and isinstance(column.key, RangeKey):
+        if isinstance(column, KeyOutput) and column.key == line:
             shown.append((info.name, line.type, ("from" if column.label == 0 else "to", 0)))
         elif isinstance(column, KeyOutput):
             at = next(number for number, key in enumerate(others) if key is column.key or key == column.key)
@@ -401,7 +400,7 @@ def _range_table(
                 shown.append((beside["_other"], "BOOLEAN", ("other", at)))
         elif isinstance(column, Measured):
             part = slices[column.output]
-            figures, half = plan.errors[part], plan.widths[part]
+            figures, half = errors_of[part], widths_of[part]
             held = Numbers(sums[part.start // figures.count : part.stop // figures.count].ravel())
             deviations = float(half.scale.max() / figures.scale.max()) if figures.scale.any() else 0.0
             constant = float(core.outputs[column.output].constant)
@@ -411,7 +410,6 @@ def _range_table(
             if errors:
                 shown += [(beside[suffix], "DOUBLE", (suffix.removeprefix("_"), at)) for suffix in ERRORS]
     groups = [_key_values(others, key, 0)[1:] for key in others]
-    lengths = plan.errors.lengths
     return RangeTable(
         answer.name,
         answer.named,
@@ -420,7 +418,7 @@ def _range_table(
         line.type,
         tuple(numbers),
         tuple((tuple(values), tuple(is_other)) for values, is_other in groups),
-        None if lengths is None else Numbers(lengths),
-        plan.errors.blocks,
+        None if errors_of.spread.lengths is None else Numbers(errors_of.spread.lengths),
+        errors_of.spread.blocks,
         line.first is not None,
     )

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.common import progress
 from dpsql.common.arrays import Json
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, measure
@@ -14,12 +15,12 @@ from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
 from dpsql.measure.sparse import SparseJob, measure_sparse
+from dpsql.planning.figures import releases_named
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.policy.limits import changed_limits, limits_in
 from dpsql.policy.units import units_in
-from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
+from dpsql.release import ReleaseRecord, ResultTable
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, record_of, unpack
@@ -311,6 +312,7 @@ class Batches:
             AdaptiveJob: measure_adaptively,
             SparseJob: measure_sparse,
         }
+        progress.say(progress.MEASURING)
         release = measures[type(job)](job, *measuring)[0]
         # What users see is what the ledger gives back.
         with uncollected():
@@ -355,9 +357,7 @@ def _record_of_turn(record: ReleaseRecord, plan: Plan, turn: Turn) -> ReleaseRec
     return replace(record, period=turn.period, strategy=said)
 
 
-def _record(
-    release: int, plan: Plan, tables: tuple[ReleaseTable | RangeTable, ...], label: str, estimates: str
-) -> ReleaseRecord:
+def _record(release: int, plan: Plan, tables: tuple[ResultTable, ...], label: str, estimates: str) -> ReleaseRecord:
     said = "errors estimated" if plan.estimated else f"{estimates} estimates"
     method = plan.strategy.method + (f" with {releases_named(plan.rests_on)}" if plan.rests_on else "")
     return ReleaseRecord(

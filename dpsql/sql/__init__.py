@@ -5,18 +5,22 @@ parse/                  text -> statements with their places
   routing, statements   whether a batch asks private tables or reads releases; limits, parsing, names
   options, parameters   BigQuery's OPTIONS, read from the tokens and blanked out; values as literals of the text
   names                 DuckDB's own names for columns without an alias, from the user's own text
+  stages                the list of stages, and who hears what each made (stage_texts: the last ones in words)
   refusals, trees       what is not answered, and what to write instead; walking and writing thousands of trees
 resolve/                names and joins
   from_items, relations what FROM names: rows of tables, or relations; flatten: row-wise views written into their reader
   joins                 FROM -> a base table with at most one row of others beside each row (join_graph: which table is
                         the base; row_sources: its way to the unit; batch_tables: one scan for all)
   select_names, selects what a name means: a column, an alias, a position; a SELECT over results -> outer SQL
-aggregate/              a SELECT over private rows -> a core and its outer SQL
-  queries               items, and HAVING, ORDER BY, windows and the like over the core's columns
-  cores                 the columns of the core, as they are asked for; GROUP BY -> keys and grouping sets
+queries.py              a SELECT over private rows -> a core and its outer SQL: items, HAVING, ORDER BY, windows
+cores.py                the columns of the core, as they are asked for; GROUP BY -> keys and grouping sets
+caps.py                 a policy's at_most: how the rows of one unit spread over groups
+sums_of_rows.py         a batch without bounds on its sums, where it adds up the same rows anyway
+aggregate/              what a statement counts, sums and groups by
+  table                 every aggregate: what it measures, what it is for one unit (of_units), and the words for both
+  aggregates            expressions over aggregates -> linear outputs (linear) and formulas (statistics, quantiles)
+  sums, pieces          what SUM adds up; in which rows a sum is what
   keys                  expressions as keys (range_keys: all ranges of a column)
-  aggregates            items -> linear outputs and formulas (sums: what SUM adds up; quantiles)
-  caps                  a policy's at_most: how the rows of one unit spread over groups
 values/                 expressions of a row
   predicates            Boolean expressions -> conditions "is TRUE" and "is FALSE" (comparisons, operands)
   expressions           value expressions -> typed trees of total functions (typed, arithmetic, functions, calendar,
@@ -30,7 +34,7 @@ outer/                  what DuckDB does after the noise
   probes                WHERE 1=0 and LIMIT 0: the columns of a result, worked out over nothing
 """
 
-from dpsql.sql.aggregate.caps import capped_table as table_of
+from dpsql.sql.caps import capped_table as table_of
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.parse.statements import Statement, parse
 from dpsql.sql.understand import understand

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dpsql.common.notes import BIAS, Note
 from dpsql.sql.outer.answers import Answer
 from dpsql.workloads.expr.batch import Column, Table, Term, constant
 from dpsql.workloads.expr.condition_text import condition_text
 from dpsql.workloads.expr.conditions import And, LineAtom, complement, gather
 
 
-def clamped_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Iterator[str]:
+def clamped_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Iterator[Note]:
     """Notes on SUM, AVG and their like under a condition on the same column that contradicts the column's bounds.
 
     It does where no value strictly between the bounds satisfies it, or where an end that it names lies outside of
@@ -25,9 +26,9 @@ def clamped_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Ite
                         yield from _notes(term, columns[term.column])
 
 
-def _notes(term: Term, column: Column) -> Iterator[str]:
+def _notes(term: Term, column: Column) -> Iterator[Note]:
     line, lower, upper = column.line, column.policy.lower, column.policy.upper
-    if column.value is not None or lower is None or upper is None:
+    if column.value is not None or column.line.kind == "grid" or lower is None or upper is None:
         return
     first, last = line.place(constant(lower)), line.place(constant(upper))
     bounds, between = (line.below(first), line.above(last)), (line.above(first), line.below(last))
@@ -40,9 +41,10 @@ def _notes(term: Term, column: Column) -> Iterator[str]:
         names_an_end = (low is not None and low < bounds[0]) or (high is not None and high > bounds[1])
         if _some(beyond) and (names_an_end or not inside):
             rows = condition_text(beyond, {column.name: line})
-            yield (
+            yield Note(
                 f"rows with {rows} enter sums and averages of {column.name} as the nearest of its bounds, {lower} and "
-                f"{upper}; widen {column.policy.where} in the policy if these values are meant"
+                f"{upper}; widen {column.policy.where} in the policy if these values are meant",
+                BIAS,
             )
 
 

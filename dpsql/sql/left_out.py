@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dpsql.common.notes import BIAS, Note
 from dpsql.sql.outer.answers import Answer
 from dpsql.workloads.expr.batch import CaseKey, Column, Core, Key, Table, constant
 from dpsql.workloads.expr.condition_text import condition_text
@@ -14,7 +15,7 @@ from dpsql.workloads.expr.terms import told_apart
 _NAMED = 4  # results that a note names
 
 
-def left_out_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Iterator[str]:
+def left_out_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> Iterator[Note]:
     """Notes on a table whose rows are grouped in ways that leave out different ones, or count in no result at all.
 
     What WHERE leaves out is in the statement for everybody to read, and is not repeated. Groups by conditions over
@@ -33,13 +34,16 @@ def left_out_notes(answers: Sequence[Answer], tables: Mapping[str, Table]) -> It
                 more = f" and {len(results) - _NAMED} more" if len(results) > _NAMED else ""
                 said.append(f"{rows} (in {', '.join(results[:_NAMED])}{more})")
             texts = "; ".join(said)
-            yield f"totals may differ, as rows have no group: {texts}; other = true in the policy gives them one"
+            yield Note(
+                f"totals may differ, as rows have no group: {texts}; other = true in the policy gives them one", BIAS
+            )
         closed = _closed_for_others([core for _, core in cores], tables[name])
         if closed:
-            yield (
-                f"rows of {name} with undeclared {', '.join(closed[:_NAMED])}{', ...' if len(closed) > _NAMED else ''} "
-                f"count in none of its results, as the batch reads {'it' if len(closed) == 1 else 'them'}; "
-                "other = true in the policy lets them count"
+            columns = " or ".join([*closed[:_NAMED], *["..."] * (len(closed) > _NAMED)])
+            yield Note(
+                f"rows of {name} with a value of {columns} that the policy does not list count in no result, even if "
+                "the result does not use the column; other = true in the policy would let them count",
+                BIAS,
             )
 
 

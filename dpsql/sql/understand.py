@@ -15,13 +15,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.common.notes import BIAS, Note
 from dpsql.common.quoting import identifier
 from dpsql.errors import SQLError
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.tables import Bounds, table
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
-from dpsql.sql.aggregate.queries import Read, read_select
 from dpsql.sql.clamped import clamped_notes
 from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
@@ -30,8 +30,10 @@ from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, co
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.quoted import reading, texts_of
+from dpsql.sql.parse.stages import reached
 from dpsql.sql.parse.statements import Statement, refuse, without_place
 from dpsql.sql.parse.trees import loosened, nodes, uncollected
+from dpsql.sql.queries import Read, read_select
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.batch_tables import chosen_once, joined_counts, united
@@ -40,6 +42,7 @@ from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.pivots import labels_of, pivoted
 from dpsql.sql.resolve.stars import expanded, has_columns
+from dpsql.sql.stage_texts import reached_numbers, reached_rows
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.sql.values.scope import find_table
@@ -83,7 +86,7 @@ def understand(
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
     notes |= dict.fromkeys(left_out_notes(answers, tables))
     notes |= dict.fromkeys(clamped_notes(answers, tables))
-    notes |= dict.fromkeys(policy.doubtful_units)
+    notes |= dict.fromkeys(Note(text, BIAS) for text in policy.doubtful_units)
     return Understood(tuple(answers), tables, tuple(notes))
 
 
@@ -339,11 +342,13 @@ class _Statement:
         written = aliases_written(select, [name for _, held in sources for name in held.names], row_wise=False)
         if written is not select:
             self.batch.copies.append(written)
+        reached("qualify", written)
         flat = flattened(written, sources)
         if select.args.get("joins"):
             marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]
             if len(marked) == 2 and marked[0][2]:
                 flat = from_the_private_side(flat, marked)
+        reached("flatten", flat)
         batch = self.batch
         rows = read_rows(flat, batch.policy, batch.tables, batch.bases)
         schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
@@ -359,10 +364,12 @@ class _Statement:
         if computed is None:
             computed = batch.computed[rows.table.name] = Computed(rows.table)
         computed = computed.over(rows.table)
+        reached_rows(rows.table)
         read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
         self.read = read
         batch.used.extend(read.tables)
         self.cores.extend(read.cores)
+        reached_numbers(read)
         if len(self.cores) > MAX_CORES:
             raise refuse(
                 f"{self.statement.name} makes more than {MAX_CORES:,} groupings; split it",

@@ -13,6 +13,7 @@ from typing import overload
 import numpy as np
 
 from dpsql.common.arguments import maybe, real, taking
+from dpsql.common.one_thread import one_thread
 from dpsql.errors import DataError, SQLError, nearest, quoted
 from dpsql.strategies.cached import cache as kept
 from dpsql.strategies.choose.best import best_of
@@ -39,6 +40,7 @@ from dpsql.strategies.marginals.residual import fits, residual_piece, residual_p
 from dpsql.strategies.ranges.range_strategy import range_strategy
 from dpsql.strategies.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workloads.cells.boxes import BoxWorkload
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.products import marginal_batch
 from dpsql.workloads.compile.structured import Structured, is_single
 from dpsql.workloads.families.marginals import Marginals
@@ -75,7 +77,7 @@ def select(
 ) -> MatrixStrategy | MarginalStrategy | StructuredStrategy: ...
 @overload
 def select(
-    W: Structured,
+    W: Workload | Batch,
     noise: str = ...,
     method: str = ...,
     tolerance: float = ...,
@@ -85,10 +87,11 @@ def select(
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
     known: float = ...,
-) -> StructuredStrategy | LevelStrategy: ...
+) -> MatrixStrategy | StructuredStrategy | LevelStrategy: ...
+@one_thread()
 @taking(time_limit=maybe(real()), effort=real(0))
 def select(
-    W: Workload | Marginals | Structured,
+    W: Workload | Marginals | Batch,
     noise: str = "gaussian",
     method: str = "auto",
     tolerance: float = 1e-3,

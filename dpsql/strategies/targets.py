@@ -17,11 +17,13 @@ import numpy as np
 
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
+from dpsql.strategies.core.base import PURE
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.kronecker.largest import least_largest
 from dpsql.strategies.kronecker.structured import StructuredStrategy
 from dpsql.strategies.selection import select
 from dpsql.workloads.cells.boxes import BoxWorkload
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.families.matrix import Workload
 
@@ -71,17 +73,14 @@ def strategies_for(
     return (best,) if noise == "gaussian" else (best, start)
 
 
-def structured_for(
-    batch: Structured,
-    targets: Floats,
-    noise: str,
-    limits: Limits = Limits(),
-) -> StructuredStrategy:
-    """The strategy of a batch of blocks whose largest p_i / ``targets``_i^2 (m,) is least; see ``least_largest``."""
-    return least_largest(
-        *(batch, noise),
-        tolerance=limits.tolerance,
-        time_limit=limits.time_limit,
-        say=limits.progress or (lambda _: None),
-        targets=targets,
-    )
+def strategies_within(
+    batch: Batch, targets: Floats, noise: str, limits: Limits = Limits()
+) -> tuple[MatrixStrategy | StructuredStrategy, ...]:
+    """``strategies_for`` a batch and ``targets`` (m,); of blocks the one of ``least_largest``. Not along a line."""
+    if isinstance(batch, Structured):
+        tolerance, left, say = limits.tolerance, limits.time_limit, limits.progress or (lambda _: None)
+        return (least_largest(batch, noise, tolerance=tolerance, time_limit=left, say=say, targets=targets),)
+    with np.errstate(over="ignore"):  # scales that are not finite are refused
+        W = batch.weighed(1.0 / targets).weighted
+    assert isinstance(W, Workload)  # noqa: S101 - as the batch is one matrix
+    return strategies_for(W, PURE if noise == "laplace" else noise, limits)

@@ -16,10 +16,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from dpsql.common.options import CALL, COMMAND, CONNECT, RUN, TABLE, on
+from dpsql.common.progress import heard_by
 from dpsql.errors import OUT_OF_MEMORY, Error, OperationalError, PolicyError, SQLError, one_line
-from dpsql.registry import resolve
+from dpsql.registry import added_options, resolve
 from dpsql.surfaces.command_text import Action
-from dpsql.surfaces.grammar import action_of, parser
+from dpsql.surfaces.grammar import action_of, overview, parser
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
 
@@ -30,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Wrong usage raises SystemExit(2) after argparse has explained it, and --help SystemExit(0).
     """
     words = sys.argv[1:] if argv is None else argv
+    if not words:
+        print(overview(), end="")
+        return 0
     options = parser(words).parse_args(words)
     check(options)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -38,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(options)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(interrupted(interrupt), file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader, such as head, has seen enough; Python would complain once more at exit.
@@ -48,23 +53,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _silence(*, quiet: bool) -> contextlib.AbstractContextManager[None]:
+    """Within, nothing shows progress by itself where nobody wants to see it."""
+    return heard_by(lambda _: None) if quiet else contextlib.nullcontext()
+
+
+def interrupted(interrupt: KeyboardInterrupt) -> str:
+    """What is said after Ctrl-C: what became of the charges, where a call of the library says so."""
+    said = str(interrupt)
+    return f"dpsql: {said}" if said else INTERRUPTED
+
+
 def _run(options: argparse.Namespace) -> int:
     try:
-        with _warnings(quiet=options.quiet), _memory():
+        with _warnings(quiet=options.quiet), _memory(), _silence(quiet=options.quiet):
             return _action(action_of(options))(options) or 0
     except Error as error:
-        from dpsql.surfaces import output
-
-        said = [str(error)]
-        if isinstance(error, PolicyError) and len(error.errors) > 1:
-            said = [f"the policy has {len(error.errors)} errors:", *error.errors]
-        said = [in_flags(words, of_sql=isinstance(error, SQLError)) for words in said]
-        print(f"dpsql: {output.marked('error:', sys.stderr)} " + "\n  ".join(map(one_line, said)), file=sys.stderr)
-        for note in getattr(error, "__notes__", ()):  # the place in the user's text, underlined
-            print(note, file=sys.stderr)
-        if options.json:
-            output.print_json({"error": _error(error)})
+        show_error(error, options)
         return 1
+
+
+def show_error(error: Error, options: argparse.Namespace, before_option: str = "--") -> None:
+    """An error as one line on stderr, below it the place in the user's text; with --json also a document on stdout."""
+    from dpsql.surfaces import output
+
+    said = [str(error)]
+    if isinstance(error, PolicyError) and len(error.errors) > 1:
+        said = [f"the policy has {len(error.errors)} errors:", *error.errors]
+    said = [in_flags(words, of_sql=isinstance(error, SQLError)) for words in said]
+    if not isinstance(error, SQLError):
+        said = [re.sub(r"--(?=[a-z])", lambda _: before_option, words) for words in said]
+    print(f"dpsql: {output.marked('error:', sys.stderr)} " + "\n  ".join(map(one_line, said)), file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):  # the place in the user's text, underlined
+        print(note, file=sys.stderr)
+    if options.json:
+        output.print_json({"error": _error(error)})
 
 
 def _action(name: str) -> Action:
@@ -126,36 +149,45 @@ def _error(error: Error) -> dict[str, object]:
     return found
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
-
-
 # Messages of the library are shown in the words of the command line: ``releases=`` is ``--releases FILE`` there.
-_FILES = ("ledger", "releases", "anchor", "policy", "database")
-_NAMES = {"expected": "expect"}  # an argument whose flag is called otherwise
-_OPTIONS = (
-    *("max_error", "relative", "simultaneous", "expected", "method", "rounds", "objective", "time_limit", "fresh"),
-    *("rows_per_unit", "max_groups", "epsilon", "delta", "rho", "alpha"),
-)
+_FLAGS = {
+    option.name: flag
+    for flag, option in on(COMMAND, (*TABLE, *added_options())).items()
+    if option.surfaces & {CALL, RUN} and not flag.startswith("--no-") and flag == option.spelled(COMMAND)
+}
+_FILES = tuple(o.name for o in TABLE if CONNECT in o.surfaces and o.value == "FILE")
 _FILE = re.compile(rf"\b({'|'.join(_FILES)})=(path|\.\.\.)?")
-_GIVEN = re.compile(rf"\b({'|'.join(_OPTIONS)})=('[^']*'|\{{[^}}]*\}}|\.\.\.|[\w.]*\w)?")
-_ALONE = re.compile(r"\b(max_error|time_limit|rows_per_unit|max_groups)\b")
+_GIVEN = re.compile(rf"\b({'|'.join(_FLAGS)})=('[^']*'|\{{[^}}]*\}}|\.\.\.|[\w.]*\w)?")
+_ALONE = re.compile(rf"\b({'|'.join(name for name in _FLAGS if '_' in name)})\b")
 _CALLED = re.compile(r"\bcon\.(plan|run)\([^()]*\)")
 _PYTHON = re.compile(r"(dpsql\.\w+\([^()]*\))")
 _STATEMENTS = ("select", "with", "from", "create", "pivot", "explain")
-_CONTRARY = (("rho", "epsilon"), ("rho", "delta"), ("max_error", "relative"))
 
 
 def check(options: argparse.Namespace) -> None:
     """Wrong usage (exit code 2) for options that contradict each other, and for a batch given as what it is not."""
+    if hasattr(options, "as_policy"):
+        _one_policy(options)
     sql, file = getattr(options, "sql", None), getattr(options, "file", None)
     if sql is not None and len(sql.split()) == 1 and (sql.lower().endswith(".sql") or os.path.isfile(sql)):
         options.usage(f"--sql is {sql}, the path of a file; leave --sql out in front of it")
     if sql is None and file is not None and len(file.split()) > 1 and _begins(file):
         options.usage("the batch is SQL where a file is asked; write --sql in front of it, or name a file")
-    for one, other in _CONTRARY:
-        if getattr(options, one, None) not in (None, []) and getattr(options, other, None) not in (None, []):
-            options.usage(f"{_flag(one)} and {_flag(other)} contradict each other; give one of them")
+    given = {name for name, value in vars(options).items() if value not in (None, [])}
+    for option in TABLE:
+        for other in given.intersection(option.against):
+            if option.name in given:
+                options.usage(f"{_FLAGS[option.name]} and {_FLAGS[other]} contradict each other; give one of them")
+
+
+def _one_policy(options: argparse.Namespace) -> None:
+    """The policy of a command that takes it as an argument, too."""
+    flag, usual = options.policy, os.environ.get("DPSQL_POLICY")
+    if options.as_policy and flag not in (None, usual, options.as_policy):
+        options.usage(f"the policy is given twice, {options.as_policy} and --policy {flag}; give one of them")
+    options.policy = options.as_policy or flag
+    if options.policy is None:
+        options.usage("the policy is missing; give --policy FILE, or set DPSQL_POLICY")
 
 
 def _begins(given: str) -> bool:
@@ -182,7 +214,10 @@ def _in_flags(said: str) -> str:
 
 
 def _flag(name: str, value: str = "") -> str:
-    flag = "--" + _NAMES.get(name, name).replace("_", "-")
     if value.startswith("{"):
         value = "=".join(part.strip(" '{}") for part in value.split(":"))
-    return flag if value in ("", "True") else f"{flag} {value.strip(chr(39))}"
+    return _FLAGS[name] if value in ("", "True") else f"{_FLAGS[name]} {value.strip(chr(39))}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -45,13 +45,6 @@ def script(shell: str) -> str:
     return ("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + _bash()
 
 
-def _flags(spelled: str) -> tuple[list[str], list[str]]:
-    """Of an option's or argument's spelling: its flags, and the values that it may have, where these are listed."""
-    words = spelled.split()
-    flags = [word for word in words if word.startswith("-")]
-    return flags, words[-1].removesuffix("|NAME").split("|") if "|" in words[-1] else []
-
-
 def _bash() -> str:
     commands, within, values, chosen = [], dict.fromkeys(groups(), ""), [], []
     for command, _, lines in grammar():
@@ -59,13 +52,12 @@ def _bash() -> str:
         commands.append(group or name)
         if group:
             within[group] += f" {name}"
-        every = []
-        for spelled, _ in lines:
-            flags, known = _flags(spelled)
-            every += flags
-            if known:
-                before = "|".join(f'"{command} {flag}"' for flag in flags or [name])
-                values.append(f'        {before}) offered="{" ".join(known)}" ;;')
+        every: list[str] = []
+        for option in lines:
+            every += option.flags
+            if option.choices:
+                before = "|".join(f'"{command} {flag}"' for flag in option.flags or [name])
+                values.append(f'        {before}) offered="{" ".join(option.choices)}" ;;')
         chosen.append(f'            "{command}") offered="{" ".join(every)}" ;;')
     parts = {
         "groups": "|".join(groups()),
@@ -89,13 +81,12 @@ def _fish() -> Iterator[str]:
         yield f"-n {first} -a {name} -d {_quoted(said)}"
         seen = f"'__fish_seen_subcommand_from {group}; and __fish_seen_subcommand_from {name}'"
         seen = seen if group else f"'__fish_seen_subcommand_from {name}'"
-        for spelled, meaning in lines:
-            flags, known = _flags(spelled)
-            named = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in flags]
-            takes = ["-r"] if flags and not spelled.endswith(flags[-1]) else []
-            offers = [f"-f -a {_quoted(' '.join(known))}"] if known else []
+        for option in lines:
+            named = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags]
+            takes = ["-r"] if named and option.value else []
+            offers = [f"-f -a {_quoted(' '.join(option.choices))}"] if option.choices else []
             if named or offers:
-                yield " ".join([f"-n {seen}", *named, *takes, *offers, f"-d {_quoted(meaning)}"])
+                yield " ".join([f"-n {seen}", *named, *takes, *offers, f"-d {_quoted(option.meaning)}"])
 
 
 def _quoted(text: str) -> str:

@@ -14,8 +14,9 @@ import dpsql
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import IntegrityError, OperationalError
+from dpsql.planning.figures import figure
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import figure, plan_cells
+from dpsql.planning.text import plan_text
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.surfaces import output
@@ -56,10 +57,10 @@ FROM visits_by_health v, (SELECT visits AS whole FROM visits_of_the_limited)"""
 
 def demo(options: argparse.Namespace) -> None:
     """Plan and run the example's batch, query its releases, show the budget and the files."""
-    examples = Path(dpsql.__file__).parent / "examples"
+    package = Path(dpsql.__file__).parent
+    installed, checkout = package / "examples", package.parent / "sql_examples"
     # In a checkout the policy's ledger is that of all who use the example, also of a dpsql that is installed elsewhere.
-    home = examples if examples.is_symlink() else Path("sql_examples")
-    examples = examples.resolve()
+    examples, home = (installed, Path("sql_examples")) if installed.is_dir() else (checkout, checkout)
     policy, batch = examples / f"{NAME}.toml", examples / f"{NAME}.sql"
     if not (policy.is_file() and batch.is_file()):
         raise OperationalError(f"this installation has no examples in {examples}; install dpsql from its wheel")
@@ -172,23 +173,13 @@ class _Say:
 def _show_plan(say: _Say, plan: Plan, batch: Path, seconds: float) -> None:
     say(f"{len(plan.queries)} statements, in {batch}, among them:")
     say("\n".join(query.text for query in plan.queries if query.name in QUOTED), indent=4, table=True)
-    head = str(plan).split("\n\n", 1)[0]
     say(f"Planned in {seconds:.1f} s, without a look at any row:")
-    say(head)
+    say(str(plan_text(plan, PLANNED)), table=True)
     rows = plan.rows()
-    kept = [row for row in rows if row["result"] in PLANNED]
-    say(
-        output.grid(
-            ("result", "column", "numbers", "std error", f"{1 - plan.alpha:.0%} within", "one by one"),
-            ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"),
-            [plan_cells(row) for row in kept],
-        ),
-        table=True,
-    )
     known = {(row["result"], row["column"]): row for row in rows}
     arms = known["by_coinsurance", "n"]
     say(
-        f"... and {len(rows) - len(kept)} more result columns. In words: each of the {arms['numbers']} person-year "
+        f"In words: each of the {arms['numbers']} person-year "
         f"counts by coinsurance will be within {figure(arms['half_width'])} of the truth, {1 - plan.alpha:.0%} sure. "
         f"The same budget spent on one result column at a time would give a standard error of "
         f"{figure(arms['naive_stderr'])} instead of {figure(arms['stderr'])}."

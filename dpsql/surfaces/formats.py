@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dpsql.common.options import FORMATS
 from dpsql.errors import OperationalError
 from dpsql.release import Result
 from dpsql.release.files import write_result, write_results, write_text
 from dpsql.surfaces import output
-from dpsql.surfaces.option_text import FORMATS
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".duckdb": "duckdb", ".db": "duckdb"}
 

@@ -24,17 +24,9 @@ Record: TypeAlias = "dict[str, Any]"
 
 def connected(options: argparse.Namespace, **more: Any) -> Connection:
     """The connection that --policy, --database and the like name; ``more`` goes to ``connect``."""
-    return connect(
-        options.database,
-        policy=options.policy,
-        ledger=options.ledger,
-        releases=options.releases,
-        anchor=options.anchor,
-        memory_limit=getattr(options, "memory_limit", None),
-        scan_timeout=getattr(options, "scan_timeout", None),
-        today=getattr(options, "today", None),
-        **more,
-    )
+    more |= {name: getattr(options, name) for name in ("memory_limit", "scan_timeout", "today") if name in options}
+    places = {name: getattr(options, name) for name in ("policy", "ledger", "releases", "anchor")}
+    return connect(options.database, **places, **more)
 
 
 def connected_as(kind: type[C], options: argparse.Namespace, **more: Any) -> C:

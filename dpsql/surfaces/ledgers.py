@@ -22,7 +22,7 @@ def backup(options: argparse.Namespace) -> None:
 def restore(options: argparse.Namespace) -> None:
     """Put a backup in the ledger's place, and charge what it lacks."""
     with inputs.connected(options) as con:
-        done = con.ledger.restore(options.file, lost=True if options.lost == "counted" else options.lost)
+        done = con.ledger.restore(options.file, lost=True if options.lost == "" else options.lost)
         state = con.budget
         aside = {"The ledger that was there": done.kept, "A releases file with more than the ledger has": done.releases}
         if options.json:

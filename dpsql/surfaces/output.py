@@ -14,15 +14,21 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Self, TextIO
 
+from dpsql.common.progress import PATIENCE
+from dpsql.common.quoting import identifier
+from dpsql.driver.connection import Connection
 from dpsql.planning.plan import Plan
+from dpsql.policy.columns import ColumnPolicy
+from dpsql.policy.values import shown
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.release.text_table import in_json
 
-PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
+_VALUES = 6  # of a column that are written out
 _LABEL = re.compile(r"[A-Z][a-z]+ {2,}")
 _BOUND = re.compile(r"_(low|high)(_\d+)?$", re.IGNORECASE)
 
@@ -116,8 +122,37 @@ def release_json(release: Release, state: BudgetState) -> dict[str, object]:
         "guarantee": release.guarantee,
         "cost": release.cost,
         "tables": [{"name": name, **table_json(release[name])} for name in release],
+        **({"notes": list(release.notes)} if release.notes else {}),
         "budget": budget_json(state),
     }
+
+
+def declared_columns(con: Connection) -> list[tuple[str, str, str, str]]:
+    """Name, kind, column and values: of the policy's tables and views what it declares, of released views the types."""
+    rows: list[tuple[str, str, str, str]] = []
+    for name, kind in con.cursor().execute("SHOW TABLES"):
+        if kind == "released":
+            held = con.sql(f"SELECT * FROM dp.{identifier(name)} LIMIT 0")  # noqa: S608 - a quoted name
+            rows += [(name, kind, column, type_) for column, type_ in zip(held.columns, held.types, strict=True)]
+        elif kind == "private view":
+            rows.append((name, kind, "", " ".join(con.policy.views[name].split())))
+        else:
+            rows += [(name, kind, c.name, _domain(c)) for c in con.policy.tables[name].columns.values()]
+    return rows
+
+
+def _domain(column: ColumnPolicy) -> str:
+    """What the policy says of a column's values."""
+    said = ""
+    if column.values is not None:
+        listed = ", ".join(str(shown(value)).strip('"') for value in column.values[:_VALUES])
+        more = len(column.values) - _VALUES
+        said = listed + (f" and {more:,} more" if more > 0 else "")
+    elif column.lower is not None and column.upper is not None:
+        said = f"{shown(column.lower)} to {shown(column.upper)}"
+        said += "" if column.step in (None, Fraction(1)) else f" by {shown(column.step or Fraction(1))}"
+    said += " or other" if column.other else ""
+    return f"{said} or NULL" if said and column.nulls else said
 
 
 def prose(text: str) -> str:
@@ -131,12 +166,6 @@ def prose(text: str) -> str:
     return "\n".join(lines)
 
 
-def plan_text(plan: Plan) -> str:
-    """``str(plan)`` with its head and its foot wrapped, its table as it is."""
-    head, table, foot = str(plan).split("\n\n", 2)
-    return "\n\n".join([prose(head), table, prose(foot)])
-
-
 def grid(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], indent: int = 0) -> str:
     """An aligned table without the count of its rows; ``rows`` must be all that is to be shown."""
     from dpsql.release.text_table import grid_of
@@ -146,7 +175,7 @@ def grid(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[o
 
 def table_text(result: Result) -> str:
     """A result that fits the terminal: _low and _high are left out of a wide one, a very wide one goes row by row."""
-    full = str(result)
+    full = result.table_text()
     if _widest(full) <= width():
         return full
     kept = [i for i, name in enumerate(result.columns) if not _is_bound(name, result.columns)]
@@ -214,7 +243,7 @@ def release_text(release: Release) -> str:
         # Every line has digits of its own: one table for each size of error would lose the overview.
         lines = [(n, c, *_digits(value, error), span) for n, c, value, error, span in singles]
         blocks.insert(0, grid(columns, ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "VARCHAR"), lines))
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *map(prose, release.notes)])
 
 
 def _single(result: Result) -> list[tuple[str, float | None, float | None, str]] | None:
@@ -283,7 +312,8 @@ def plainly(progress: Callable[[str], None]) -> Callable[[str], None]:
 _BOLD, _DIM, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 _RULE = re.compile(r" *-+(?:  +-+)* *\Z")
 _LABELS = (
-    *("Guarantee", "Cost", "Charge", "Batch", "Cells", "Scan", "Noise", "Strategy", "Instead", "Note"),
+    *("Guarantee", "Cost", "Charge", "Target", "Periods", "Batch", "Cells", "Scan", "Earlier", "Noise", "Proof"),
+    *("Strategy", "Limits", "Warning", "Note", "Other way", "Local"),
     *("Release", "Policy", "Budget", "Ledger", "Releases"),
 )
 _MARKED = re.compile(f"(?:{'|'.join(_LABELS)}) {{2,}}")

@@ -64,7 +64,7 @@ def exchange(con: dpsql.Connection, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REPLACEMENTS)
-@pytest.mark.few("another column", "nothing")
+@pytest.mark.few("another column")
 def test_a_database_replaced_after_the_plan_costs_nothing(
     con: dpsql.Connection, kind: str, record_assurance: Any
 ) -> None:
@@ -112,7 +112,7 @@ LEDGERS = ("another", "older", "missing", "garbage")
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
-@pytest.mark.few("older", "garbage")
+@pytest.mark.few("older")
 def test_a_ledger_replaced_under_the_connection_is_refused(
     con: dpsql.Connection, tmp_path: Path, kind: str, record_assurance: Any
 ) -> None:

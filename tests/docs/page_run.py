@@ -34,6 +34,7 @@ from dpsql.policy import Policy
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = ("text", "json")
+PROGRESS = re.compile(r"^dpsql: [a-z ]+, \d+ s: .*\n", re.MULTILINE)  # printed where a machine is slow
 
 
 class Wrong(Exception):  # noqa: N818 - what it says is not an error of the program
@@ -120,7 +121,7 @@ class Page:
         )
         if done.returncode and not (done.returncode == 1 and "dpsql: error:" in done.stdout):
             raise Wrong(f"exit code {done.returncode}\n{done.stdout}")
-        return done.stdout.replace(f"{self.folder}{os.sep}", "")
+        return PROGRESS.sub("", done.stdout).replace(f"{self.folder}{os.sep}", "")
 
 
 def check_policy(text: str) -> None:

@@ -82,6 +82,13 @@ def _spread(bound: str) -> Callable[[str], str]:
     return lambda text: text.replace("max_rows_per_unit = 5", f"at_most = [{{ {bound} }}]\nmax_rows_per_unit = 5")
 
 
+def _measured(s: Scene) -> dpsql.Connection:
+    """Where what limits cut is known."""
+    con = s.other(lambda text: text.replace("max_rows_per_unit = 5", "max_rows_per_unit = 5\nlargest_unit = 50"))
+    con.losses("visits", epsilon=0.1)
+    return con
+
+
 def _spent(s: Scene) -> None:
     con = s.other(_pure)
     con.run(COUNT, epsilon=4)
@@ -653,6 +660,8 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
         lambda text: text.replace("weight = { lower = 0, upper = 200, step = 0.5 }", "weight = {}")
     ).discover("visits.weight", epsilon=0.1, delta=1e-10, max_groups=1),
     "a survey at too little": lambda s: s.con.survey(1e-11, 1e-10),
+    "a bound of totals and bounds": lambda s: s.con.discover("visits.cost", epsilon=0.1, unit_sum=True, bounds=True),
+    "groups of no totals": lambda s: s.con.discover("visits.cost", epsilon=0.1, per="state"),
     "bounds of a text": _found(delta=None, max_groups=None, bounds=True),
     "values of a public table": _found("regions.region"),
     "too much": lambda s: s.con.run(COUNT, epsilon=100, delta=1e-9),
@@ -660,6 +669,19 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "pure spent, gaussian left": lambda s: s.other(_both).run(COUNT, epsilon=2),
     "rho of a pure policy": lambda s: s.other(_pure).run(COUNT, rho=0.1),
     "a bound above the rows of a unit": lambda s: s.other(_spread('rows = 9, per = "state"')),
+    "a bound of rows and sums": lambda s: s.other(_spread('sum = "cost", upper = 9, rows = 1')),
+    "a bound on a sum without an end": lambda s: s.other(_spread('sum = "cost"')),
+    "a bound on a sum of both signs": lambda s: s.other(_spread('sum = "age * (age - 50)", upper = 9')).plan(
+        COUNT, epsilon=1
+    ),
+    "a bound with its ends the wrong way round": lambda s: s.other(_spread('sum = "cost", lower = 9, upper = 3')),
+    "a bound without 0": lambda s: s.other(_spread('sum = "cost", lower = 1, upper = 3')),
+    "a bound of 0": lambda s: s.other(_spread('sum = "cost", lower = 0, upper = 0')),
+    "one bound twice": lambda s: s.other(_spread('sum = "cost", upper = 9 }, { sum = "cost", upper = 8')),
+    "a bound above the whole": lambda s: s.other(
+        _spread('sum = "cost", upper = 9, per = "state" }, { sum = "cost", upper = 8')
+    ),
+    "a bound on no sum": lambda s: s.other(_spread('sum = "state", upper = 9')).plan(COUNT, epsilon=1),
     "a bound of no groups": lambda s: s.other(_spread('rows = 1, per = "age > 3 AND smoker"')).plan(COUNT, epsilon=1),
     "above the cap": lambda s: s.other(_capped("max_epsilon_per_release = 0.5")).run(COUNT, epsilon=1),
     "above the cap of rho": lambda s: s.other(
@@ -739,6 +761,13 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
         method="mwem",
     ),
     "estimates": lambda s: s.con.run(COUNT, **BUDGET, estimates="nice"),
+    "intervals": lambda s: s.con.run(COUNT, **BUDGET, intervals="all"),
+    "total of unmeasured": lambda s: s.con.run("SELECT COUNT(*) FROM visits", **BUDGET, intervals="total"),
+    "total of an average": lambda s: _measured(s).run("SELECT AVG(age) FROM visits", epsilon=1, intervals="total"),
+    "no largest unit": lambda s: s.con.losses("visits", epsilon=0.1),
+    "small largest unit": lambda s: s.other(lambda text: text.replace("unit = 5", "unit = 5\nlargest_unit = 2")),
+    "nothing is cut": lambda s: s.con.losses("patients", epsilon=0.1),
+    "total of an order": lambda s: _measured(s).run(f"{COUNT} ORDER BY 1", epsilon=1, intervals="total"),
     "whole sums": lambda s: s.con.run("SELECT SUM(age) FROM visits", **BUDGET, estimates="whole"),
     "estimates of mwem": lambda s: s.other(_expected).run(COUNT, epsilon=1, method="mwem", estimates="whole"),
     "points": lambda s: s.con.plan(COUNT, **BUDGET).curve(points=0),
@@ -899,9 +928,14 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
 ELSEWHERE = {
     "memory ran out": "extensions/server/test_out_of_memory.py",
+    "interrupted": "running/test_interrupted_calls.py",
+    "the statement was cancelled": "extensions/server/test_cancelled_statements.py",
     "alphabet has half of a character": "privacy/test_pure_threshold.py",
     "--population sample goes with --errors": "surfaces/test_cli.py",
     "dpsql.population is": "extensions/server/test_server_protocol.py",
+    "dpsql.confidence is": "surfaces/test_option_table.py",
+    "the shell has no": "surfaces/test_shell.py",
+    "there is no table or view": "surfaces/test_shell.py",
     "… has all ranges of a line": "strategies/test_long_ranges.py",
     'population="sample" needs the cells of a batch': "replicates/test_planned_again.py",
     "a batch over a horizon asks nothing of": "extensions/periods/test_horizon.py",
@@ -952,7 +986,7 @@ ELSEWHERE = {
     "the threshold would be larger than any table: ask for more epsilon or more": "privacy/test_threshold.py",
     "the custodian finds values and bounds": "extensions/discovery/test_discovery.py",
     "releases are private to their label": "extensions/server/test_private_releases.py",
-    "release … has no noise": "replicates/test_travel.py",
+    "release … has no noise": "replicates/test_error_propagation.py",
     "release … counts the rows of": "extensions/synthetic/test_synthetic_rows.py",
     "rows of … are referred to by": "extensions/synthetic/test_synthetic_rows.py",
     "release … is none of a batch": "extensions/local/test_cli_synthesize.py",

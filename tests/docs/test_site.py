@@ -92,3 +92,33 @@ def test_pages_are_drawn(site: Path, tmp_path: Path) -> None:
     drawn = browse(tmp_path, (site / "mathematics.html").as_uri(), "--dump-dom").stdout
     assert "The least error, with a certificate" in drawn
     assert "<math" in drawn
+
+
+def test_the_site_has_pages_and_what_they_need_alone(site: Path) -> None:
+    kinds = {path.suffix for path in site.rglob("*") if path.is_file()}
+    assert kinds == {".html", ".css", ".js", ".map", ".json", ".xml", ".gz", ".svg", ".png"}
+    parts = {part for path in site.rglob("*") for part in path.relative_to(site).parts}
+    assert not {part for part in parts if part.startswith((".", "__"))}
+    assert (site / "policy.schema.json").read_bytes() == (ROOT / "docs" / "policy.schema.json").read_bytes()
+
+
+STRAY = (
+    *("a.ledger", "a.releases.duckdb", "__pycache__/site_hooks.cpython-311.pyc", ".cache/plugin/a.json"),
+    *("page.md.swp", ".ipynb_checkpoints/page.md", "notes.txt", "plan.json"),
+)
+
+
+def test_caches_and_ledgers_beside_the_pages_are_not_published(tmp_path: Path) -> None:
+    from mkdocs.config import load_config
+    from mkdocs.structure.files import get_files, set_exclusions
+
+    for name in ("page.md", "images/a.svg", "site.css", *STRAY):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("", encoding="utf-8")
+    config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(tmp_path))
+    files = get_files(config)
+    set_exclusions(files, config)
+    (hook,) = [hook for name, hook in config.hooks.items() if name == "docs/site_hooks.py"]
+    hook.leave_out(files, str(tmp_path))
+    left = {file.src_uri for file in files if file.inclusion.is_included()}
+    assert left == {"page.md", "images/a.svg", "site.css"}

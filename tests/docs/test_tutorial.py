@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "tutorial.md"
 pytestmark = [pytest.mark.surfaces, pytest.mark.long]
 
 # What git keeps, as far as an installation needs it.
-COPIED = ("dpsql", "sql_examples", "README.md", "LICENSE", "pyproject.toml")
+COPIED = ("dpsql", "sql_examples", "docs", "README.md", "LICENSE", "pyproject.toml", "setup.py", "MANIFEST.in")
 
 
 @pytest.fixture

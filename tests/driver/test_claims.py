@@ -170,6 +170,7 @@ def test_processes_pay_once_again_and_again(tmp_path: Path) -> None:
     assert holds(connected(tmp_path)) == (6, 6)
 
 
+@pytest.mark.long
 def test_error_columns_and_cursors_are_no_other_question(tmp_path: Path) -> None:
     con = connected(world(tmp_path))
     found = at_once([

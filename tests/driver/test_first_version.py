@@ -33,6 +33,7 @@ def test_all_that_was_released_is_there(con: dpsql.Connection) -> None:
     assert float(con.budget.account("pure").remaining) == pytest.approx(8.5)
 
 
+@pytest.mark.long
 def test_the_releases_file_made_anew_is_the_same(tmp_path: Path) -> None:
     with opened(first_version(tmp_path)) as con:
         before = shown(con)
@@ -60,6 +61,7 @@ def test_what_was_asked_is_free_again(con: dpsql.Connection) -> None:
     assert con.synthetic("survey_synthetic").rows == 200
 
 
+@pytest.mark.long
 def test_noise_is_drawn_again_for_new_questions(con: dpsql.Connection) -> None:
     for question in ("SELECT SUM(n) AS n FROM by_age", "SELECT MAX(n) AS n FROM trend"):
         assert con.sql(question, errors=True).columns == ("n", "n_stderr", "n_low", "n_high")

@@ -228,6 +228,7 @@ def test_a_time_without_a_zone_is_in_utc_everywhere(tmp_path: Path, zone: str) -
 # --- what a scan leaves ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work, temporary = tmp_path / "work", tmp_path / "temporary"
     work.mkdir()
@@ -258,6 +259,7 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
     assert list(temporary.iterdir()) == list(work.iterdir()) == []
 
 
+@pytest.mark.long
 def test_an_instance_is_kept_for_the_next_scan_and_spills_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

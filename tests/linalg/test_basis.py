@@ -106,6 +106,7 @@ def test_coordinates_in_more_rows_of_a_part_than_it_has_columns():
     assert np.allclose((coords @ rows).toarray(), span.toarray())
 
 
+@pytest.mark.long
 def test_coordinates_of_a_large_span_are_held_to_every_column():
     rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
     mixed = np.random.default_rng(4).integers(-2, 3, (200, 20))

@@ -37,6 +37,7 @@ def test_whole_numbers_in_floats_are_not_rounded_beyond_int64():
     assert norms.column_norms(mixing, columns) == brute(mixing.astype(np.int64), columns)
 
 
+@pytest.mark.long
 def test_the_route_through_the_gram_matrix_agrees():
     rng = np.random.default_rng(4)
     mixing = rng.integers(0, 2**20, size=(60, 50))
@@ -54,6 +55,7 @@ def test_sparse_mixing():
     assert norms.column_norms(mixing, columns) == (5, 13)
 
 
+@pytest.mark.long
 def test_norms_of_parts_add_up_exactly(monkeypatch):
     rng = np.random.default_rng(5)
     monkeypatch.setattr(norms, "_WORTH_PARTING", 0)

@@ -49,6 +49,7 @@ def test_prefix_and_ranges_by_hand():
     assert bounds.svd_bound(workload.all_range(2)) == pytest.approx((4 + 2 * np.sqrt(3)) / 2)
 
 
+@pytest.mark.long
 def test_a_million_cells_in_closed_form():
     n = 2**20
     found = bounds.svd_bound(workload.all_range(n))
@@ -81,6 +82,7 @@ def test_table_2_all_predicates():
     assert bounds.looseness(W) == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_table_2_supreme_bound():
     assert bounds.supreme_range_bound(2048) / bounds.svd_bound(workload.all_range(2048)) == pytest.approx(
         1.001, abs=5e-4

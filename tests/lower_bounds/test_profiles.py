@@ -46,7 +46,7 @@ def test_profile_equivalence_and_dominance():
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-@pytest.mark.few("laplace")
+@pytest.mark.long
 def test_the_order_agrees_with_errors_of_random_queries(noise):
     rng = np.random.default_rng(8)
     seen = set()

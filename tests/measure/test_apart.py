@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.common.pattern_block import PatternBlock
 from dpsql.policy import Policy
 
 HEAD = 'dataset = "d-1"\n[budget]\nepsilon = 4.0\n'
@@ -55,6 +56,6 @@ def test_files_apart_and_tables_of_one_unit_are_planned(folder: Path) -> None:
     again = connected(folder, table("x", "one.parquet", unit), table("y", "link.parquet", unit))
     plan = again.plan(BATCH, 1)
     moved = plan.strategy.matrix() @ np.array([[2, 2, 0], [2, 0, 2]])
-    blocks = plan.strategy.blocks or (1,) * len(moved)
-    starts = np.cumsum((0, *blocks))[:-1]
-    assert plan.sensitivity == np.maximum.reduceat(abs(moved), starts).sum(axis=0).max()  # a unit moves both counts
+    # One block of both counts, for patterns: a unit moves both at once. A step more for changes between these.
+    assert plan.strategy.blocks == (PatternBlock(2, 2),)
+    assert plan.sensitivity == abs(moved).max() + 1

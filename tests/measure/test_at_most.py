@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 from scipy import sparse
-from unit_rows import Ask, compiled_of, policy_of, scan, sources_of, tables_of
+from unit_rows import Ask, compiled_of, most_of_claim, policy_of, scan, sources_of, tables_of
 
 from dpsql.errors import PolicyError
 from dpsql.measure import ConnectionEngine, from_sql, reading, scan_sql
@@ -118,19 +118,11 @@ def worst(con: duckdb.DuckDBPyConnection, name: str, count: int = 3) -> float:
     """The largest change over its claim, for the entries themselves and for random integers over them."""
     held, batch = BATCHES[name][0], compiled(con, name)
     moves = np.array(changes(con, batch, held, count), dtype=object)
-    n, L = batch.rows.shape[1], batch.common_steps
-    rng, largest = np.random.default_rng(2), 0.0
-    for B in (np.eye(n, dtype=np.int64), np.ones((1, n), dtype=np.int64), rng.integers(-3, 4, size=(n, n))):
-        change = moves @ B.T.astype(object)
-        integers = Factored(np.eye(B.shape[0], dtype=np.int64), sparse.csr_array(B))
-        l1 = sensitivity_of("laplace", integers, batch.layouts) * L
-        l2 = sensitivity_of("gaussian", integers, batch.layouts) * L**2
-        largest = max(largest, abs(change).sum(axis=1).max() / l1, (change * change).sum(axis=1).max() / l2)
-    return float(largest)
+    return most_of_claim(batch, moves)
 
 
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.few(every=3)
+@pytest.mark.few("units by day and ward", "counts by day")
 def test_no_unit_moves_more_than_its_bounds_allow(con: duckdb.DuckDBPyConnection, name: str) -> None:
     assert 0.5 < worst(con, name) <= 1.0
 
@@ -159,6 +151,7 @@ def test_bounds_are_used(con: duckdb.DuckDBPyConnection) -> None:
     assert squared("both bounds") == 2 * 2
 
 
+@pytest.mark.long
 def test_bounds_that_leave_few_rows_need_no_truncation(con: duckdb.DuckDBPyConnection) -> None:
     """Eight groups of one row are eight rows, one group is one and two are two; others are cut."""
     few = {name for name in BATCHES if any(caps_module.leave_few(layout) for layout in compiled(con, name).layouts)}
@@ -194,12 +187,12 @@ def groups_of_a_class_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def groups_not_ranked(patch: pytest.MonkeyPatch) -> None:
-    real = from_sql._within
+    real = from_sql.within
 
     def within(rows: Any, names: Any, place: Any, most: int) -> Any:
         return real(rows, names, place, 99 if place.function == "dense_rank" else most)
 
-    patch.setattr(from_sql, "_within", within)
+    patch.setattr(from_sql, "within", within)
 
 
 def no_truncation_after_caps(patch: pytest.MonkeyPatch) -> None:

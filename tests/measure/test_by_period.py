@@ -19,6 +19,7 @@ import dpsql
 from dpsql import measure
 from dpsql.errors import IntegrityError, PolicyError, SQLError
 from dpsql.planning import by_period, prepare
+from dpsql.planning.last_plans import LastPlans
 from dpsql.policy import Policy
 from dpsql.privacy import periods
 from dpsql.workloads.compile import confined
@@ -242,10 +243,12 @@ CONFINED = by_period._confined
 def test_truncation_over_all_periods_is_noticed(of_units: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Power: with the whole table's rows in one truncation a unit has too few rows of the second period."""
     monkeypatch.setattr(by_period, "_confined", uncapped)
+    of_units.con._plans = LastPlans()
     plan = of_units.plan(f"SELECT COUNT(*) AS n FROM visits {TWO}")
     held: list[Row] = [(77, "a", "f", 30, f"2024-0{month}-0{day}", 1.0) for month in (2, 3) for day in range(3, 9)]
     cut = of_units.exact(plan, held)
     monkeypatch.undo()
+    of_units.con._plans = LastPlans()
     whole = of_units.exact(of_units.plan(plan.sql), held)
     # The plan's integers are those of another sensitivity: in rows, by what one row measures.
     rows_of = [

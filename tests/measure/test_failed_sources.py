@@ -137,6 +137,7 @@ def test_a_mark_tells_neither_name_nor_size(con: dpsql.Connection) -> None:
     assert failed.is_of(without_sizes(state_of([Path("visits.parquet").absolute()])))
 
 
+@pytest.mark.long
 def test_an_empty_account_is_noticed_before_planning(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(damaged=False)
     first = con.run(COUNT, epsilon=4, delta=1e-6)

@@ -129,6 +129,7 @@ def test_tables_in_memory_have_no_file_and_open_files_have(place: Path) -> None:
             assert con.changed_files() == (() if database == ":memory:" else ("",))
 
 
+@pytest.mark.long
 def test_the_command_line_warns_and_confirms(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["run", "--policy", "visits.toml", "--sql", BATCH, "--epsilon", "1"]
     assert main(["policy", "confirm", "visits.toml"]) == 1

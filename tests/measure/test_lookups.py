@@ -117,7 +117,7 @@ def test_a_sum_that_needs_no_clamp_stays_within_its_bounds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["SMALLINT", "BIGINT", "UINTEGER", "UBIGINT", "HUGEINT", "UHUGEINT"])
-@pytest.mark.few("SMALLINT")
+@pytest.mark.long
 def test_many_cuts_are_worth_a_long_list(kind: str) -> None:
     con = duckdb.connect()
     con.execute(f"CREATE TABLE t AS SELECT (i * 7)::{kind} AS v FROM range(4000) r(i) UNION ALL SELECT NULL")

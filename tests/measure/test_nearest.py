@@ -82,6 +82,7 @@ def _differ(policy: Policy, rounds: int) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_answers_are_duckdbs(policy: Policy) -> None:
     assert not _differ(policy, 4)
 

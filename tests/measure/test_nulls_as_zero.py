@@ -115,7 +115,7 @@ def test_sums_of_expressions_take_null_as_zero_too() -> None:
     "SELECT g, h, SUM(halves) AS s FROM t GROUP BY g, h",  # 0 is between two steps
     "SELECT g, h, SUM(few) AS s FROM t GROUP BY g, h",  # values that are not declared count nowhere
 ])  # fmt: skip
-@pytest.mark.few(every=4)
+@pytest.mark.few(every=8)
 def test_null_is_told_apart_where_the_batch_looks_at_it(sql: str) -> None:
     con = filled()
     batch = batch_of(sql, con)

@@ -75,6 +75,7 @@ def _finds_one_row(con: duckdb.DuckDBPyConnection, name: str, count: int) -> Non
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.few("visits")
 def test_every_scan_finds_the_least_row_of_the_unit_whatever_is_asked(
     con: duckdb.DuckDBPyConnection, name: str
 ) -> None:
@@ -96,6 +97,7 @@ def _is_a_sum_over_units(con: duckdb.DuckDBPyConnection, name: str, count: int) 
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.few("visits")
 def test_the_order_of_rows_and_rows_of_other_units_change_nothing(con: duckdb.DuckDBPyConnection, name: str) -> None:
     """What is measured is a sum over units of what their rows alone give."""
     _is_a_sum_over_units(con, name, 5)
@@ -221,6 +223,7 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[..., Non
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few("a reference finds two rows", "another order", "the base by a hash", "rows of any unit")
 def test_the_comparison_sees(con: duckdb.DuckDBPyConnection, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, check, name = MUTANTS[mutant]
     change(monkeypatch)
@@ -333,6 +336,7 @@ def test_where_no_scan_finds_a_row_none_is_chosen(con: duckdb.DuckDBPyConnection
         assert bool(source.order) == source.agrees == chosen
 
 
+@pytest.mark.long
 def test_windows_counts_of_values_and_caps_see_the_least_row(con: duckdb.DuckDBPyConnection) -> None:
     sql = """SELECT COUNT(DISTINCT age) AS n FROM patients WHERE age > 20;
         SELECT COUNT(*) AS n FROM (SELECT sex, ROW_NUMBER() OVER (PARTITION BY id ORDER BY age DESC) AS place

@@ -98,7 +98,7 @@ def swapping(monkeypatch: pytest.MonkeyPatch, after: int, swap: Callable[[], obj
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("direction", [0, 1])
-@pytest.mark.few("0-parquet", "1-csv", "0-database")
+@pytest.mark.few("0-parquet", "1-csv")
 def test_a_file_that_is_replaced_between_statements_releases_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, direction: int
 ) -> None:
@@ -175,6 +175,7 @@ RELEASES: dict[str, Callable[[dpsql.Connection], object]] = {
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("behind", ["file", "connection"])
+@pytest.mark.few(every=2)
 def test_every_kind_of_release_is_of_one_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, behind: str
 ) -> None:

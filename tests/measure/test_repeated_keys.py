@@ -107,6 +107,7 @@ def test_a_unit_or_row_moves_its_count_by_one_at_most(policy: Path) -> None:
                 assert 0 <= whole - less <= 1
 
 
+@pytest.mark.long
 def test_policy_check_shows_a_line_for_each_key_and_why_others_are_left_out(
     policy: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

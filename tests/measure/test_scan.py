@@ -241,7 +241,8 @@ def test_an_interrupt_stays_one_and_carries_nothing(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(OpenEngine, "scan", scan)
     with pytest.raises(KeyboardInterrupt) as caught:
         con.run("SELECT COUNT(*) FROM t", epsilon=1.0)
-    assert caught.value.args == ()
+    (said,) = caught.value.args
+    assert said == "interrupted: release 1 is charged and stays charged, and has no answer in the ledger"
     assert caught.value.__context__ is None
     assert all(_private(frame) == [] for frame in _frames(caught.tb))
 

@@ -20,7 +20,7 @@ import dpsql
 from dpsql import measure
 from dpsql.measure import sparse
 from dpsql.measure.sparse import SparseJob
-from dpsql.privacy.passing import GeometricThreshold
+from dpsql.privacy.counts_above_threshold import GeometricThreshold
 
 EPSILON = Fraction(1, 2)
 BATCHES = {

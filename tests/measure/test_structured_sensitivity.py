@@ -72,7 +72,7 @@ def check_random(world: World, seed: int, number: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.few(every=4)
+@pytest.mark.long
 def test_random_batches(world: World, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     sent("blocks", monkeypatch)
     assert check_random(world, seed, 3) in WAYS

@@ -74,7 +74,7 @@ LIGHT = (
 
 
 @pytest.mark.parametrize("name", LIGHT)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_both_ways_count_the_same_rows(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert compare(world, monkeypatch, BATCHES[name], range(2))
 

@@ -349,7 +349,7 @@ def test_no_unit_moves_more_than_claimed(con: duckdb.DuckDBPyConnection, name: s
 
 
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_nor_where_keys_dangle_and_units_are_null(con: duckdb.DuckDBPyConnection, name: str) -> None:
     found = worst(con, batch(con, name), list(databases(3, 2)), apart=False)
     assert 0.0 < found.laplace <= 1.0
@@ -357,7 +357,7 @@ def test_nor_where_keys_dangle_and_units_are_null(con: duckdb.DuckDBPyConnection
 
 
 @pytest.mark.parametrize("name", OF_UNITS)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_nor_over_rows_of_units(con: duckdb.DuckDBPyConnection, name: str) -> None:
     found = worst(con, of_units(con, name), [*CROWDS, *databases(2, 3)], apart=False)
     assert max(found) <= 1.0
@@ -502,7 +502,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_the_search_sees(con: duckdb.DuckDBPyConnection, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, change = MUTANTS[mutant]
     compiled = batch(con, name)

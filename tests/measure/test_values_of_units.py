@@ -157,7 +157,7 @@ def measurements(size: int) -> Iterator[tuple[Any, str]]:
 
 
 @pytest.mark.parametrize(("sql", "most", "caps"), CASES)
-@pytest.mark.few(every=2)
+@pytest.mark.few(every=3)
 def test_no_unit_moves_more_than_claimed_and_exact_claims_are_reached(
     con: duckdb.DuckDBPyConnection, sql: str, most: int, caps: str
 ) -> None:

@@ -46,7 +46,7 @@ def _answers(con: duckdb.DuckDBPyConnection, compiled: Compiled, rows: list[tupl
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.few(every=4)
+@pytest.mark.few(every=8)
 def test_no_row_moves_more_than_claimed(batch: str) -> None:
     con = duckdb.connect()
     con.execute("CREATE TABLE t (g VARCHAR, a INTEGER, note VARCHAR COLLATE NOCASE)")

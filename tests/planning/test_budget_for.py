@@ -118,6 +118,7 @@ def test_a_number_that_compares_and_is_planned_again(make: Make) -> None:
     assert con.run(found).cost == found.cost
 
 
+@pytest.mark.long
 def test_no_argument_is_lost_beside_a_budget_that_was_found(make: Make) -> None:
     """A found budget given as an amount is that number: what else the call says holds."""
     con = make("both")
@@ -135,6 +136,7 @@ def test_no_argument_is_lost_beside_a_budget_that_was_found(make: Make) -> None:
         con.run(found, alpha=0.1)
 
 
+@pytest.mark.long
 def test_a_smaller_error_needs_more_and_a_lower_confidence_less(make: Make) -> None:
     con = make("pure")
     found = [float(con.budget_for(COUNT, error)) for error in (200, 100, 50, 25)]
@@ -148,7 +150,7 @@ WAYS = [("pure", {}), ("rho", {}), ("both", {"delta": 1e-9}), ("gaussian", {}), 
 
 
 @pytest.mark.parametrize(("budget", "options"), WAYS, ids=["pure", "rho", "delta", "policy delta", "rho beside"])
-@pytest.mark.few(every=2)
+@pytest.mark.few("delta", "rho beside")
 def test_the_asked_error_is_hit_for_every_account(make: Make, budget: str, options: dict[str, Any]) -> None:
     con = make(budget)
     batch = SMALL if budget in ("pure", "both") else BATCH  # Laplace strategies of the larger one take seconds
@@ -177,7 +179,7 @@ def test_the_least_budget_is_below_that_of_other_objectives(make: Make) -> None:
 
 
 @pytest.mark.parametrize("objective", ["max", "balanced"])
-@pytest.mark.few("max")
+@pytest.mark.long
 def test_pure_noise_in_blocks_counts(make: Make, objective: str) -> None:
     con = make("pure")
     four = "SELECT k // 24 AS part, count(*) AS n FROM t GROUP BY part; SELECT count(*) AS n FROM t"
@@ -205,6 +207,7 @@ def test_sums_and_counts_by_name(make: Make) -> None:
 
 
 @pytest.mark.parametrize("budget", ["pure", "rho"])
+@pytest.mark.few(every=2)
 def test_all_together_costs_more_and_is_proven(make: Make, budget: str) -> None:
     con = make(budget)
     batch, numbers = (SMALL, 4) if budget == "pure" else (BATCH, 7)
@@ -238,7 +241,7 @@ def _pairs(count: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("select", "error"), [("avg(v)", 40.0), ("count_if(k < 10) / count(*)", 0.2), ("median(d)", 2.0)]
 )
-@pytest.mark.few(every=2)
+@pytest.mark.few(every=4)
 def test_derived_numbers_are_found_at_the_guess(make: Make, select: str, error: float) -> None:
     con = make("rho")
     sql = f"SELECT g, {select} AS m FROM t GROUP BY g"
@@ -283,7 +286,7 @@ def test_plan_and_run_spend_just_that_once(make: Make) -> None:
     needed = con.budget_for(SMALL, 60)
     plan = con.plan(SMALL, max_error=60)
     assert plan.charge == needed.plan.charge
-    assert "Wanted     ±60, each number at 95%" in str(plan)
+    assert "Target     ±60, each number in 95 of 100 releases" in str(plan)
     first = con.run(SMALL, max_error=60)
     assert first.cost == plan.charge.amount
     assert con.budget.spent == pytest.approx(float(needed))
@@ -377,6 +380,7 @@ def test_without_a_declared_size_nothing_is_relative(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("budget", "why"), [("capped", "one release may cost"), ("rho", "is left")])
+@pytest.mark.few("rho-is left")
 def test_an_error_out_of_reach_names_the_least_that_is_not(make: Make, budget: str, why: str) -> None:
     con = make(budget)
     with pytest.raises(BudgetError, match=f"which is what {why}; the least error within reach is ±") as caught:
@@ -390,6 +394,7 @@ def test_an_error_out_of_reach_names_the_least_that_is_not(make: Make, budget: s
     assert con.run(found.plan).cost > 0
 
 
+@pytest.mark.long
 def test_a_spent_account_says_so(make: Make) -> None:
     con = make("pure")
     con.run(COUNT, epsilon=8)

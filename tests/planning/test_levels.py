@@ -46,6 +46,7 @@ def measured(strategy: LevelStrategy, con: duckdb.DuckDBPyConnection) -> list[in
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=6)
 def test_without_noise_answers_are_exact(con: duckdb.DuckDBPyConnection, name: str) -> None:
     strategy, joint = planned(name, con), compiled(name, con)[1]
     found = strategy.answers_of(strategy.planned).estimate(measured(strategy, con), joint.common_steps)
@@ -53,7 +54,7 @@ def test_without_noise_answers_are_exact(con: duckdb.DuckDBPyConnection, name: s
 
 
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection, name: str) -> None:
     strategy = planned(name, con)
     batch, answers, noise = strategy.planned, strategy.answers_of(strategy.planned), Noise.gaussian(10**12)
@@ -77,7 +78,7 @@ def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection
 
 
 @pytest.mark.parametrize("name", [name for name in BATCHES if name != "units"])
-@pytest.mark.few(every=2)
+@pytest.mark.few("sums", "rollup")
 def test_no_row_moves_more_than_claimed_and_some_row_as_much(name: str) -> None:
     own = duckdb.connect()
     own.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")

@@ -81,6 +81,7 @@ def by_hand(sql: str) -> Workload:
 
 @pytest.mark.parametrize("budget", [GAUSSIAN, PURE], ids=["gaussian", "pure"])
 @pytest.mark.parametrize("method", strategy.CATALOGUE)
+@pytest.mark.few(every=4)
 def test_each_is_planned_with_the_errors_of_its_own_formula(con, method: str, budget: dict[str, float]) -> None:
     sql = ALL_RANGES if method == "range-transform" else LINE
     if method == "norm-blocks" and budget is GAUSSIAN:
@@ -180,6 +181,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.few("units of too many kinds", "all ranges of a long column")
 def test_batches_that_no_published_strategy_fits(con, name: str) -> None:
     sql, said = REFUSED[name]
     with pytest.raises(DataError, match=said):

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import filled
+from helpers import filled, unwrapped
 
 import dpsql
 from dpsql.errors import BudgetError, DataError, SQLError
@@ -68,7 +68,7 @@ def test_the_largest_error_of_a_batch_is_least(con: dpsql.Connection, budget: tu
     assert weighted(least).max() == pytest.approx(sigma, rel=0.02)
     if least.charge.noise == "gaussian":
         assert least.gap is None
-        assert "how near the largest squared error is to the least possible is not certified" in str(least)
+        assert "a smaller largest error may be possible; no proof says how much smaller" in unwrapped(least)
     with pytest.raises(DataError, match="'total', 'max'"):
         con.plan(BATCH, *budget, objective="sum")
 
@@ -94,6 +94,7 @@ def _no_plan_beats(con: dpsql.Connection, batch: str) -> None:
     assert squares["total"].sum() <= (1 + 1e-6) * min(square.sum() for square in squares.values())
 
 
+@pytest.mark.long
 def test_pure_plans_of_an_objective_are_no_worse_than_those_of_another(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,10 +139,12 @@ def test_a_plan_says_what_is_worse_than_alone(con: dpsql.Connection) -> None:
     worse = [row for row in total.rows() if row["stderr"] > 1.02 * row["naive_stderr"]]
     assert worse
     for row in worse:
-        assert f"{row['result']}.{row['column']} ({row['stderr'] / row['naive_stderr']:.2f} times the error)" in str(
-            total
+        assert (
+            f"{row['result']}.{row['column']} ({row['stderr'] / row['naive_stderr']:.2f} times the error)"
+            in unwrapped(total)
         )
-    assert "the others gain at the cost of" not in str(balanced)
+    assert "smaller errors would result" in unwrapped(total)
+    assert "smaller errors would result" not in unwrapped(balanced)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +156,7 @@ def test_a_plan_says_what_is_worse_than_alone(con: dpsql.Connection) -> None:
         ([1.3, 1.0], 1.03, 0),  # worse on the mean: one by one first
     ],
 )
+@pytest.mark.few(every=2)
 def test_rounds_end_where_none_would_make_the_worst_column_good(
     worst: list[float], other: float, rounds: int, con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +205,7 @@ def test_options_are_held_against_the_policy(con: dpsql.Connection) -> None:
 def test_the_command_line(tmp_path: Path, con: dpsql.Connection, capsys: pytest.CaptureFixture[str]) -> None:
     places = ["--policy", str(tmp_path / "o.toml"), "--database", str(tmp_path / "o.duckdb"), "--quiet"]
     assert main(["plan", "--sql", BATCH, "--epsilon", "1", "--delta", "1e-9", "--objective", "max", *places]) == 0
-    assert "largest squared error" in capsys.readouterr().out
+    assert "a smaller largest error may be possible" in capsys.readouterr().out
     assert main(["plan", "--sql", OPTIONS.format(""), "--json", *places]) == 0
     assert "0.5" in json.dumps(json.loads(capsys.readouterr().out))
     with pytest.raises(SystemExit):

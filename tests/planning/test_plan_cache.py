@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.planning import plan as plans
+from dpsql.driver import connection as connections
+from dpsql.planning import last_plans as plans
 from dpsql.planning import prepare as planning
 
 POLICY = """
@@ -25,19 +26,25 @@ SQL = ";".join(f"SELECT COUNT(*) FROM t WHERE a BETWEEN {low} AND {low + 30}" fo
 
 
 @pytest.fixture
-def connection(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["dpsql.strategies.selection"], "_WORTH", 0.0)
-    monkeypatch.setenv("DPSQL_CACHE", str(tmp_path / "kept"))
+def tables():
     base = duckdb.connect()
     base.execute("CREATE TABLE t AS SELECT (i % 100)::INTEGER AS a FROM range(1000) r(i)")
-    return dpsql.connect(base, policy=dpsql.Policy.parse(POLICY), ledger=tmp_path / "l.ledger")
+    return base
 
 
-def test_the_second_plan_finds_both_strategies(connection, tmp_path):
+@pytest.fixture
+def connection(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["dpsql.strategies.selection"], "_WORTH", 0.0)
+    monkeypatch.setenv("DPSQL_CACHE", str(tmp_path / "kept"))
+    return dpsql.connect(tables, policy=dpsql.Policy.parse(POLICY), ledger=tmp_path / "l.ledger")
+
+
+def test_the_plan_of_another_connection_finds_both_strategies(connection, tables, tmp_path):
     lines = []
     first = connection.plan(SQL, epsilon=1, delta=1e-6)
     assert len(list((tmp_path / "kept").glob("*.npz"))) == 2
-    second = connection.plan(SQL, epsilon=1, delta=1e-6, progress=lines.append)
+    other = dpsql.connect(tables, policy=dpsql.Policy.parse(POLICY), ledger=tmp_path / "other.ledger")
+    second = other.plan(SQL, epsilon=1, delta=1e-6, progress=lines.append)
     assert sum("kept from an earlier selection" in line for line in lines) == 2
     assert np.array_equal(first.strategy.matrix(), second.strategy.matrix())
     assert np.allclose(first.errors, second.errors, rtol=1e-9)
@@ -93,9 +100,11 @@ def test_the_same_text_is_planned_once_as_long_as_nothing_has_changed(connection
     assert len(made) == 1
     assert str(first) == str(again)
     release = connection.run(again)
-    connection.plan(SQL, epsilon=1, earlier=False)  # another option
+    connection.plan(SQL, epsilon=1, earlier=False)  # the same before earlier releases are looked at
     connection.plan(SQL, epsilon=0.5, earlier=False)
     connection.plan(f"{SQL} ", epsilon=1, earlier=False)
+    assert len(made) == 3
+    connection.plan(SQL, epsilon=1, earlier=False, alpha=0.1)  # another option
     assert len(made) == 4
     held = connection.plan(SQL, epsilon=1, earlier=False)
     assert len(made) == 4
@@ -103,7 +112,7 @@ def test_the_same_text_is_planned_once_as_long_as_nothing_has_changed(connection
     assert connection.budget.account("pure").remaining < connection.budget.account("pure").total
     connection.run("SELECT COUNT(*) FROM t WHERE a < 3", epsilon=0.9)
     poor = connection.plan(SQL, epsilon=1, earlier=False)  # what the accounts can pay has changed
-    assert len(made) > 4
+    assert len(made) > 5
     assert not poor.affordable
     assert release.views
 
@@ -139,7 +148,10 @@ def test_a_batch_of_another_period_has_the_strategy_of_the_last_one(tmp_path):
         assert second.strategy is first.strategy
         assert (first.reads.read, second.reads.read) == (("2024-01-01",), ("2024-02-01",))
         assert second.compiled is not first.compiled
-        fresh = plan(2, progress=lambda _: None)
+        with dpsql.connect(held, policy=tmp_path / "p.toml", today="2024-06-01") as other:
+            con, one = other, con
+            fresh = plan(2)
+            con = one
         assert fresh.strategy is not first.strategy
         assert np.array_equal(fresh.errors, second.errors)
         assert str(fresh) == str(second)
@@ -150,3 +162,135 @@ def test_a_batch_of_another_period_has_the_strategy_of_the_last_one(tmp_path):
         spent = plan(2, earlier=False)
         assert spent.strategy is not first.strategy
         assert spent.charge.account != first.charge.account or not spent.affordable
+
+
+PERSONS = """
+dataset = "persons-1"
+[budget]
+epsilon = 1000.0
+delta = 1e-6
+[tables.t]
+unit = "person"
+max_rows_per_unit = 4
+expected_rows = 100000
+[tables.t.columns]
+person = {}
+a = { lower = 0, upper = 3, nulls = false }
+b = { values = ["x", "y", "z"], nulls = false }
+c = { lower = 0, upper = 99, nulls = false }
+d = { lower = 0, upper = 99, nulls = false }
+v = { lower = 0, upper = 10 }
+"""
+UNLISTED = (
+    "SELECT a, COUNT(*) AS n, COUNT(DISTINCT person) AS p FROM t GROUP BY a;"
+    "SELECT b, COUNT(DISTINCT person) AS p FROM t GROUP BY b"
+)
+KINDS = {
+    "unlisted": UNLISTED,
+    "blocks": "SELECT c, d, COUNT(*) AS n FROM t GROUP BY CUBE (c, d); SELECT a, COUNT(*) AS n FROM t GROUP BY a",
+    "line": "SELECT dp_prefixes(c), COUNT(*) AS n FROM t GROUP BY dp_prefixes(c)",
+    "listed": "SELECT b, COUNT(*) AS n FROM t GROUP BY b",
+}
+HOW = {
+    "plain": {"epsilon": 1},
+    "progress": {"epsilon": 1, "progress": lambda _: None},
+    "time limit": {"epsilon": 1, "time_limit": 1000},
+    "total": {"epsilon": 1, "objective": "total"},
+}
+
+
+@pytest.fixture
+def persons(tmp_path):
+    with duckdb.connect() as base:
+        base.execute("CREATE TABLE t (person INTEGER, a INTEGER, b VARCHAR, c INTEGER, d INTEGER, v INTEGER)")
+        yield dpsql.connect(base, policy=dpsql.Policy.parse(PERSONS), ledger=tmp_path / "persons.ledger")
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What is planned from now on, whichever way."""
+    texts = []
+    make, find = plans.make_plan, connections.find_budget
+    monkeypatch.setattr(plans, "make_plan", lambda sql, *more: texts.append(sql) or make(sql, *more))
+    monkeypatch.setattr(
+        connections,
+        "find_budget",
+        lambda prepared, *more, **how: texts.append(prepared.sql) or find(prepared, *more, **how),
+    )
+    return texts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", [*HOW, pytest.param("wanted error", marks=pytest.mark.long)])
+def test_a_plan_and_its_run_are_planned_once(persons, made, kind, how):
+    sql, options = KINDS[kind], HOW.get(how, {"max_error": 500})
+    first = persons.plan(sql, **options)
+    assert len(made) == 1
+    again = persons.plan(sql, **options)
+    released = persons.run(sql, **options)
+    assert len(made) == 1
+    assert str(again) == str(first)
+    assert released.cost == first.charge.amount
+    persons.plan(f"{sql} ", **options)
+    assert len(made) == 2
+
+
+def test_the_fixture_has_the_slow_kinds(persons):
+    found = {kind: persons.plan(sql, epsilon=1).compiled for kind, sql in KINDS.items()}
+    assert not found["unlisted"].units.listable
+    assert found["blocks"].blocks
+    assert found["listed"].units.listable
+
+
+def test_a_cursor_that_was_asked_for_the_plan_runs_it(persons, made):
+    cursor = persons.cursor()
+    planned = cursor.dry_run(UNLISTED, epsilon=1)
+    cursor.execute(UNLISTED, epsilon=1)
+    assert made == [UNLISTED]
+    assert cursor.release.cost == planned.charge.amount
+
+
+def test_a_plan_beside_earlier_releases_is_made_once_between_two_charges(persons, monkeypatch):
+    persons.run("SELECT a, COUNT(*) AS n FROM t GROUP BY a", epsilon=1)
+    combined, plain = [], persons._past.with_earlier
+    monkeypatch.setattr(persons._past, "with_earlier", lambda plan: combined.append(plan) or plain(plan))
+    sql = "SELECT b, COUNT(*) AS n FROM t GROUP BY b"
+    first = persons.plan(sql, epsilon=1)
+    assert str(persons.plan(sql, epsilon=1)) == str(first)
+    assert len(combined) == 1
+    persons.run("SELECT c, COUNT(*) AS n FROM t GROUP BY c", epsilon=1)
+    combined.clear()
+    persons.plan(sql, epsilon=1)
+    assert len(combined) == 1
+
+
+def test_a_plan_under_a_limit_serves_that_limit_alone_and_one_without_serves_all(persons, made):
+    for limit in (1000, 2000, 1000, 2000, None, 3000):
+        persons.plan(UNLISTED, epsilon=1, time_limit=limit)
+    assert len(made) == 3
+    with pytest.raises(dpsql.DataError, match="time_limit"):
+        persons.plan(UNLISTED, epsilon=1, time_limit=0)
+
+
+def test_wanted_errors_that_the_caller_changes_are_planned_anew(connection):
+    wanted = {"q1": 100.0}
+    sql = "SELECT COUNT(*) AS n FROM t"
+    first = connection.plan(sql, max_error=wanted)
+    wanted["q1"] = 10.0
+    assert connection.plan(sql, max_error=wanted).charge.amount > 5 * first.charge.amount
+    assert connection.plan(sql, max_error={"q1": 100.0}).charge == first.charge
+
+
+def test_of_plans_of_large_matrices_the_last_is_kept(persons, made, monkeypatch):
+    monkeypatch.setattr(plans, "_LARGE", 0)
+    for _ in range(2):
+        persons.plan(UNLISTED, epsilon=1)
+        persons.plan(KINDS["listed"], epsilon=1)
+        persons.run(KINDS["listed"], epsilon=1)
+    assert made == [UNLISTED, KINDS["listed"]] * 2
+
+
+def test_options_without_one_truth_are_planned_anew():
+    numbers = np.arange(2)
+    assert not plans._equal((1, numbers), (1, np.arange(2)))
+    assert plans._equal((1, numbers), (1, numbers))

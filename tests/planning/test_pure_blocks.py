@@ -45,6 +45,7 @@ def place(tmp_path_factory):
         yield opened, plan, release
 
 
+@pytest.mark.long
 def test_the_ledger_keeps_the_blocks(place):
     opened, plan, release = place
     assert max(plan.strategy.blocks) > 1
@@ -54,6 +55,7 @@ def test_the_ledger_keeps_the_blocks(place):
     assert len(kept.y) == sum(kept.blocks)
 
 
+@pytest.mark.long
 def test_free_answers_have_the_errors_of_the_plan(place):
     opened, plan, _ = place
     with opened() as con:

@@ -18,6 +18,7 @@ import dpsql
 from dpsql import measure
 from dpsql.errors import DataError
 from dpsql.measure import Job
+from dpsql.planning.last_plans import LastPlans
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
 from dpsql.strategies.kronecker import shared_rows, structured
@@ -141,7 +142,7 @@ def exact(joint: Compiled, con: duckdb.DuckDBPyConnection) -> np.ndarray:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_without_noise_answers_are_exact(con: duckdb.DuckDBPyConnection, name: str, noise: str) -> None:
     batch, joint = compiled(name, con)
     strategy = structured_strategy(batch, noise)
@@ -158,7 +159,7 @@ def dense(answers: ResidualAnswers, p: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
     batch, _ = compiled(name, con)
     strategy = structured_strategy(batch, kind)
@@ -204,7 +205,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("name", [name for name in BATCHES if name not in ("units", "two tables")])
-@pytest.mark.few("cube", "cases", "variance")
+@pytest.mark.few("cube", "cases")
 def test_no_row_moves_more_than_claimed(name: str) -> None:
     own = duckdb.connect()
     own.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")
@@ -273,7 +274,7 @@ def test_marginals_reach_the_optimum(con: duckdb.DuckDBPyConnection, name: str) 
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-@pytest.mark.few("laplace")
+@pytest.mark.long
 def test_noisy_answers_are_as_good_as_they_say(con: duckdb.DuckDBPyConnection, kind: str) -> None:
     batch, joint = compiled("sums", con)
     strategy = structured_strategy(batch, kind)
@@ -449,7 +450,7 @@ def test_what_cannot_be_planned_says_what_to_leave_out(
 ) -> None:
     batch, _ = compiled("cube", con)
     for cap, said in (
-        ("MAX_MEASURED", r"needs about [0-9,]+ measurements, at most 3 are made: .* or leave out \w+"),
+        ("MEASURED", r"needs about [0-9,]+ measurements, at most 3 are made: .* or leave out \w+"),
         ("MAX_RESIDUALS", r"more than 3 residuals, .* or leave out \w+"),
         ("MAX_AXES", r"combines \d+ columns and conditions, at most 1 are planned: leave out \d of them, such as \w+"),
     ):
@@ -625,7 +626,8 @@ def test_a_batch_is_asked_once_whether_it_is_one_matrix_or_blocks(
     costs, kinds = [], []
     for blocks in (blocks_first, not blocks_first):
         monkeypatch.setattr("dpsql.workloads.compile.choice.LONG", 0.0 if blocks else math.inf)
-        plan = con.plan(sql, 1, 1e-9, progress=lambda _: None)  # by which it is planned anew
+        monkeypatch.setattr(con, "_plans", LastPlans())  # by which it is planned anew
+        plan = con.plan(sql, 1, 1e-9)
         kinds.append(isinstance(plan.compiled, Structured))
         costs.append(con.run(plan).cost)
     assert kinds == [blocks_first, not blocks_first]
@@ -646,9 +648,10 @@ def test_blocks_stand_in_for_a_long_matrix_where_they_are_a_proven_match(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, how: dict[str, Any], blocks: bool
 ) -> None:
     con = long_or_blocks(tmp_path)
-    alone = con.plan(sql, 1, **how, progress=lambda _: None)
+    alone = con.plan(sql, 1, **how)
     monkeypatch.setattr("dpsql.workloads.compile.choice.LONG", 0.0)
-    plan = con.plan(sql, 1, **how, progress=lambda _: None)
+    monkeypatch.setattr(con, "_plans", LastPlans())
+    plan = con.plan(sql, 1, **how)
     assert isinstance(plan.compiled, Structured) == blocks
     assert isinstance(alone.compiled, Compiled)
     if blocks:

@@ -57,6 +57,7 @@ def test_a_release_is_compared_with_the_last_that_read_the_same_table() -> None:
     assert limits_by_release(made) == {1: [], 2: [], 3: [], 4: ["a.minimum was 5 in release 1, is 6"]}
 
 
+@pytest.mark.long
 def test_changed_limits_are_listed_shown_and_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -64,6 +64,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), POINTS)
+@pytest.mark.few(every=3)
 def test_the_three_conversions_are_tight_and_on_the_safe_side(epsilon: float, delta: float) -> None:
     mu = gaussian_mu(epsilon, delta)
     exact = reference_delta(mu, epsilon)

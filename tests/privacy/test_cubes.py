@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -84,6 +85,51 @@ def test_the_radius_has_its_law_by_algebra() -> None:
         kept = math.prod(Fraction(2 * r + 1, 2 * (r + i)) for i in range(1, size + 1))
         assert kept <= 1
         assert kept * math.comb(r + size, size) == Fraction((2 * r + 1) ** size, 2**size * math.factorial(size))
+
+
+def _index_by_equal_weights(word: draws.Words, size: int, t: int, s: int) -> int:
+    return draws.geometric(word, t, s)
+
+
+@pytest.mark.parametrize(("size", "scale"), [(6, Fraction(1, 3)), (20, Fraction(1)), (4, Fraction(1, 5))])
+@pytest.mark.parametrize("right", [True, False])
+def test_radii_of_small_scales_have_their_law(
+    monkeypatch: pytest.MonkeyPatch, size: int, scale: Fraction, right: bool
+) -> None:
+    assert size > draws.FEW_KEPT * scale
+    if not right:
+        monkeypatch.setattr(draws, "_index", _index_by_equal_weights)
+    word = draws.words(SeededSource(f"small {size}"))
+    seen = Counter(draws.cube_radius(word, size, scale.numerator, scale.denominator) for _ in range(4_000))
+    r, chance = cubes.radii(size, scale)
+    often = chance * 4_000 >= 10
+    observed = np.array([seen[int(radius)] for radius in r[often]], dtype=float)
+    expected = chance[often] * 4_000
+    square = float((((observed - expected) ** 2) / expected).sum())
+    assert (stats.chi2.sf(square, int(often.sum()) - 1) > LEVEL) == right
+
+
+def test_the_weights_of_small_scales_by_algebra() -> None:
+    """The sum over r of (2r + 1)^n q^r times (1 - q)^(n + 1) has the coefficients B(n, j), at q = 1 all 2^n n!."""
+    for size in range(1, 8):
+        low, high = draws._ends(size, 10**9, 1, 400)  # q = 1 but for 10^-9
+        assert low[-1] >> 400 <= 2**size * math.factorial(size) <= (high[-1] >> 400) + 1
+        powers = [Fraction(2 * r + 1) ** size for r in range(size + 3)]
+        signs = [(-1) ** i * math.comb(size + 1, i) for i in range(size + 2)]
+        by_product = [sum(signs[i] * powers[j - i] for i in range(min(j, size + 1) + 1)) for j in range(size + 3)]
+        ends = [0, *(end / 2.0**400 for end in low)]
+        assert np.diff(ends) == pytest.approx([float(b) for b in by_product[: size + 1]], rel=1e-6)
+        assert by_product[size + 1 :] == [0, 0]
+
+
+def test_bounds_of_an_exponential_hold_it_and_are_near() -> None:
+    with localcontext() as context:
+        context.prec = 300
+        for (t, s), bits in itertools.product([(1, 1), (3, 1), (1, 50), (1000, 1), (7, 123), (1, 10**6)], (64, 300)):
+            low, high = draws._exp_minus_bounds(t, s, bits)
+            exact = (Decimal(-s) / t).exp() * 2**bits
+            assert low <= exact <= high
+            assert high - low < 5
 
 
 def test_no_move_within_the_norm_costs_more_than_epsilon() -> None:

@@ -39,6 +39,7 @@ def test_one_coordinate_has_a_closed_form(size: int, alpha: float) -> None:
     [(1.0,) * 3, (1.0,) * 6, (1.0,) * 8, (1.0, 0.5, 0.1, 0.02), (1.0, 0.01, 0.01), (2.0, -1.0, 0.0, 0.0, 3.0)],
 )
 @pytest.mark.parametrize("alpha", [0.1, 0.05, 0.01, 0.001])
+@pytest.mark.few(every=3)
 def test_a_sum_over_one_block_is_that_of_its_density(weights: tuple[float, ...], alpha: float) -> None:
     """w u / |w|_1 has the Fourier series of its sinc functions on [-1, 1]; r times it the tail of a Gamma law."""
     used = np.abs([w for w in weights if w])

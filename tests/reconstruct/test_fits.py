@@ -13,7 +13,8 @@ from dpsql.errors import InterfaceError
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.derived import Derived
-from dpsql.workloads.expr.formulas import Fit, Leaf
+from dpsql.workloads.expr.formulas import Leaf
+from dpsql.workloads.expr.statistics import Fit
 
 GAUSSIAN = gaussian_noise(1, Fraction(1, 10**6))
 LAPLACE = pure_noise(1, Fraction(1, 1000))

@@ -51,6 +51,7 @@ def test_one_and_two_weights_have_closed_forms(alpha: float) -> None:
 
 @pytest.mark.parametrize("alpha", [0.5, 0.05, 1e-3])
 @pytest.mark.parametrize("name", families())
+@pytest.mark.few(every=3)
 def test_quantiles_agree_with_the_real_line_integral(name: str, alpha: float) -> None:
     weights = families()[name]
     weights /= math.sqrt(2 * (weights**2).sum())
@@ -165,7 +166,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize("noise", SMALL, ids=str)
 @pytest.mark.parametrize("alpha", [0.3, 0.05, 1e-3])
-@pytest.mark.few(every=5)
+@pytest.mark.few(every=10)
 def test_a_coarse_lattice_is_covered_and_not_wastefully(noise: Noise, alpha: float) -> None:
     for weights in COMBINATIONS:
         h = half_widths(np.array([weights], dtype=float), noise, alpha)[0]

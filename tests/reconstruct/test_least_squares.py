@@ -35,6 +35,7 @@ def test_correctly_rounded_whatever_cancels(bits: int, divisor: int) -> None:
     np.testing.assert_array_equal(solve(sp.csr_array(R), y, divisor), got)
 
 
+@pytest.mark.long
 def test_numpy_integers_and_blocks() -> None:
     R = np.random.default_rng(0).normal(size=(1100, 1000))
     y = np.arange(1000, dtype=np.int64)

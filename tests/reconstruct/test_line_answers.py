@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InterfaceError
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import LineAnswers, RangeErrors, half_widths
-from dpsql.reconstruct.line_answers import deviations, total_spread
+from dpsql.reconstruct import LineAnswers, RangeErrors, half_widths, mean_square
+from dpsql.reconstruct.line_answers import deviations
 from dpsql.strategies.ranges.line_strategy import line_strategy
 
 WIDE = Fraction(10**12)  # so wide that the lattice of the noise does not matter
@@ -28,7 +28,7 @@ def test_mean_and_largest_are_those_of_all_ranges(noise: str, n: int) -> None:
     assert every.max() * (1 - 1e-12) <= held.max() <= every.max() * 1.001
     assert len(held) == 2 * held.count
     assert held[held.count :].max() == pytest.approx(held.max())
-    assert total_spread(line.spread, n, "ranges") == pytest.approx(float((every[0] ** 2).sum() / 4))
+    assert line.spread.total(n, "ranges") == pytest.approx(float((every[0] ** 2).sum() / 4))
 
 
 def test_places_outside_are_refused() -> None:
@@ -40,7 +40,42 @@ def test_places_outside_are_refused() -> None:
         held[3:55]
 
 
+def test_errors_of_ranges_do_what_arrays_of_errors_do() -> None:
+    """Length, slices, multiples, largest, mean square; compared with each other, and never below those of an array."""
+    blocks, lengths = (line_strategy(33, "ranges", noise).line.spread for noise in ("laplace", "gaussian"))
+    for spread in (blocks, lengths):
+        errors = RangeErrors(np.array([2.0, 3.0]), spread, 33)
+        listed = errors.of(*np.triu_indices(33)).ravel()
+        assert len(errors) == listed.size
+        assert mean_square(errors * 2.0) == pytest.approx(mean_square(listed * 2.0))
+        assert mean_square(errors[errors.count :]) == pytest.approx(mean_square(listed[errors.count :]))
+        assert errors.max(initial=1e9) == listed.max(initial=1e9)
+        assert errors <= errors * 1.000001
+        assert not errors <= errors * 0.999999
+        assert not errors <= RangeErrors(np.array([2.0, 2.9]), spread, 33)
+        assert not errors <= listed * 9.0
+        assert not listed <= errors * 9.0
+    assert not RangeErrors(np.ones(1), blocks, 33) <= RangeErrors(np.full(1, 9.0), lengths, 33)
+
+
+def test_rows_of_prefixes_have_the_inner_products_of_the_reconstruction() -> None:
+    """Two numbers of two groups each, beside R written out: by unit vectors through the estimate."""
+    line = line_strategy(20, "prefixes", "gaussian").line
+    answers = LineAnswers(line, np.array([[1.0, 0.5], [0.0, 2.0], [-1.0, 1.0], [0.3, 0.0]]), "prefixes")
+    law, parts = Noise.gaussian(WIDE), [slice(0, 40), slice(40, 80)]
+    rows = np.asarray(answers.rows(parts, law))
+    whole = np.stack([answers.estimate(unit, 1) for unit in np.eye(2 * line.rows)], axis=1)
+    assert rows.shape == (80, 2)
+    for group in range(40):
+        mine, all_of_it = (matrix[[group, 40 + group]] for matrix in (rows, whole))
+        assert mine @ mine.T == pytest.approx(all_of_it @ all_of_it.T, rel=1e-6, abs=1e-9)
+    assert half_widths(rows, law, 0.1) == pytest.approx(answers.widths(law, 0.1, 1), rel=1e-6)
+    with pytest.raises(InterfaceError, match="too many for a policy that hides small counts"):
+        answers.rows(parts, Noise.laplace(WIDE))
+
+
 @pytest.mark.parametrize("alpha", [0.5, 0.1, 0.05, 0.01, 1e-4, 1e-9])
+@pytest.mark.few(every=3)
 def test_deviations_hold_every_combination(alpha: float) -> None:
     """Exact quantiles of Laplace combinations (one, two, many, mixed weights) stay within the bound, one comes near."""
     noise = Noise.laplace(WIDE)
@@ -65,7 +100,7 @@ def test_gaussian_deviations_are_the_quantile() -> None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("family", ["ranges", "prefixes"])
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_errors_match_a_monte_carlo(family: str, noise: str) -> None:
     """Answers of 3,000 drawn measurements of zeros: variances within 5.2 deviations of their own, no bias."""
     n, draws = 60, 3000

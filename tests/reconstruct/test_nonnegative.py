@@ -33,6 +33,7 @@ def test_agrees_with_scipy(monkeypatch: pytest.MonkeyPatch, p: int, n: int, acti
     assert (A.T @ (A @ found.w - b)).min() >= -1e-9
 
 
+@pytest.mark.long
 def test_the_certificate_holds_after_any_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The value is within the gap of the least, and where it says so no table is farther from A w than from b."""
     monkeypatch.setattr(nonnegative, "_ACTIVE", 0)

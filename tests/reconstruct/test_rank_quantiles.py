@@ -55,6 +55,7 @@ def test_without_noise_it_is_what_duckdb_says(q: float) -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("q", SHARES)
+@pytest.mark.few(every=3)
 def test_the_interval_is_what_the_tests_leave(q: float, noise: Noise) -> None:
     g, divisor, alpha = 25, 500, 0.1
     counts, rows = noisy(2, g, 10)
@@ -158,6 +159,7 @@ def released(q: float, table: np.ndarray, releases: int, sd: float = 6.0, top: i
 
 @pytest.mark.parametrize("size", [5, 20, 100, 300, 1000])
 @pytest.mark.parametrize("q", [0.5, 0.9])
+@pytest.mark.few(every=2)
 def test_standard_error_is_not_much_too_wide(q: float, size: int) -> None:
     """On a fine domain, whatever the rows are beside the noise: it was 1.2 to 2.5 of what is seen."""
     table = np.rint((np.arange(size) + 0.5) / size * 100)
@@ -241,6 +243,7 @@ def normal(x: float) -> float:
 
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("sd", [1.0, 5.0])
+@pytest.mark.few(every=2)
 def test_standard_error_is_honest(q: float, sd: float) -> None:
     """On a coarse domain, where the interval is often one value, hardly less than the errors that are seen.
 
@@ -257,6 +260,7 @@ def test_standard_error_is_honest(q: float, sd: float) -> None:
     assert math.sqrt(np.mean(found.stderr**2)) >= (0.71 if q == 0.9 else 0.85) * seen
 
 
+@pytest.mark.long
 def test_shape_of_what_comes_back() -> None:
     for q in SHARES:
         for size in (0.01, 1, 100):
@@ -316,7 +320,7 @@ def test_extremes_need_rows_beyond_one_standard_error() -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("size", [5, 150])
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=4)
 def test_coverage(size: int, noise: Noise) -> None:
     """At least 95 % where the tests may err on both sides; 4000 releases, sd 0.35 %, so 93.3 % is 4.9 of them."""
     releases = 4000
@@ -342,6 +346,7 @@ def test_coverage(size: int, noise: Noise) -> None:
 
 @pytest.mark.parametrize("sd", [0.1, 0.25])
 @pytest.mark.parametrize("q", [0.0, 1.0])
+@pytest.mark.few(every=2)
 def test_extremes_are_told_where_noise_is_little(q: float, sd: float) -> None:
     """Noise refutes every value in up to 5 % of releases; what is left then is the estimate, not the whole domain."""
     table, releases, rows = np.array([2.5, 10.0, 11.0]), 10_000, np.eye(D)

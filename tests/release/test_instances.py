@@ -89,6 +89,7 @@ def test_one_that_reads_reaches_its_file_alone(tmp_path: Path) -> None:
         again.execute("SET enable_external_access = true")
 
 
+@pytest.mark.long
 def test_a_forked_child_ends_as_it_should(tmp_path: Path) -> None:
     program = f"""
 import os, sys

@@ -17,9 +17,19 @@ import pytest
 from dpsql.errors import IntegrityError
 from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable, payload
 from dpsql.release import columns as columns_module
-from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, from_json, runs_of, stacked, to_json
+from dpsql.release.columns import (
+    PACKED,
+    Coded,
+    Numbers,
+    coded,
+    fetched,
+    from_json,
+    runs_of,
+    stacked,
+    to_json,
+    write_table,
+)
 from dpsql.release.result import Result
-from dpsql.release.writing import write_table
 
 N = PACKED + 7
 LISTS: dict[tuple[str, str], list[Any]] = {

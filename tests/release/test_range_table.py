@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import DataError, IntegrityError, InterfaceError
-from dpsql.release import Numbers, RangeNumber, RangeRows, RangeTable, ReleaseRecord, ReleaseStore, Result
+from dpsql.release import Numbers, RangeNumber, RangeRows, RangeTable, ReleaseRecord, ReleaseStore, ReleaseTable
 
 SHOWN = (
     ("d_from", "DATE", ("from", 0)),
@@ -43,6 +44,7 @@ def _record(*tables: RangeTable) -> ReleaseRecord:
 
 @pytest.mark.parametrize("kind", ["DATE", "INTEGER", "VARCHAR"])
 @pytest.mark.parametrize("spread", ["lengths", "blocks"])
+@pytest.mark.few(every=2)
 def test_the_view_has_the_rows(tmp_path: Path, spread: str, kind: str) -> None:
     table = _table(spread, kind=kind)
     rows = table.rows(0, len(table))
@@ -101,20 +103,37 @@ def test_the_ledger_keeps_all_of_it(spread: str, kind: str) -> None:
     assert again.to_bytes() == record.to_bytes()
 
 
-def _result(table: RangeTable) -> Result:
-    return Result.from_rows([name for name, _, _ in SHOWN], [kind for _, kind, _ in SHOWN], RangeRows(table))
+def test_both_kinds_of_results_answer_the_same_questions() -> None:
+    """Where rows are listed and where not: names and noise, stored rows, results with columns left out, formats."""
+    ranges = _table("lengths")
+    names, kinds = [name for name, _, _ in ranges.shown], [kind for _, kind, _ in ranges.shown]
+    columns = list(zip(*ranges.rows(0, len(ranges)), strict=True))
+    rows = ReleaseTable("w", True, tuple(zip(names, kinds, columns, strict=True)))
+    assert (ranges.listed, rows.listed) == (False, True)
+    assert [name for name, _ in ranges.noisy] == [name for name, _ in rows.noisy] == names
+    assert [name for name, noisy in ranges.noisy if noisy] == ["n", "n_low", "n_high"]
+    assert (ranges.stored, rows.stored) == (30, len(ranges))
+    assert ranges.result().fetchall() == rows.result().fetchall()
+    few, same = (table.result({"n_low", "n_high", "s_other"}) for table in (ranges, rows))
+    assert (few.columns, few.types, few.fetchall()) == (same.columns, same.types, same.fetchall())
+    assert few.columns == tuple(name for name in names if name not in ("n_low", "n_high", "s_other"))
+    packed = ReleaseTable("p", True, (("n", "DOUBLE", Numbers(np.zeros(20_000))),))
+    assert [table.format for table in (rows, packed, ranges)] == [1, 2, 3]
+    record = ReleaseRecord(1, dt.datetime(2026, 1, 1), (rows, ranges, packed))
+    assert json.loads(record.to_bytes())["format"] == 3
+    assert record.listed == (rows, packed)
 
 
 def test_results_show_a_few_rows_and_refuse_all() -> None:
-    held = _result(_table("lengths", n=2000))
+    held = _table("lengths", n=2000).result()
     assert len(held) == 3 * 2000 * 2001 // 2
     assert [len(held.fetchmany(3)), len(held.fetchmany(0))] == [3, 0]
     assert "the first 40 of 6,003,000 rows; the others are worked out when they are asked for: query dp.v" in str(held)
     assert "<table " in held._repr_html_()
-    assert held == _result(_table("lengths", n=2000))
+    assert held == _table("lengths", n=2000).result()
     with pytest.raises(InterfaceError, match="v has 6,003,000 rows"):
         held.fetchall()
-    small = _result(_table("lengths"))
+    small = _table("lengths").result()
     assert small.fetchall() == list(small)
     assert small.column("s")[0] == "x'y"
 

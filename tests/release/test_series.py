@@ -11,11 +11,11 @@ from test_store import record, table
 
 from dpsql.common.quoting import string
 from dpsql.release import ReleaseStore
+from dpsql.release.columns import write_table
 from dpsql.release.custody import differing
 from dpsql.release.instances import attached
 from dpsql.release.result import Result
 from dpsql.release.series import series_sql
-from dpsql.release.writing import write_table
 from dpsql.replicates.lineage import lineage
 
 
@@ -32,6 +32,7 @@ def rows(store: ReleaseStore, name: str = "a") -> list[tuple[object, ...]]:
     return [(str(period)[:7], *rest) for period, *rest in store.sql(f"FROM {name}").fetchall()]
 
 
+@pytest.mark.long
 def test_many_periods_are_no_deep_query() -> None:
     """As deep as their number it is not understood past some hundreds, and a trend is shown as if noise chose rows."""
     of_period = {f"{2000 + n // 12}-{1 + n % 12:02}-01": n for n in range(600)}

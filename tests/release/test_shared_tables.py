@@ -44,6 +44,7 @@ def store(tmp_path: Path) -> ReleaseStore:
 BATCH = [result(f"q{i}", rows=i % 4, seed=i) for i in range(1, 10)]
 
 
+@pytest.mark.long
 def test_each_result_is_as_it_would_be_in_a_table_of_its_own(
     store: ReleaseStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_file_with_a_table_for_each_result_is_what_the_ledger_makes(
         ("CREATE OR REPLACE VIEW r1.q3 AS SELECT * EXCLUDE (x) FROM (SELECT 1 AS x, * FROM r1.q2)", ["r1.q3"]),
     ],
 )
+@pytest.mark.few(every=6)
 def test_what_was_changed_by_hand_is_found(store: ReleaseStore, change: str, found: list[str]) -> None:
     made = [record(1, *BATCH)]
     store.write(*made)

@@ -59,6 +59,7 @@ def rebuilt_alike(con: dpsql.Connection) -> dict[str, list[tuple[Any, ...]]]:
     return held
 
 
+@pytest.mark.long
 def test_a_renamed_result_stays_so(place: Path) -> None:
     con = connect(place)
     first = con.run(BATCH, 0.5)
@@ -90,6 +91,7 @@ def test_one_release_of_a_name(place: Path) -> None:
     assert set(rebuilt_alike(con)) == {"dp.everybody", "dp.releases", "main.releases", "r1.everybody"}
 
 
+@pytest.mark.long
 def test_a_dropped_batch_answers_again_for_free_and_is_shown_again(place: Path) -> None:
     con = connect(place)
     first = con.run(BATCH, 0.5)
@@ -162,6 +164,7 @@ def test_an_open_connection_sees_the_new_names(place: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_queries_over_releases_have_a_limit_of_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_ROWS", math.inf)
     monkeypatch.setattr(limits, "CALL", 0)

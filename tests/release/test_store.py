@@ -283,6 +283,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> ReleaseStore:
 
 
 @pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.few(every=3)
 def test_everything_but_one_select_is_refused(held: ReleaseStore, text: str) -> None:
     import pandas as pd
 

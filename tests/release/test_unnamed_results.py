@@ -101,6 +101,7 @@ def test_a_rebuilt_file_and_other_programs_agree(place: Path) -> None:
     assert seen(bob) == ["b"]
 
 
+@pytest.mark.long
 def test_two_labels_of_one_connection_are_told_apart(place: Path) -> None:
     con = connect(place, "ann")
     run(con, LOW)
@@ -121,6 +122,7 @@ def test_what_earlier_releases_answer_for_free_is_the_askers_own(place: Path) ->
     assert (seen(ann), seen(bob)) == (["b"], ["a"])
 
 
+@pytest.mark.long
 def test_a_better_answer_stays_with_its_label(place: Path) -> None:
     ann, bob = connect(place, "ann"), connect(place, "bob")
     for con in (ann, bob):

@@ -9,7 +9,7 @@ from sqlglot import exp
 from dpsql.release import Numbers, RangeNumber, RangeTable
 from dpsql.replicates.matching import unselected
 from dpsql.replicates.partitioned import parsed
-from dpsql.replicates.stacked import columns_of, places_read
+from dpsql.replicates.stacked import places_read
 
 N = 20
 LINE = RangeTable(
@@ -26,7 +26,7 @@ OTHER = [("x", True), ("day", False)]
 
 def places(sql, most=10):
     tree = parsed(sql)
-    read = [(node, columns_of(LINE) if node.name == "m" else OTHER) for node in tree.find_all(exp.Table)]
+    read = [(node, LINE.noisy if node.name == "m" else OTHER) for node in tree.find_all(exp.Table)]
     own = [number for number, (node, _) in enumerate(read) if node.name == "m"]
     found = places_read(tree, read, own, LINE, most)
     return None if found is None else found.tolist()

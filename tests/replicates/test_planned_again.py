@@ -11,9 +11,9 @@ import pytest
 
 import dpsql
 from dpsql.privacy.noise import Noise
+from dpsql.replicates import error_propagation
 from dpsql.replicates import law as laws
-from dpsql.replicates import travel
-from dpsql.workloads.cells import tell_apart
+from dpsql.workloads.cells import merging
 from dpsql.workloads.compile import choice
 
 POLICY = """
@@ -51,7 +51,7 @@ def _blocks(patch):
 
 
 def _boxes(patch):
-    patch.setattr(tell_apart, "BOXES_FROM", 0)
+    patch.setattr(merging, "BOXES_FROM", 0)
 
 
 CASES = {
@@ -158,8 +158,8 @@ def test_of_a_line_that_is_too_long_the_ranges_that_a_query_names_are_enough(tmp
     con = connect(tmp_path)
     con.run(LINE, epsilon=2, delta=1e-9)
     whole = [con.sql(query, errors=True) for query in NARROWED]
-    monkeypatch.setattr(travel, "MOST_CELLS", 100_000)
-    monkeypatch.setattr(travel, "_USUAL", 999)
+    monkeypatch.setattr(error_propagation, "MOST_CELLS", 100_000)
+    monkeypatch.setattr(error_propagation, "_USUAL", 999)
     for query, wanted in zip(NARROWED, whole, strict=True):
         assert con.sql(query, errors=True) == wanted
     for query in WHOLE:

@@ -50,6 +50,7 @@ def test_counts_move_as_poisson_numbers_and_sums_with_their_rows(con, tmp_path):
     assert abs(np.corrcoef(n[:, 0], n[:, 1])[0, 1]) < 0.05
 
 
+@pytest.mark.long
 def test_without_squares_values_vary_as_much_as_their_bounds_allow(con):
     ((n, s),) = moves(con, 2)
     about = s[:, 0] - 5.0 * n[:, 0]  # the middle of 0 to 10

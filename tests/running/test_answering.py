@@ -13,7 +13,7 @@ from dpsql.privacy.noise import Noise
 from dpsql.release.payload import unpack
 from dpsql.running.earlier import combine, past_of
 from dpsql.running.earlier.joint import join
-from dpsql.running.earlier.kept import meaning_of
+from dpsql.running.earlier.stored_measurements import meaning_of
 from dpsql.running.result_tables import tables_of
 from dpsql.workloads.compile.compiled import compile_rows
 
@@ -237,6 +237,7 @@ def test_other_data_versions_policies_and_types_are_not_combined(tmp_path: Path)
 # -- refine ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_refining_makes_every_earlier_answer_better_and_costs_nothing(con: dpsql.Connection) -> None:
     con.run("CREATE VIEW by_k AS SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=1)
     con.run("CREATE VIEW half AS SELECT count(*) AS n FROM t WHERE k BETWEEN 0 AND 4", epsilon=3)
@@ -332,13 +333,13 @@ def test_noiseless_measurements_give_exact_answers(con: dpsql.Connection, monkey
 
 def test_integers_of_an_older_reading_are_left_alone(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
-    monkeypatch.setattr("dpsql.running.earlier.kept._SAME_CELLS", (99,))
+    monkeypatch.setattr("dpsql.running.earlier.stored_measurements._SAME_CELLS", (99,))
     with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         con.run("SELECT count(*) FROM t WHERE k = 3")
 
 
 def test_what_is_too_large_is_measured_and_not_combined(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.running.earlier.kept.MOST_ENTRIES", 3)
+    monkeypatch.setattr("dpsql.running.earlier.stored_measurements.MOST_ENTRIES", 3)
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
     monkeypatch.undo()
     with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):

@@ -190,6 +190,7 @@ def test_batches_measured_block_by_block(con: dpsql.Connection, kind: str, monke
             assert ((found - true) ** 2).sum() <= ((unbiased - true) ** 2).sum() * (1 + 1e-4)
 
 
+@pytest.mark.long
 def test_more_cells_than_are_listed(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the batch's own groups: they agree, and none is negative."""
     monkeypatch.setattr(
@@ -275,6 +276,7 @@ def test_six_columns_by_pairs_are_no_worse(tmp_path: Path) -> None:
     assert after @ after <= (before @ before) * (1 + 1e-5)
 
 
+@pytest.mark.long
 def test_without_a_proof_the_release_is_shown_as_it_is(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = con.plan(COUNTS, epsilon=0.07, delta=1e-9)
     y, _ = observed(con, plan)

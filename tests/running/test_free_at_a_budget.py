@@ -68,6 +68,7 @@ def asked_in_every_way(con: dpsql.Connection, sql: str, **budget: Any) -> list[f
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"epsilon": 0.5, "delta": 1e-9}, {"rho": 0.1}], ids=str)
+@pytest.mark.few(every=2)
 def test_a_weak_answer_gives_way_to_what_the_budget_buys(con: dpsql.Connection, budget: dict[str, Any]) -> None:
     con.run(BY_BOTH, **budget)
     assert min(asked_in_every_way(con, WEAK, **budget)) > 0
@@ -76,6 +77,7 @@ def test_a_weak_answer_gives_way_to_what_the_budget_buys(con: dpsql.Connection, 
     )  # no budget, whatever the error
 
 
+@pytest.mark.long
 def test_every_number_counts_and_not_their_mean(con: dpsql.Connection) -> None:
     """Two of three numbers are a little worse than at epsilon 1, the third is far better: so is the mean."""
     con.run(BY_G, epsilon=0.85)
@@ -88,6 +90,7 @@ def test_every_number_counts_and_not_their_mean(con: dpsql.Connection) -> None:
     assert set(asked_in_every_way(con, BY_G, epsilon=1)) == {1.0}
 
 
+@pytest.mark.long
 def test_an_average_may_be_worse_though_its_count_and_sum_are_not(con: dpsql.Connection) -> None:
     """Count and sum that were measured apart have no covariance, of which an average gains."""
     plan = con.plan(AVERAGE, epsilon=1)
@@ -101,6 +104,7 @@ def test_an_average_may_be_worse_though_its_count_and_sum_are_not(con: dpsql.Con
     assert set(asked_in_every_way(con, AVERAGE, epsilon=1)) == {1.0}
 
 
+@pytest.mark.long
 def test_what_outer_sql_computes_may_be_worse_though_no_number_under_it_is(con: dpsql.Connection) -> None:
     """One of two counts follows from the other and an almost exact sum: their difference is twice as far off."""
     con.run("SELECT count(*) AS n FROM t WHERE g = 'a'", epsilon=1.2)
@@ -113,6 +117,7 @@ def test_what_outer_sql_computes_may_be_worse_though_no_number_under_it_is(con: 
 # -- the same statement ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_same_statement_at_the_same_budget_is_its_recorded_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +250,7 @@ def check(said: tuple[Any, ...], found: Sequence[Any], bought: dpsql.Plan, combi
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(every=4)
 def test_no_free_answer_of_a_history_is_worse_than_its_budget_buys(tmp_path: Path, seed: int) -> None:
     checked_history(tmp_path, seed)
 

@@ -13,6 +13,7 @@ import pytest
 import dpsql
 from dpsql.running import minimum
 from dpsql.running.minimum import hidden
+from dpsql.running.result_tables import release_tables
 from dpsql.surfaces.cli import main
 from dpsql.workloads.expr.batch import Core, Measured
 
@@ -89,6 +90,7 @@ def test_small_counts_and_what_rests_on_them_are_null_with_a_mark(con: dpsql.Con
     ]
 
 
+@pytest.mark.long
 def test_mode_names_no_value_of_a_hidden_count(con: dpsql.Connection) -> None:
     for where, most in (("cost >= 0", "big"), ("ward <> 'big'", None)):
         release = con.run(f"SELECT MODE(ward) AS m FROM visits WHERE {where}", epsilon=6.0)
@@ -117,6 +119,7 @@ def test_replicates_cursors_and_free_answers_hide_the_same(con: dpsql.Connection
     assert (found.counts[0] or 0) > 1000
 
 
+@pytest.mark.long
 def test_a_probe_a_report_and_the_command_line_show_no_more(
     con: dpsql.Connection, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -140,7 +143,7 @@ def test_ranges_too_many_to_hide_one_by_one_are_refused_before_a_charge(con: dps
 
 
 @pytest.mark.parametrize("unit", ["row", "patient"])
-@pytest.mark.few("patient")
+@pytest.mark.long
 def test_what_is_found_of_such_a_table_is_found_without_its_small_counts(tmp_path: Path, unit: str) -> None:
     policy = POLICY.replace("age = { lower = 0, upper = 4000 }", "age = {}")
     policy = policy.replace(
@@ -317,6 +320,7 @@ def test_a_small_count_is_hidden_in_every_form_and_a_large_one_in_none(forms: dp
     assert [n for n, v in zip(large, first_numbers(forms, large), strict=True) if v is None] == []
 
 
+@pytest.mark.long
 def test_what_varies_is_judged_by_its_rows_and_a_column_of_two_values_by_each(forms: dpsql.Connection) -> None:
     hidden = ["AVG(rare)", "SUM(rare)", "AVG(5 + rare)", "AVG(CASE WHEN g = 'c' THEN age ELSE 0 END)",
               "AVG(age * (g = 'c')::INT)", "AVG(CASE WHEN g = 'c' THEN age + 1 ELSE age END) - AVG(age)",
@@ -365,3 +369,38 @@ def test_noisy_counts_judge_at_95_percent_whatever_the_data_are(forms: dpsql.Con
         values = np.zeros(len(plan.widths))
         values[slices[at]] = 10 + width + above
         assert hidden(core, count, values, plan, slices).tolist() == [small]
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+@pytest.mark.few(every=2)
+def test_prefixes_of_a_long_column_are_hidden_by_their_own_errors(con: dpsql.Connection, alpha: float) -> None:
+    """One row a value, measured without noise: what is hidden at any ``alpha`` follows from the 95 % intervals."""
+    text = "SELECT dp_prefixes(age) AS a, COUNT(*) AS n FROM visits GROUP BY 1"
+    plan, usual = (con.plan(text, epsilon=1.0, delta=1e-6, alpha=each) for each in (alpha, 0.05))
+    (table,) = release_tables(plan, plan.strategy.measured.times([1] * 4001, 2))
+    columns = {name: values for name, _, values in table.columns}
+    small = np.arange(1, 4002) - usual.widths < 30
+    assert 0 < small.sum() < 4001
+    assert list(columns["n_hidden"]) == small.tolist()
+    assert [value is None for value in columns["n"]] == small.tolist()
+
+
+def test_sums_of_units_are_judged_by_the_rows_that_enter_them(tmp_path: Path) -> None:
+    """A bound on what one person adds changes nothing in it: 1,200 is no number of rows."""
+    bounds = 'unit = "pid"\nmax_rows_per_unit = 20\nat_most = [{ sum = "cost", upper = 500, per = "ward" }]'
+    policy = POLICY.replace('unit = "row"', bounds).replace("upper = 100 }", "upper = 100, nulls = false }")
+    (tmp_path / "visits.toml").write_text(policy, encoding="utf-8")
+    with duckdb.connect(str(tmp_path / "visits.duckdb")) as held:
+        held.execute(
+            "CREATE TABLE visits AS SELECT i % 1000 AS pid, CASE WHEN i < 3000 THEN 'big' ELSE 'small' END AS ward, "
+            "100 AS cost, 1 AS age, 'w' AS word FROM range(3012) t(i)"
+        )
+    con = dpsql.connect(policy=tmp_path / "visits.toml")
+    con.run(
+        "CREATE VIEW alone AS SELECT ward, SUM(cost) AS total FROM visits GROUP BY ward; CREATE VIEW beside AS SELECT "
+        "ward, COUNT(*) AS n, SUM(cost) AS total, SUM(cost) / COUNT(*) AS each FROM visits GROUP BY ward",
+        epsilon=9.0,
+    )
+    assert rows(con, "SELECT total_hidden FROM dp.alone") == [(True,)] * 3
+    shown = rows(con, "SELECT n_hidden, total_hidden, each_hidden FROM dp.beside")
+    assert shown == [(False,) * 3, (True,) * 3, (True,) * 3]

@@ -73,6 +73,7 @@ def test_too_much_text_is_refused_before_the_charge(con: dpsql.Connection, monke
     assert con.run(LONG.format(1000), epsilon=1.0)["q1"].fetchall()[0][0] == "x" * 1000
 
 
+@pytest.mark.long
 def test_outer_sql_that_takes_too_long_is_refused_before_the_charge(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

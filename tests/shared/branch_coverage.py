@@ -46,7 +46,7 @@ GAPS: dict[str, str] = {
     "dpsql/workloads/compile/units.py": "contributions that several bounds cut at once",
     "dpsql/workloads/compile/unlisted.py": "early ends where another bound is exact",
     "dpsql/workloads/compile/unlisted_pure.py": "early ends where a bound says nothing",
-    "dpsql/workloads/compile/walks.py": "early ends where regions are too many",
+    "dpsql/workloads/compile/cells_of_a_row.py": "early ends where regions are too many",
 }
 
 

@@ -18,7 +18,7 @@ ERRORS = (
     "std error",
     "within, 95 %",
     "95 % within",
-    "one by one",
+    "gain",
     "interval",
 )  # heads of a table's error columns
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

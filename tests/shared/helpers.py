@@ -42,6 +42,11 @@ def repeatable_noise(patch: pytest.MonkeyPatch, seed: int) -> None:
     patch.setattr("dpsql.privacy.noise.os", SimpleNamespace(urandom=random.Random(seed).randbytes))
 
 
+def unwrapped(text: object) -> str:
+    """A text on one line, for sentences that its lines may break."""
+    return " ".join(str(text).split())
+
+
 def settled(con: dpsql.Connection) -> dpsql.Connection:
     """The connection, its schemas read once: for plans over tables that do not change."""
     known = con.schemas()

@@ -17,10 +17,10 @@ from whose_rows import Database, Row, without
 import dpsql
 from dpsql import measure
 from dpsql.measure.synthetic import SyntheticEngine
-from dpsql.planning import plan as planning
+from dpsql.planning import last_plans
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
-from dpsql.workloads.cells import tell_apart as cells
+from dpsql.workloads.cells import merging as cells
 from dpsql.workloads.cells.boxes import Boxes
 from dpsql.workloads.compile import choice
 from dpsql.workloads.compile.structured import Structured
@@ -145,7 +145,7 @@ WAYS = ("blocks", "matrix", "boxes")
 
 def sent(way: str, patch: pytest.MonkeyPatch) -> None:
     """Compile every batch this way if it can be, whatever its size, and not as one that was planned before."""
-    patch.setattr(planning, "_KEPT", 0)
+    patch.setattr(last_plans, "_KEPT", 0)
     patch.setattr(choice, "FEW_CELLS", 0 if way == "blocks" else 10**9)
     patch.setattr(choice, "_is_structured", lambda _: True)
     patch.setattr(cells, "BOXES_FROM", 0 if way == "boxes" else 10**9)

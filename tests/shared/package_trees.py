@@ -14,9 +14,8 @@ PACKAGE = Path(dpsql.__file__).parent
 
 @cache
 def modules() -> tuple[tuple[Path, ast.Module], ...]:
-    """(path, tree) of every module; the link to the example batches is not followed."""
-    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "examples"]
-    return tuple((path, parsed(path)) for path in paths)
+    """(path, tree) of every module."""
+    return tuple((path, parsed(path)) for path in sorted(PACKAGE.rglob("*.py")))
 
 
 @cache

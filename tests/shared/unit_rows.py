@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import sqlglot
 from helpers import engine_of
+from scipy import sparse
 from sqlglot import exp
 
 from dpsql import measure
@@ -24,7 +25,9 @@ from dpsql.sql.resolve.joins import RowScope, read_rows
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, key_domain
+from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.expr.batch import Output, Query, Table, Term
 from dpsql.workloads.expr.conditions import TRUE, And, gather
 
@@ -98,6 +101,22 @@ def scan(compiled: Compiled, engine: Engine, sources: dict[str, TableSource]) ->
     for layout in compiled.layouts:
         measure._add(x, layout, engine.scan(scan_of(layout, sources)), compiled.common_steps)
     return [int(value) for value in x]
+
+
+def most_of_claim(batch: Compiled, moves: np.ndarray) -> float:
+    """The largest of ``moves`` (count x n), what units change of x in units of 1/L, over what is claimed of it.
+
+    In both norms, for the entries themselves, their sum, and random integers over them.
+    """
+    n, L, largest = batch.rows.shape[1], batch.common_steps, 0.0
+    rng = np.random.default_rng(2)
+    for B in (np.eye(n, dtype=np.int64), np.ones((1, n), dtype=np.int64), rng.integers(-3, 4, size=(n, n))):
+        change = moves @ B.T.astype(object)
+        integers = Factored(np.eye(B.shape[0], dtype=np.int64), sparse.csr_array(B))
+        l1 = sensitivity_of("laplace", integers, batch.layouts) * L
+        l2 = sensitivity_of("gaussian", integers, batch.layouts) * L**2
+        largest = max(largest, abs(change).sum(axis=1).max() / l1, (change * change).sum(axis=1).max() / l2)
+    return float(largest)
 
 
 def answers_of(compiled: Compiled, x: Sequence[int]) -> list[list[Fraction]]:

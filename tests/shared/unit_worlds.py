@@ -485,15 +485,26 @@ def norm_of(
 ) -> int:
     """The largest L1, or squared L2, norm of mixing @ basis @ c: exact, of those that floats cannot tell from it.
 
-    By ``blocks``, if any: the sum over them of the largest entry.
+    By ``blocks``, if any: the sum over them of the largest entry, or of the patterns that a change is made of.
     """
     gaussian = noise == "gaussian"
-    change = abs((vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64))
-    starts = np.cumsum([0, *(blocks or (1,) * mixing.shape[0])])[:-1]
-    sizes = (change**2).sum(axis=1) if gaussian else np.maximum.reduceat(change, starts, axis=1).sum(axis=1)
+    change = (vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64)
+    sizes = (change**2).sum(axis=1) if gaussian else np.array([_in_blocks(v, blocks) for v in change])
     near = np.flatnonzero(sizes >= sizes.max() * (1 - 1e-9))[:20]
-    exact = abs((vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object))
-    return int(max((v * v).sum() if gaussian else np.maximum.reduceat(v, starts).sum() for v in exact))
+    exact = (vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object)
+    return int(max((v * v).sum() if gaussian else _in_blocks(v, blocks) for v in exact))
+
+
+def _in_blocks(change: np.ndarray, blocks: tuple[int, ...]) -> Any:
+    if not blocks:
+        return abs(change).sum()
+    total, at = 0, 0
+    for block in blocks:
+        part, at = change[at : at + block], at + block
+        limit = getattr(block, "limit", 0)
+        for side in (np.maximum(part, 0), np.maximum(-part, 0)) if limit else (abs(part),):
+            total += max(side.max(), -(-side.sum() // limit) if limit else 0)
+    return total
 
 
 def paid(plan: dpsql.Plan) -> Fraction:

@@ -148,6 +148,13 @@ def _aggregate(rng: random.Random, alias: str) -> tuple[str, str]:
         (f"QUANTILE_DISC({ranked}, {share})" + where, "rank"),
         (f"QUANTILE_CONT({ranked}, {share})" + where, "rank"),
         ("2 * COUNT(*) - 3 * " + f"SUM({alias}q)", "sum"),
+        (f"SEM({number})" + where, "any"),
+        (f"{rng.choice(('SKEWNESS', 'KURTOSIS', 'KURTOSIS_POP'))}({number})" + where, "any"),
+        (f"REGR_COUNT({number}, {alias}i)" + where, "count"),
+        (f"REGR_{rng.choice(('AVGX', 'AVGY'))}({number}, {alias}d)" + where, "any"),
+        (f"REGR_{rng.choice(('SXX', 'SYY'))}({number}, {alias}d) / 10000", "any"),
+        (f"COUNT(DISTINCT ({alias}{rng.choice('gbis')}, {alias}q))" + where, "count"),
+        (f"COUNT({alias or 'visits.'}*)" + where, "count"),
     ))  # fmt: skip
 
 

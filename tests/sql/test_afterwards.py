@@ -77,6 +77,7 @@ def described(pipeline: Pipeline, batch: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=4)
 def test_one_table_shows_what_the_union_of_all_tables_does(
     pipeline: Pipeline, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,8 @@ def shortest_searches(short_searches: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("shortest_searches")
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, 4))])
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.long
 def test_at_an_epsilon_of_a_million(file: Path, tmp_path: Path, part: int) -> None:
     statements = [*NOTHING, *_statements(f"near {part}", 120, small=True)] if part else NOTHING[:3]
     measured = 0

@@ -38,7 +38,7 @@ OTHER_ROWS = {
     f"{COUNT} WHERE cost > (SELECT AVG(cost) FROM visits)": "subquery",
     f"{COUNT} v WHERE NOT EXISTS (SELECT 1 FROM patients p WHERE p.age > v.age)": "subquery",
     f"{COUNT} WHERE state IN (SELECT state FROM patients)": "subquery",
-    "SELECT COUNT(*) FROM (SELECT patient_id, age FROM visits GROUP BY patient_id, age)": "per-unit",
+    "SELECT COUNT(*) FROM (SELECT patient_id, age FROM visits GROUP BY patient_id, ROLLUP (age))": "per-unit",
     f"{COUNT} WHERE age > ALL (SELECT age FROM visits)": "subquery",
     f"{COUNT} WHERE age > AVG(age)": "aggregate-of-rows",
     "SELECT rank() OVER (ORDER BY age) FROM visits": "row-window",

@@ -169,6 +169,7 @@ def test_two_hundred_batches(pipeline: Pipeline, part: int) -> None:
     _holds(pipeline, 1000 + part, 50)
 
 
+@pytest.mark.long
 def test_batches_too_large_are_no_checked_batches(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter(range(1000))
 
@@ -206,7 +207,7 @@ def test_the_same_batches_without_a_fault_hold(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.few(every=2)
+@pytest.mark.few("x <= 5 cut below 5")
 def test_faults_are_seen(pipeline: Pipeline, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
     # A number past its bounds is in the answer, or past what the scan's words hold.

@@ -151,6 +151,7 @@ def _holds(condition: Condition, row: dict[str, int | None]) -> bool:
     )
 
 
+@pytest.mark.long
 def test_no_group_with_a_row_is_excluded() -> None:
     """Over all rows of two columns: what is excluded holds no row; with one column, all that holds none is excluded."""
     rng = random.Random(7)

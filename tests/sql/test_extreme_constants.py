@@ -53,6 +53,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
         "sum(x) / count(*) - {}",
     ],
 )
+@pytest.mark.few(every=3)
 def test_no_aggregate_takes_one(con: dpsql.Connection, item: str, constant: str) -> None:
     with pytest.raises(SQLError, match=r"line 1"):
         con.plan(f"SELECT {item.format(constant)} FROM t", epsilon=1)
@@ -98,7 +99,7 @@ def test_numbers_past_every_type_are_refused(con: dpsql.Connection, batch: str) 
         (f"1e0 * {'*'.join(['9' * 60] * 4)} * {'*'.join(['9' * 60] * 4)} > x", f"x < {INF}"),
     ],
 )
-@pytest.mark.few(every=4)
+@pytest.mark.few(every=8)
 def test_conditions_mean_what_duckdb_says(con: dpsql.Connection, condition: str, same: str | None) -> None:
     """``same``: the condition with NULL in place of what has no value, where DuckDB would compare NaN as a number."""
     with duckdb.connect(str(con.releases_path.parent / "t.duckdb"), read_only=True) as plain:

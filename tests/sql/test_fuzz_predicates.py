@@ -195,7 +195,7 @@ def _compare(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> None
 
 
 @pytest.mark.parametrize("name", TYPES)
-@pytest.mark.few(every=5)
+@pytest.mark.few(every=10)
 def test_conditions_over_one_column(database: duckdb.DuckDBPyConnection, name: str) -> None:
     rng = random.Random(f"one {name}")
     columns = [name]
@@ -215,7 +215,7 @@ def test_conditions_over_three_columns(database: duckdb.DuckDBPyConnection, seed
     [("i32", "i33"), ("i8", "i64"), ("i64", "u64"), ("i128", "u64"), ("u8", "u128"), ("txt", "t2"), ("i32", "i32"),
      ("u64", "u128"), ("i128", "i8"), ("f64", "f64"), ("f32", "f32"), ("ts", "ts"), ("day", "day"), ("wide", "wide")],
 )  # fmt: skip
-@pytest.mark.few(every=4)
+@pytest.mark.few(every=8)
 def test_two_columns_compared(database: duckdb.DuckDBPyConnection, left: str, right: str) -> None:
     pairs = [f"{left} {operator} {right}" for operator in ["=", "<>", "<", "<=", ">", ">="]]
     conditions = pairs + [f"NOT ({p})" for p in pairs] + [f"({p}) IS NULL" for p in pairs]

@@ -103,6 +103,7 @@ def test_there_are_fixtures() -> None:
 
 
 @pytest.mark.parametrize("name", ["groups", "names", "sums"])
+@pytest.mark.few(every=2)
 def test_columns_have_the_names_that_duckdb_gives(name: str) -> None:
     policy, rows, batches = _read(next(path for path in FIXTURES if path.stem == name))
     con = duckdb.connect()

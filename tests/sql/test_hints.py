@@ -63,7 +63,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
 
 
 @pytest.mark.parametrize("sql", READ, ids=range(len(READ)))
-@pytest.mark.few(every=3)
+@pytest.mark.few("0", "3")
 def test_hints_after_select_are_read(con: dpsql.Connection, sql: str) -> None:
     plan = con.plan(sql)  # no budget: the hint alone says what is wanted
     assert plan.wanted is not None

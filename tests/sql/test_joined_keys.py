@@ -56,6 +56,7 @@ LISTED = [
 
 
 @pytest.mark.parametrize(("keys", "where", "more"), LISTED)
+@pytest.mark.few(every=3)
 def test_groups_are_those_of_rows(full: Pipeline, keys: str, where: str, more: int) -> None:
     sql = f"SELECT {keys}, COUNT(*) AS n FROM t WHERE {where} GROUP BY ALL"
     names, found = rows_of(full.results(sql)[0])

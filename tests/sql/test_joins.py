@@ -244,6 +244,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("source", "reason"), REFUSED)
+@pytest.mark.few(every=2)
 def test_refused(con: duckdb.DuckDBPyConnection, source: str, reason: str) -> None:
     tables = tables_of(POLICY, engine_of(con))
     with pytest.raises(SQLError, match=reason):

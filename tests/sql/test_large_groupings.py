@@ -84,7 +84,7 @@ TOO_MANY = {
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *TOO_MANY])
-@pytest.mark.few("sets of sets", "one grouping", "several numbers", "ranges", "cube", "marginals", "a nullable mess")
+@pytest.mark.few("sets of sets", "one grouping", "ranges", "marginals")
 def test_a_grouping_that_is_too_large_is_refused_with_its_columns(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

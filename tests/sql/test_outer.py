@@ -87,6 +87,7 @@ def with_errors(*names: str) -> list[str]:
         (ONE + "SELECT n FROM r UNION ALL BY NAME SELECT n FROM r", ["n"]),
     ],
 )  # fmt: skip
+@pytest.mark.few(every=4)
 def test_companions(pipeline: Pipeline, sql: str, names: list[str]) -> None:
     found, rows = last(pipeline, sql)
     assert found == names
@@ -154,6 +155,7 @@ def test_names_with_quotes_and_spaces(pipeline: Pipeline) -> None:
          "GROUP BY g, h) AS s WHERE n > 0 AND h IS NOT NULL) AS s GROUP BY g ORDER BY g", [("x", "x+y"), ("y", "x")]),
     ],
 )  # fmt: skip
+@pytest.mark.few(every=2)
 def test_rows(pipeline: Pipeline, sql: str, rows: list[tuple[Any, ...]]) -> None:
     names, found = last(pipeline, sql, errors=False)
     keep = [at for at, name in enumerate(names) if not name.endswith("_other")]

@@ -77,6 +77,7 @@ def _plain(value: object) -> object:
         f"SELECT * FROM {BY} PIVOT (sum(n), sum(s) FOR g IN ('x', 'y'))",
     ],
 )  # fmt: skip
+@pytest.mark.few(every=4)
 def test_pivots_are_duckdbs(pipeline: Pipeline, sql: str) -> None:
     names, ours = rows_of(pipeline.results(sql)[-1])
     cursor = pipeline.connection.execute(sql)

@@ -15,6 +15,7 @@ import dpsql
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, rank_rows
 from dpsql.reconstruct.residual_rows import ResidualRows
+from dpsql.sql.aggregate import quantiles
 from dpsql.strategies.kronecker.structured import structured_strategy
 from dpsql.workloads.compile.structured import compile_structured
 from dpsql.workloads.expr.batch import Ranked
@@ -43,6 +44,7 @@ FROM range(500) r(i)
     "expression",
     ["age", "age // 10", "age + 1", "40 - age", "age % 4", "month(day)", "CASE WHEN smoker THEN age ELSE 7 END"],
 )
+@pytest.mark.few(every=2)
 def test_counts_up_to_each_value_are_duckdbs(expression: str) -> None:
     con = duckdb.connect()
     con.execute(ROWS)
@@ -54,6 +56,27 @@ def test_counts_up_to_each_value_are_duckdbs(expression: str) -> None:
     ]
     assert [found.answers[span.start] for span in found.compiled.spans] == counts
     assert list(column.values) == sorted(set(column.values))
+
+
+@pytest.mark.parametrize(
+    "expression", ["age // 10 + month(day)", "age // 10 / (1 + month(day))", "month(day) * 0.5 - age // 10"]
+)
+def test_places_on_one_line_count_as_conditions_on_several_columns_do(
+    monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
+    """Also of what is NULL where a part is."""
+    con = duckdb.connect()
+    con.execute(ROWS)
+    counts, values = [], []
+    for most in (10**9, 0):
+        monkeypatch.setattr(quantiles, "MAX_ATOMS", most)
+        found = exact(f"SELECT MEDIAN({expression}), COUNT({expression}) FROM t", POLICY, con)
+        column = next(column for column in found.queries[0].cores[0].columns if isinstance(column, Ranked))
+        counts.append([int(found.answers[found.compiled.spans[at].start]) for at in column.prefixes])
+        values.append(column.values)
+    assert counts[0] == counts[1]
+    assert values[0] == values[1]
+    assert counts[0][-1] == con.execute(f"SELECT COUNT({expression}) FROM t").fetchall()[0][0]
 
 
 def test_a_bucket_of_a_fine_column_has_a_quantile() -> None:
@@ -69,8 +92,8 @@ def test_a_bucket_of_a_fine_column_has_a_quantile() -> None:
     [
         ("QUANTILE_CONT(age, [0.5, 1]) + 1", "one for each share"),
         ("MEDIAN(note)", "needs its values declared"),
-        ("MEDIAN(smoker)", "numbers and dates"),
-        ("MEDIAN(smoker AND age > 3)", "numbers and dates"),
+        ("MEDIAN(smoker)", "numbers, dates and times"),
+        ("MEDIAN(smoker AND age > 3)", "numbers, dates and times"),
         ("QUANTILE_CONT(age, 1.5)", "between 0 and 1"),
         ("MEDIAN(cost / age)", "MEDIAN.* has no bounds"),
     ],
@@ -89,7 +112,7 @@ def test_what_has_no_order_or_too_many_values_is_refused(asked: str, said: str) 
         *(("100 - age * cost", (-199900, 100)), ("age * weight", (0, 8000))),
     ],
 )
-@pytest.mark.few("weight-ends1")
+@pytest.mark.long
 def test_many_values_are_counted_in_512_intervals(column: str, ends: tuple[int, int]) -> None:
     """500,001 values, and a DOUBLE, where no value has a next one: every row is in the interval that has its value."""
     con = duckdb.connect()
@@ -115,7 +138,7 @@ def test_many_values_are_counted_in_512_intervals(column: str, ends: tuple[int, 
     ],
 )
 @pytest.mark.parametrize("smoker", ["smoker", "NOT smoker"])
-@pytest.mark.few(every=4)
+@pytest.mark.few(every=8)
 def test_without_noise_they_are_duckdbs(pipeline: Pipeline, asked: str, smoker: str) -> None:
     """Of many values to half of a 512th of the range."""
     (table,) = pipeline.results(f"SELECT {asked} AS m FROM t WHERE {smoker}")
@@ -218,6 +241,7 @@ day = { lower = 2024-01-01, upper = 2024-03-31 }
     assert rank_rows(answers, parts, Noise.laplace(Fraction(50))) == pytest.approx(1.42 * few.reshape(-1, 2))
 
 
+@pytest.mark.long
 def test_counts_of_a_quantile_and_of_an_average_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows of a group are in a block of their own where an average counts them, too: products are of two blocks."""
     policy = policy_of(

@@ -136,7 +136,7 @@ REFUSED: list[Any] = [  # SQL, what is said, line and column
     ("SELECT count(*) FROM p JOIN d USING (id)", "the policy declares no key of d", None),
     ("SELECT count(*) FROM p, d", "every row would meet every row", None),
     ("PIVOT p ON name USING count(*)", "", None),
-    ("SELECT count(DISTINCT (name, age)) FROM p", "not an admitted", (1, 24)),
+    ("SELECT count(DISTINCT ((name, age), age)) FROM p", "not an admitted", (1, 25)),
     ("SELECT sum(DISTINCT age) FROM p", "not linear in the rows", None),
     ("SELECT count(* EXCLUDE (age)) FROM p", "without EXCLUDE", None),
     ("SELECT count(*) FROM p WHERE COLUMNS('age') > 3", "is not an admitted expression", None),
@@ -223,13 +223,13 @@ REFUSED: list[Any] = [  # SQL, what is said, line and column
     ('SELECT count(*) FROM p WHERE "two\nlines" = 1', "has no column two lines", None),
     ("SELECT count(*) FROM p WHERE foo('two\nlines')", "DuckDB has no function foo", (1, 30)),
     # Aggregates that the parser does not take for any, and calls of nothing.
-    ("SELECT geomean(age) FROM p", "geomean is an aggregate that is not answered", (1, 8)),
-    ("SELECT round(mad(age), 1) FROM p", "mad is an aggregate that is not answered", (1, 14)),
+    ("SELECT bitstring_agg(age) FROM p", "bitstring_agg is an aggregate that is not answered", (1, 8)),
+    ("SELECT round(mad(age), 1) FROM p", "mad(age) is not an admitted aggregate", (1, 14)),
     ("SELECT averge(age) FROM p", "DuckDB has no function averge: did you mean avg?", (1, 8)),
     ("SELECT count(*) FROM p HAVING count(*) > summ(age)", "no function summ: did you mean sum?", (1, 42)),
     ("SELECT count(*) FROM p WHERE averge(age) > 1", "no function averge: did you mean avg?", (1, 30)),
     ("SELECT count(*) FROM p WHERE geomean(age) > 1", "an aggregate inside an expression", (1, 30)),
-    ("SELECT kurtosis(age) FROM p", "QUANTILE_*, CORR, COVAR_*, REGR_SLOPE, REGR_INTERCEPT or", (1, 8)),
+    ("SELECT mad(age) FROM p", "COVAR_*, CORR, REGR_*", (1, 8)),
     (
         "SELECT count(*) FROM p WHERE to_char(ts, 'YYYY') = '2024'",
         "to_char(ts, 'YYYY') is not an admitted expression: did you mean s",
@@ -248,14 +248,14 @@ REFUSED: list[Any] = [  # SQL, what is said, line and column
     ("SELECT count(*) FROM p WHERE " + "(" * 43 + "age > 1" + ")" * 43, "parentheses nest deeper than 24", (1, 54)),
     ("SELECT count(*) FROM p WHERE " + "NOT " * 97 + "age > 1", "prefix operators in a row", None),
     ("SELECT count(*) FROM p WHERE age > " + "- " * 97 + "1", "prefix operators in a row", None),
-    ("SELECT " + "[" * 50_000, "nests too deeply", None),
+    pytest.param("SELECT " + "[" * 50_000, "nests too deeply", None, marks=pytest.mark.long),
     ("SELECT " + "CASE WHEN " * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE age > 1" + "+1" * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE (age > 1)" + " IS NULL" * 5000, "nests too deeply", None),
     ("SELECT count(*) FROM p WHERE age IN (" + ",".join(map(str, range(100_000))) + ")", "shorten its IN list", None),
     ("SELECT count(*) FROM p;" * 20_001, "more than 20,000 statements", None),
     ("SELECT count(*) FROM p" + " " * 8_000_000, "at most 8,000,000 are read", None),
-    ("/*" * 1_000_000, "", None),
+    pytest.param("/*" * 1_000_000, "", None, marks=pytest.mark.long),
     pytest.param(
         "SELECT count(*) FROM p WHERE " + " OR ".join(f"age={i} AND id={i}" for i in range(2900)),
         "too many parts",
@@ -319,6 +319,7 @@ ANSWERED = [
 
 
 @pytest.mark.parametrize("sql", ANSWERED)
+@pytest.mark.few(every=3)
 def test_what_is_not_row_local_is_left_to_the_noisy_table(con: dpsql.Connection, sql: str) -> None:
     assert con.plan(sql, epsilon=1.0).cells >= 1
 

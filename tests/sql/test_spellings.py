@@ -108,6 +108,7 @@ def agrees(pipeline: Pipeline, sql: str) -> None:
         "SELECT b, max(n) AS m FROM (SELECT g AS b, count(*) AS n FROM t GROUP BY g) GROUP BY ROLLUP (upper(b), b)",
     ],
 )
+@pytest.mark.few(every=2)
 def test_other_spellings(pipeline: Pipeline, sql: str) -> None:
     agrees(pipeline, sql)
 

@@ -73,6 +73,7 @@ def test_the_table_has_rows_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "example"), [pytest.param(v, e, id=w) for w, v, e in rows()])
+@pytest.mark.few(every=2)
 def test_an_example_is_what_the_table_says(clinic: Clinic, verdict: str, example: str) -> None:
     if verdict == "refused":
         with pytest.raises(dpsql.SQLError) as refusal:

@@ -57,6 +57,7 @@ def pipeline() -> Pipeline:
         "SELECT count(a) AS s FROM (SELECT * LIKE 'a' FROM t)",
     ],
 )
+@pytest.mark.few(every=2)
 def test_stars_are_duckdbs(pipeline: Pipeline, sql: str) -> None:
     names, ours = rows_of(pipeline.results(sql)[-1])
     cursor = pipeline.connection.execute(sql)

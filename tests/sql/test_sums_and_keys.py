@@ -131,6 +131,7 @@ SUMS: list[tuple[str, Oracle]] = [
 
 
 @pytest.mark.parametrize(("expression", "oracle"), SUMS, ids=[e for e, _ in SUMS])
+@pytest.mark.few(every=2)
 def test_sums_of_expressions_are_exact(expression: str, oracle: Oracle, con: duckdb.DuckDBPyConnection) -> None:
     sql = f"SELECT SUM({expression}), COUNT(*) FROM t WHERE big < 100 OR big IS NULL"
     total: Fraction | int = 0
@@ -180,6 +181,7 @@ OF_MOMENTS = [
 
 @pytest.mark.parametrize("expression", OF_MOMENTS)
 @pytest.mark.parametrize(("kind", "zone"), [("TIMESTAMP", ""), ("TIMESTAMPTZ", "Z")])
+@pytest.mark.few(every=3)
 def test_sums_of_moments_need_bounds_and_keep_to_them(expression: str, kind: str, zone: str) -> None:
     first, last = f"2024-01-01T00:00:00{zone}", f"2024-03-31T00:00:00{zone}"
     moments = [f"2024-01-02T03:04:05.678{zone}", f"2024-03-30T01:30:00{zone}", first, last]
@@ -282,6 +284,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("expression", "column"), KEYS, ids=[e for e, _ in KEYS])
+@pytest.mark.few(every=4)
 def test_groups_of_expressions_are_duckdbs(expression: str, column: str | None, con: duckdb.DuckDBPyConnection) -> None:
     found = exact(f"SELECT {expression} AS k, COUNT(*) AS n FROM t GROUP BY k", POLICY, con).rows(0)
     has_other = column is not None and POLICY.tables["t"].columns[column].other

@@ -195,7 +195,7 @@ def _nested(rng: random.Random) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.few(every=4)
+@pytest.mark.few(every=8)
 def test_each_function_is_inside_its_range(template: str, assurance: Note) -> None:
     """15 choices of arguments over 50 rows of extremes."""
     _all_inside(_of_function(template, random.Random(template)), 15, assurance, OF_FUNCTIONS)

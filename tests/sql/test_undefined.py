@@ -11,7 +11,8 @@ import pytest
 import dpsql
 from dpsql.policy import Policy
 from dpsql.reconstruct.undefined import undefined
-from dpsql.workloads.expr.formulas import Default, Fit, Leaf, Number, Quotient, Root, Sum, Variance
+from dpsql.workloads.expr.formulas import Default, Leaf, Number, Quotient, Root, Sum, Variance
+from dpsql.workloads.expr.statistics import Fit
 
 POLICY = """dataset = "undefined-1"
 [budget]
@@ -54,6 +55,7 @@ def test_a_number_over_no_rows_is_null(connection: dpsql.Connection) -> None:
     assert {name for name, value in row.items() if value is not None} == {"n", "n_stderr", "n_low", "n_high"}
 
 
+@pytest.mark.long
 def test_only_the_groups_that_are_empty_for_all_data_are_null(connection: dpsql.Connection) -> None:
     sql = """SELECT state, COUNT_IF(qty > 3 AND state = 'NY') / COUNT_IF(state = 'NY') AS share,
         COALESCE(AVG(cost) FILTER (WHERE state = 'NY'), 0) + 1 AS mean FROM visits GROUP BY state ORDER BY state"""

@@ -39,6 +39,7 @@ BY = "SELECT {0}, COUNT(*) AS n, COUNT(DISTINCT who) AS p FROM v GROUP BY {0}"
 @pytest.mark.parametrize(
     ("noise", "ask", "rows"), [("gaussian", WARDS, 1), ("laplace", WARDS, 1), ("gaussian", WARDS_AND_ALL, 2)]
 )
+@pytest.mark.few(every=2)
 def test_a_bound_that_keeps_units_untied_is_left_out(
     noise: str, ask: Ask, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,3 +79,47 @@ def test_every_objective_and_a_wanted_error_compare_batches_without_bounds(tmp_p
         for objective in ("balanced", "total", "max"):
             assert con.plan(sql, rho=0.5, objective=objective).notes
         assert con.budget_for(sql, max_error=20).plan.notes
+
+
+SUMS = """
+dataset = "sums"
+[budget]
+epsilon = 100000.0
+delta = 1e-6
+[tables.v]
+unit = "who"
+max_rows_per_unit = 12
+at_most = [{{ sum = "cost", upper = {0} }}]
+[tables.v.columns]
+who = {{ nulls = false }}
+ward = {{ values = ["a", "b", "c"], nulls = false }}
+cost = {{ lower = 0, upper = 500 }}
+"""
+AND_AVG = "CREATE VIEW v1 AS SELECT ward, SUM(cost) AS s, AVG(cost) AS a, COUNT(*) AS n FROM v GROUP BY ward"
+
+
+@pytest.mark.parametrize(("upper", "bounded"), [(5000, False), (1000, True)])
+def test_a_bound_on_a_sum_beside_an_average_is_used_where_errors_are_smaller(
+    upper: int, bounded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AVG needs the sum of the rows: SUM shares it, or is measured beside it, whichever has the less balanced error."""
+    duck = duckdb.connect()
+    duck.execute("CREATE TABLE v AS SELECT i // 5 AS who, 'a' AS ward, 100 AS cost FROM range(500) t(i)")
+    with dpsql.connect(duck, policy=dpsql.Policy.parse(SUMS.format(upper)), ledger=tmp_path / "l") as con:
+        plan = con.plan(AND_AVG, epsilon=1)
+        assert any(layout.source.added is not None for layout in plan.compiled.layouts) == bounded
+        assert any("without the bounds of at_most on SUM(cost)" in note for note in plan.notes) != bounded
+        assert any("is not the mean of the rows" in note for note in plan.notes) == bounded
+        con.run(AND_AVG, epsilon=20_000)
+        found = con.sql("SELECT s, a, n FROM dp.v1 ORDER BY ward LIMIT 1").fetchone()
+        assert found == pytest.approx((5e4, 100, 500), rel=0.02)  # 20 standard errors
+        errors = con.sql("SELECT s / 2 AS half FROM dp.v1", errors=True).fetchall()
+        assert len(errors) == 3
+        assert con.run(AND_AVG, epsilon=20_000).cost == 0
+        monkeypatch.setattr(Prepared, "without_sum_bounds", lambda prepared: None)
+        always = dpsql.connect(duck, policy=dpsql.Policy.parse(SUMS.format(upper)), ledger=tmp_path / "m")
+        other = always.plan(AND_AVG, epsilon=1)
+        alone = np.asarray(other.naive_errors)
+        values = [float(np.square(np.asarray(one.errors) / alone).sum()) for one in (plan, other)]
+        assert values[0] <= values[1] * (1 + 1e-9)
+        assert (values[0] == pytest.approx(values[1])) == bounded

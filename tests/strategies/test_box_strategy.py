@@ -13,7 +13,7 @@ from dpsql.errors import DataError
 from dpsql.linalg.norms import column_norms
 from dpsql.strategies.many_cells.box_strategy import BoxStrategy, box_strategy
 from dpsql.workload import Workload
-from dpsql.workloads.cells import tell_apart as cells_module
+from dpsql.workloads.cells import merging as cells_module
 from dpsql.workloads.cells.boxes import Boxes, BoxWorkload
 from dpsql.workloads.compile import histograms as histograms_module
 

@@ -73,6 +73,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.few(every=2)
 def test_found_again_as_it_was(name, noise, tmp_path, monkeypatch):
     made = selections(monkeypatch)
     W = WORKLOADS[name]

@@ -38,6 +38,7 @@ def repeated(count: int, *, shuffled: bool = False, sums: bool = False) -> Workl
 @pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("method", ["auto", "identity", "workload", "optimal"])
+@pytest.mark.few(every=3)
 def test_the_strategy_of_many_is_that_of_one_many_times(noise, method, sums):
     one, many = (select(repeated(k, sums=sums), noise, method) for k in (1, 12))
     assert many.expected == pytest.approx(12 * one.expected, rel=3e-3)
@@ -108,7 +109,7 @@ def test_matrices_of_copies_have_a_cap(monkeypatch):
     (block,) = reduce_workload(repeated(4))
     piece = spread(Piece(block.basis, np.eye(block.rank), block.columns, block.gram), block.copies)
     check_entries((piece,))
-    monkeypatch.setattr(integer, "_COPIED_CAP", 4 * block.rank**2 - 1)
+    monkeypatch.setattr(integer, "MEASURED", 4 * block.rank**2 - 1)
     with pytest.raises(DataError, match=r"4 parts of the workload would be measured by matrices of \d+ entries, above"):
         check_entries((piece,))
     plan = select(repeated(4))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy
+from scipy import sparse
 
 from dpsql.linalg import modular
 from dpsql.strategies.core import integer
@@ -45,3 +47,21 @@ def test_tall_roots_are_of_full_rank_only_where_elimination_says_so(seed: int) -
     n, lost = int(rng.integers(2, 12)), seed % 2
     tall = rng.integers(-99, 100, size=(n + 5, n - lost)) @ rng.integers(-9, 10, size=(n - lost, n))
     assert integer.full_rank(tall) == (modular.rank(tall) == n)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_roots_that_fall_into_parts_are_judged_part_by_part(sound: bool) -> None:
+    """Copies of one tall root on mixed-up rows and columns: their rank, and the error of their inverse."""
+    rng = np.random.default_rng(11)
+    tall = rng.integers(-9, 10, (30, 25))
+    if not sound:
+        tall[:, 3] = 2 * tall[:, 4]
+    whole = scipy.linalg.block_diag(*[tall] * 24)[rng.permutation(720)][:, rng.permutation(600)]
+    assert integer.full_rank(whole) == (modular.rank(whole) == 600) == sound
+    half = rng.standard_normal((40, 600))
+    moved = sparse.csr_array(scipy.sparse.random_array((600, 600), density=0.001, rng=rng) + sparse.eye_array(600))
+    for coords in (None, moved):
+        piece = integer.Piece(sparse.csr_array((600, 1)), whole.astype(float), moved, half.T @ half, coords)
+        C = whole.astype(float) if coords is None else whole @ coords.toarray()
+        expected = np.sum((half @ np.linalg.pinv(C)) ** 2) if sound else np.inf
+        assert piece.trace(whole) == pytest.approx(expected, rel=1e-8)

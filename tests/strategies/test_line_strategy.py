@@ -89,6 +89,7 @@ def test_bounds_are_those_of_the_dense_gram_matrix(family: str, n: int) -> None:
     assert found.lower_bound >= found.svd_bound * (1 - 1e-9)
 
 
+@pytest.mark.long
 def test_ten_years_of_days_are_within_a_thousandth_and_longer_lines_within_five() -> None:
     near, far = (line_strategy(n, "prefixes", "gaussian") for n in (3_653, 5_000))
     assert near.lower_bound is not None

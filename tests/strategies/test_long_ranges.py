@@ -65,7 +65,7 @@ def _clamped(where: str) -> str:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("column", ["k", "day", "word"])
-@pytest.mark.few(every=5)
+@pytest.mark.few(every=10)
 def test_every_range_is_that_of_the_rows(
     table: duckdb.DuckDBPyConnection, tmp_path: Path, column: str, noise: str
 ) -> None:
@@ -122,6 +122,17 @@ def test_rows_are_the_view_and_survive_a_rebuild(table: duckdb.DuckDBPyConnectio
     assert table.execute("SELECT count(*) FROM dpsql_releases.dp.w WHERE k_from = 5").fetchone() == (4 * 495,)
 
 
+def test_ranges_stand_beside_groups_of_conditions(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """A key whose groups are given by conditions has no OTHER, and its groups are shown all the same."""
+    con = _connect(table, tmp_path, "gaussian")
+    part = "CASE WHEN v < 50 THEN 'low' ELSE 'high' END AS part"
+    rel = con.run(f"CREATE VIEW w AS SELECT dp_ranges(k) AS r, {part}, COUNT(*) AS n FROM t GROUP BY ALL", rho=200_000)
+    assert rel["w"].columns[:4] == ("r_from", "r_to", "part", "n")
+    found = con.sql("SELECT part, n FROM w WHERE r_from = -20 AND r_to = 77 ORDER BY part").fetchall()
+    expected = table.execute(f"SELECT {part}, count(*) FROM t WHERE k BETWEEN -20 AND 77 GROUP BY ALL ORDER BY 1")
+    assert found == [(name, pytest.approx(count, abs=0.3)) for name, count in expected.fetchall()]
+
+
 def test_ranges_are_consistent(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """Parts add up to wholes, to the last digit that floats have."""
     con = dpsql.connect(table, policy=_policy("epsilon = 1\ndelta = 1e-6"), ledger=tmp_path / "l.ledger")
@@ -133,6 +144,7 @@ def test_ranges_are_consistent(table: duckdb.DuckDBPyConnection, tmp_path: Path)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.few(every=2)
 def test_the_plan_and_the_view_say_the_same_errors(
     table: duckdb.DuckDBPyConnection, tmp_path: Path, noise: str
 ) -> None:
@@ -154,6 +166,7 @@ def test_the_plan_and_the_view_say_the_same_errors(
     assert "Strategy" in plan.explain()
 
 
+@pytest.mark.long
 def test_prefixes_are_a_table(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     columns = COLUMNS.replace("upper = 499", "upper = 2000")
     con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / "l.ledger")

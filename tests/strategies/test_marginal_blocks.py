@@ -143,6 +143,7 @@ def test_written_out_is_the_same_strategy():
     assert block_strategy(workload.marginals((10,) * 6, 2)).written_out() is None
 
 
+@pytest.mark.long
 def test_unequal_domain_of_a_census():
     W = workload.marginals((85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2), (1, 2))
     assert strategy.select(W, "laplace").expected < 0.94 * 68.627 * bounds.svd_bound(W)  # all pairs at best weights
@@ -197,6 +198,7 @@ def test_marginals_are_the_blocks_that_sql_compiles_to(W, noise):
     assert theirs.variances(batch) == pytest.approx(mine.variances(W), rel=0.02)
 
 
+@pytest.mark.long
 def test_the_largest_error_of_marginals_is_that_of_their_blocks():
     W = workload.marginals(SEVERAL.sizes, sets=SEVERAL.sets)
     # One weight for each of four tables that share no residual but the total's: 4^2 without inference.
@@ -208,6 +210,7 @@ def test_the_largest_error_of_marginals_is_that_of_their_blocks():
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "pure"])
+@pytest.mark.few("gaussian")
 def test_the_largest_error_is_planned_over_ten_to_the_thirty_cells(noise):
     W = workload.marginals([10] * 30, order=2)
     S = strategy.select(W, noise, objective="max")

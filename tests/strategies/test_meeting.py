@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from unit_worlds import least
 
-from dpsql.strategies.core.meeting import least_of_tables
+from dpsql.strategies.core.bound_over_tables import least_of_tables
 
 
 def test_ten_rows_and_their_unit() -> None:

@@ -111,6 +111,7 @@ def test_disjoint_blocks_take_the_larger_and_products_multiply():
     assert value["written out"] == pytest.approx(value["product"], rel=1e-4)
 
 
+@pytest.mark.long
 def test_any_weights_bound_it_from_below():
     rng = np.random.default_rng(3)
     for seed in range(20):
@@ -206,6 +207,7 @@ def test_rounds_lower_the_largest_error():
         assert least.value < total.largest(W) * 0.99
 
 
+@pytest.mark.long
 def test_a_method_that_was_asked_for_is_kept():
     least = strategy.select(FAMILIES["random ranges"], method="identity", objective="max")
     assert least.method.startswith("identity")

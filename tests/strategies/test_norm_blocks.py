@@ -103,6 +103,7 @@ def test_weights_and_their_rounding_keep_the_exact_sensitivity() -> None:
     assert S.expected <= strategy.select(W, noise="laplace").expected
 
 
+@pytest.mark.long
 def test_answers_vary_as_their_covariance_says() -> None:
     """Standard errors, covariances and intervals of W x from drawn noise; at independent noise they would be wrong."""
     from dpsql.privacy.noise import pure_noise

@@ -22,6 +22,7 @@ def test_hats_overlap_by_half_and_stay_near_their_centres() -> None:
 
 
 @pytest.mark.parametrize("W", [workload.random_ranges(700, 900, 4), workload.prefix(640)], ids=lambda W: W.name)
+@pytest.mark.few("prefix(640)")
 def test_hats_come_below_blocks_of_as_much_work(W) -> None:
     G = W.gram()
     objective = Objective(G, None)

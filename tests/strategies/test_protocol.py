@@ -52,6 +52,7 @@ def test_every_method_against_dense_algebra(name: str) -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.few("laplace")
 def test_marginals_over_ten_to_the_33_cells(noise: str) -> None:
     """Every method works without a cell, and a measurement without noise gives the tables back."""
     W = workload.marginals([7] * 40, order=2) if noise == "gaussian" else workload.marginals([7] * 40, order=1)

@@ -50,6 +50,7 @@ def test_b_is_the_rounded_transform(n):
 
 
 @pytest.mark.parametrize("n", [5, 64, 256, 700])
+@pytest.mark.few(every=2)
 def test_the_lower_bound_is_between_the_singular_value_bound_and_the_least_error(n):
     W, R = workload.all_range(n), range_transform(n)
     least = strategy.select(W, tolerance=1e-5)

@@ -59,6 +59,7 @@ def test_wide_marginals_have_no_cliff(d: int, order: int, ratio: float) -> None:
     assert sign_strategy(W).expected / bounds.svd_bound(W) < ratio
 
 
+@pytest.mark.long
 def test_the_better_of_tables_and_signs_is_taken() -> None:
     few, many = workload.marginals([2] * 5, 2), workload.marginals([2] * 12, 2)
     assert strategy.select(few, noise="pure").method != "sign-blocks"

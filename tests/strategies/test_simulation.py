@@ -95,6 +95,7 @@ def test_predicted_errors_of_counts_beside_sums(noise):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("factor", [Fraction(9, 10), Fraction(11, 10)])
+@pytest.mark.few(every=2)
 def test_wrong_noise_is_noticed(noise, factor):
     S = strategy.select(STACK, noise)
     law = noise_of(S)

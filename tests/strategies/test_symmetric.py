@@ -121,6 +121,7 @@ def parts_of(colour: np.ndarray, gram: np.ndarray, orbits: np.ndarray) -> tuple[
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.few(every=3)
 def test_random_classes_are_those_of_the_full_space(seed: int) -> None:
     case = Classes(seed)
     gram, C, parts = case.gram(), case.all_of(), case.parts()
@@ -135,6 +136,7 @@ def test_random_classes_are_those_of_the_full_space(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 4))
+@pytest.mark.few(every=3)
 def test_coloured_pairs_give_the_same_parts(seed: int) -> None:
     case = Classes(seed)
     orbits = np.array([one.ravel() for one in case.orbits])
@@ -297,7 +299,7 @@ def test_units_are_those_of_one_basis_a_copy(monkeypatch: pytest.MonkeyPatch) ->
             assert np.allclose(full[i, j] @ full[j, k], full[i, k], atol=1e-8)
             assert np.allclose(full[i, j].T, full[j, i], atol=1e-8)
         assert np.trace(full[0, 0]) == pytest.approx(rho)
-    monkeypatch.setattr(colouring, "_EXACT", 0.04)  # eigenvalues of different spaces taken for one
+    monkeypatch.setattr(colouring, "ROUNDING", 0.04)  # eigenvalues of different spaces taken for one
     assert Decomposition.of(Colouring(case.colours())) is None
 
 

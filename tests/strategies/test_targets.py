@@ -32,6 +32,7 @@ def dual(rows, targets, lam, w):
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.few(every=2)
 def test_the_least_is_the_dual_of_weights_by_brute_force(seed):
     source = np.random.default_rng(seed)
     rows = source.integers(0, 2, size=(5, 4))
@@ -68,6 +69,7 @@ def test_a_total_and_its_parts_by_hand():
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.few(every=2)
 def test_it_needs_no_more_than_the_strategies_of_other_objectives(noise, rng):
     rows = (rng.random((12, 8) if noise == "gaussian" else (4, 3)) < 0.5).astype(np.int64)
     rows[0] = 1

@@ -134,6 +134,7 @@ def test_sums_of_groups_measured_apart_are_as_long_as_claimed(seed: int, monkeyp
     assert mixing[0, 0] * 9 == 0 or unlisted._tied_apart(sparse.csr_array(mixing), eye, held) is None
 
 
+@pytest.mark.long
 def test_many_groups_are_planned_by_themselves() -> None:
     few, many = (planned(tied(groups, 12, SUMS), np.array([1.0, 0.3, 4.0])) for groups in (20, 2000))
     assert many.error < 1.006 * many.lower

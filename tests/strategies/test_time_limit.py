@@ -41,6 +41,7 @@ def test_simple_strategies_are_compared_even_past_the_limit(noise):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("method", [m for m in strategy.CATALOGUE if m not in ("range-transform", "norm-blocks")])
+@pytest.mark.few(every=3)
 def test_every_method_heeds_the_limit(method, noise):
     S = strategy.select(workload.random_ranges(12, 40, 2), noise, method=method, time_limit=1e-9)
     assert S.method == method

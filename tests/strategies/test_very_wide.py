@@ -36,6 +36,7 @@ def test_sizes_are_not_told_of_what_falls_apart() -> None:
     assert least_sizes(apart) == (0, 0)
 
 
+@pytest.mark.long
 def test_what_is_very_wide_is_planned_alike_reduced_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "_CELLS_ASKED", 1000)
     monkeypatch.setattr(task, "_IN_BLOCKS", 2**17)

@@ -44,7 +44,7 @@ def dpsql(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 def test_a_wanted_error_becomes_a_plan(dpsql: Run) -> None:
     code, out, _ = dpsql("plan", "--max-error", "40")
     assert code == 0
-    assert "Wanted     ±40, each number at 95%; this is the least budget for it" in out
+    assert "Target     ±40, each number in 95 of 100 releases; this is the least budget for\n           it" in out
     code, out, _ = dpsql("plan", "--max-error", "40", "--simultaneous", "--json")
     shown = json.loads(out)
     assert code == 0
@@ -83,7 +83,7 @@ def test_run_spends_the_least(dpsql: Run) -> None:
     [
         (["--max-error", "many"], "--max-error many ends in no number; write for example --max-error 50"),
         (["--max-error", "5", "--max-error", "q1=6"], "--max-error 5 names no result"),
-        (["--relative", "x"], "invalid number value"),
+        (["--relative", "x"], "--relative is 'x'; write a number, such as --relative 0.5"),
         (["--max-error", "5", "--expect", "7"], "--expect 7 names no result; write --expect NAME=7"),
         ([], "the budget is missing; give --epsilon E, --epsilon E --delta D, --rho R, or --max-error E"),
     ],
@@ -147,7 +147,7 @@ def test_a_run_without_a_budget_gives_the_free_answer_or_says_that_there_is_none
     [["--fresh"], ["--no-earlier"], ["--delta", "1e-9"], ["--estimates", "whole"], ["--objective", "max"]],
     ids=["fresh", "no earlier", "delta", "estimates", "objective"],
 )
-@pytest.mark.few(every=2)
+@pytest.mark.few(every=4)
 def test_what_no_release_can_give_needs_a_budget(
     dpsql: Run, capsys: pytest.CaptureFixture[str], option: list[str]
 ) -> None:

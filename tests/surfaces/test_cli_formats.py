@@ -96,6 +96,7 @@ def test_parquet_goes_through_a_pipe_and_not_to_a_terminal(
     assert stop.value.code == 2
 
 
+@pytest.mark.long
 def test_several_results_need_a_folder_and_that_is_said_before_the_charge(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_release_is_exported_in_every_format(place: Path, capsys: pytest.Captu
     assert "there is no release 9" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_rename_and_drop(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "run", "batch.sql", *P, "--epsilon", "1")
     assert "is shown as all of them" in told(capsys, "releases", "rename", "everybody", "all of them", *P)
@@ -194,6 +196,7 @@ def test_reports_are_written(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "there is no folder" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_query_is_stopped_in_time(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_line_taken_out_of_the_policy_does_not_take_the_anchor_away(
     assert main(["budget", "--anchor", "elsewhere/x.anchor"]) == 0
 
 
+@pytest.mark.long
 def test_a_backup_is_restored_and_what_was_lost_is_charged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(FIRST)
     assert main(["ledger", "backup", "b.ledger"]) == 0

@@ -155,6 +155,7 @@ def test_a_cursor_has_no_side_effects(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.long
 def test_percentiles_within_a_group_are_answered_again(tmp_path: Path) -> None:
     """In any writing, beside what a release holds of the column, and for shares that are parameters."""
     database(tmp_path)
@@ -262,6 +263,7 @@ def test_what_there_is_to_ask(free: dpsql.Cursor) -> None:
     assert [row[0] for row in free.execute("DESCRIBE by_g")][:2] == ["g", "n"]
 
 
+@pytest.mark.long
 def test_an_earlier_answer_is_free_at_any_budget(con: dpsql.Connection) -> None:
     cur = con.cursor()
     rel = con.run(COUNT, 1)
@@ -336,6 +338,7 @@ def test_what_a_question_is(con: dpsql.Connection) -> None:
     assert not set(question_keys(odd[0], plan.queries)) & set(question_keys(odd[1], plan.queries))
 
 
+@pytest.mark.long
 def test_a_column_of_another_type_is_another_question(tmp_path: Path) -> None:
     file = database(tmp_path)
     with connected(tmp_path) as con:
@@ -368,6 +371,7 @@ def test_error_columns(con: dpsql.Connection) -> None:
         assert len(wide.cursor(errors=False).execute(COUNT).description or ()) == 1
 
 
+@pytest.mark.long
 def test_a_cursor_shows_the_columns_that_are_selected_and_the_mark_of_other_on_request(tmp_path: Path) -> None:
     file = database(tmp_path)
     (tmp_path / "p.toml").write_text(POLICY.replace('["a", "b"], nulls', '["a"], other = true, nulls'))
@@ -398,6 +402,7 @@ def test_a_cursor_shows_the_columns_that_are_selected_and_the_mark_of_other_on_r
 # -- charged ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_where_a_budget_comes_from(con: dpsql.Connection) -> None:
     said = refused(dpsql.ProgrammingError, lambda: con.cursor().execute(COUNT))
     assert all(way in said for way in ("epsilon=", "epsilon_per_release", "OPTIONS"))

@@ -50,7 +50,11 @@ def test_an_installed_demo_spends_from_the_ledger_of_the_checkout(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site-packages" / "dpsql"
-    shutil.copytree(Path(dpsql.__file__).parent / "examples", installed / "examples", symlinks=False)
+    examples, left_out = (
+        Path(dpsql.__file__).parents[1] / "sql_examples",
+        shutil.ignore_patterns("*.ledger*", "*.releases.*"),
+    )
+    shutil.copytree(examples, installed / "examples", ignore=left_out)
     monkeypatch.setattr(dpsql, "__file__", str(installed / "__init__.py"))
     for place, home in (("checkout", "sql_examples"), ("elsewhere", "demo")):
         folder = tmp_path / place

@@ -50,6 +50,7 @@ def test_it_says_which_release_answers(con: dpsql.Connection) -> None:
 
 
 @pytest.mark.parametrize("free", ["SELECT * FROM q1", "SHOW TABLES", "SELECT 1", "SELECT g FROM t LIMIT 0"])
+@pytest.mark.few(every=2)
 def test_what_never_costs_anything_is_none(con: dpsql.Connection, free: str) -> None:
     con.run(BY_G, 0.5)
     assert con.cursor().dry_run(free) is None

@@ -43,8 +43,8 @@ def test_every_command_and_option_is_in_each_script(capsys: pytest.CaptureFixtur
     for command, _, lines in grammar():
         assert f'"{command}") offered=' in zsh
         assert f"-a {command.split()[-1]} -d" in fish
-        for spelled, _ in lines:
-            for flag in (word for word in spelled.split() if word.startswith("--")):
+        for option in lines:
+            for flag in (flag for flag in option.flags if flag.startswith("--")):
                 assert f" {flag}" in zsh or f'"{flag}' in zsh
                 assert f"-l {flag[2:]} " in fish
     with pytest.raises(SystemExit):

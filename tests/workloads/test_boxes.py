@@ -15,11 +15,11 @@ from dpsql.errors import IntegrityError, SQLError
 from dpsql.linalg.norms import column_norms
 from dpsql.measure import ConnectionEngine
 from dpsql.workloads.cells import cell_limits
-from dpsql.workloads.cells import tell_apart as cells_module
+from dpsql.workloads.cells import merging as cells_module
 from dpsql.workloads.cells.alive import words
 from dpsql.workloads.cells.boxes import Boxes, BoxIntegers, BoxWorkload
 from dpsql.workloads.cells.cell_table import Block
-from dpsql.workloads.cells.tell_apart import compile_cells
+from dpsql.workloads.cells.merging import compile_cells
 from dpsql.workloads.compile.compiled import compile_batch
 from dpsql.workloads.expr.conditions import TRUE, LineAtom, atoms, conjunction, disjunction
 from dpsql.workloads.expr.lines import line_of
@@ -86,7 +86,7 @@ def test_equal_hashes_are_told_apart(monkeypatch):
     blocks = list(dict.fromkeys(Block(_box(rng)) for _ in range(8)))
     axes = _axes(blocks)
     wanted = compile_cells(axes, blocks, {})
-    for module in ("dpsql.workloads.cells.alive.mix", "dpsql.workloads.cells.tell_apart.mix"):
+    for module in ("dpsql.workloads.cells.alive.mix", "dpsql.workloads.cells.merging.mix"):
         monkeypatch.setattr(module, lambda values: np.zeros_like(values))
     found = compile_cells(axes, blocks, {})
     assert np.array_equal(found.counted.toarray(), wanted.counted.toarray())

@@ -10,9 +10,9 @@ import pytest
 
 from dpsql.errors import SQLError
 from dpsql.workloads.cells import cell_limits
-from dpsql.workloads.cells import tell_apart as cells_module
+from dpsql.workloads.cells import merging as cells_module
 from dpsql.workloads.cells.cell_table import Block, Cells
-from dpsql.workloads.cells.tell_apart import compile_cells
+from dpsql.workloads.cells.merging import compile_cells
 from dpsql.workloads.expr.conditions import (
     FALSE,
     TRUE,
@@ -100,7 +100,7 @@ def _labels(cells: Cells, blocks: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.few(every=5)
+@pytest.mark.few(every=10)
 def test_labels_are_those_of_every_row(seed: int) -> None:
     rng = random.Random(seed)
     keys = {}
@@ -162,6 +162,7 @@ def test_gather_folds_a_chain_into_one_atom() -> None:
     assert gather(Or, LineAtom("a", ((None, None),)), LineAtom("a", (), True)) == TRUE
 
 
+@pytest.mark.long
 def test_negation_is_its_own_inverse() -> None:
     rng = random.Random(9)
     rows = _rows()[::37]
@@ -230,7 +231,7 @@ def test_one_axis_gives_the_same_cells_from_pairs_as_from_a_table(seed: int, mon
     every = [atom for condition in conditions for atom in atoms(condition)]
     axis = line_axis("a", LINE, every, keys=key, nulls=rng.random() < 0.7)
     wanted = compile_cells([axis], blocks, {"a": len(key)})
-    monkeypatch.setattr(cells_module, "_SPARSE_FROM", 0)
+    monkeypatch.setattr(cells_module, "TOGETHER", 0)
     monkeypatch.setattr(cells_module, "_SPARSE", 1)
     monkeypatch.setattr(cells_module, "_merge", None)  # the table is not made
     found = compile_cells([axis], blocks, {"a": len(key)})

@@ -191,6 +191,7 @@ COUNTS = "SELECT {0}, COUNT(*) AS n, COUNT(DISTINCT person) AS m FROM p GROUP BY
         (("a // 10", "a"), False),  # as many parts as decades
     ],
 )
+@pytest.mark.few(every=2)
 def test_groupings_without_a_common_column_tell_that_one_matrix_is_too_large(
     keys: tuple[str, ...], large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_lists_are_what_units_can_change() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.few(every=2)
 def test_the_bound_is_never_below(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     parts = (part([0, 1, 2], 1, int(rng.integers(1, 4))), part([3, 4], int(rng.integers(1, 4)), 1), part([5], 2, 1))
@@ -232,6 +233,7 @@ def once(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutant", [no_others, one_too_few, once])
+@pytest.mark.few(every=2)
 def test_the_search_among_few_products_sees(mutant: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(mutant)
     mutant(monkeypatch)

@@ -40,6 +40,7 @@ def test_seventeen_sums_in_one_cell_are_refused():
         corners_of([np.arange(18).reshape(18, 1)], 18)
 
 
+@pytest.mark.long
 def test_sixteen_sums_in_one_cell_have_all_their_corners():
     found = corners_of([np.arange(17).reshape(17, 1)], 17)
     assert found.shape == (17, 2**16)

@@ -46,6 +46,7 @@ def test_bias_moves_centres_outwards_or_inwards():
     assert mean_distance(-4.0) < 1 / 3 - slack
 
 
+@pytest.mark.long
 def test_uniform_samples_are_uniform():
     counts = np.zeros((6, 6))
     for seed in range(700):

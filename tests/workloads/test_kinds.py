@@ -10,7 +10,7 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from dpsql.strategies.gaussian import alike_patterns
+from dpsql.strategies.gaussian import exchangeable_patterns
 from dpsql.workloads.families import kinds as kinds_module
 from dpsql.workloads.families.kinds import Kinds, kinds_of
 from dpsql.workloads.families.patterns import Patterns
@@ -167,6 +167,7 @@ def shortfall(case: tuple, seed: int, times: int, alike: bool) -> tuple[int, int
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few(every=4)
 def test_the_bound_is_never_below(case: tuple) -> None:  # type: ignore[type-arg]
     assert shortfall(case, 0, 20, alike=False)[0] == 0
     assert shortfall(case, 0, 20, alike=True)[0] == 0
@@ -212,6 +213,7 @@ def at_least(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutant", [fewer_rows, no_more, always_full, at_least])
+@pytest.mark.few(every=2)
 def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     assert any(shortfall(case, 1, 40, alike=True)[0] for case in CASES)
@@ -225,13 +227,13 @@ def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tupl
     held = {tuple(one) for one in all_of(given)}
     draw = np.random.default_rng(2)
     K = products(kinds, draw, alike=False).astype(np.float64)
-    for value, at, times in alike_patterns.longest_unions(K, kinds):
+    for value, at, times in exchangeable_patterns.longest_unions(K, kinds):
         c = np.zeros(kinds.kind.size, dtype=int)
         c[at] = times
         assert tuple(c) in held
         assert value == pytest.approx(c @ K @ c, rel=1e-9)
     gram = np.eye(kinds.kind.size)
-    found = alike_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60)
+    found = exchangeable_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60)
     assert found is not None
     solved, far = found
     X, C = solved.metric / far, all_of(given)
@@ -248,7 +250,8 @@ def test_units_and_rows_apart_have_the_lower_bound_of_both_together(case: tuple)
     assert kinds is not None
     gram, rows = np.eye(kinds.kind.size), np.isin(kinds.kind, kinds.rows)
     whole, two = (
-        alike_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60, apart=apart) for apart in (False, True)
+        exchangeable_patterns.solve_alike_patterns(gram, kinds, 1e-3, monotonic() + 60, apart=apart)
+        for apart in (False, True)
     )
     assert whole is not None
     assert two is not None
@@ -280,12 +283,12 @@ def test_groups_that_only_look_alike_are_not_exchanged() -> None:
     ring = np.array([[i, 6 + (i + 1) % 6] for i in range(6)] + [[i, 6 + (i + 3) % 6] for i in range(6)]).T
     kinds = kinds_of(Patterns(ring, 3, (0, 1), 12))
     assert kinds is not None
-    assert alike_patterns.solve_alike_patterns(np.eye(12), kinds, 1e-3, monotonic() + 60) is None
+    assert exchangeable_patterns.solve_alike_patterns(np.eye(12), kinds, 1e-3, monotonic() + 60) is None
 
 
 def test_what_is_too_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     given = patterns(("all", "a"), None, (4, 1), 3, (0, 0))
-    monkeypatch.setattr(kinds_module, "_MOST_SIZES", 0)
+    monkeypatch.setattr(kinds_module, "TRIED", 0)
     kinds = kinds_of(given)
     assert kinds is not None
     assert kinds.longest(np.eye(5)) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsql.errors import DataError, InternalError
+from dpsql.errors import DataError, InternalError, SQLError
 from dpsql.linalg.lines import CyclicLine, Line
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
@@ -22,8 +22,9 @@ from dpsql.workloads.compile.line_batch import Lined, LineIntegers
 POLICY = Policy.parse(
     'dataset = "line-1"\n[budget]\nepsilon = 4.0\ndelta = 1e-9\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'
     'k = { lower = -3, upper = 696 }\nv = { lower = 0, upper = 10 }\ns = { values = ["a", "b"] }\n'
+    f"p = {{ values = {[i * i for i in range(700)]} }}\n"
 )
-SCHEMAS = {"t": {"k": "INTEGER", "v": "INTEGER", "s": "VARCHAR"}}
+SCHEMAS = {"t": {"k": "INTEGER", "v": "INTEGER", "s": "VARCHAR", "p": "INTEGER"}}
 
 
 def _lined(sql: str) -> Lined:
@@ -74,7 +75,6 @@ def test_sensitivity_is_that_of_what_is_measured(noise: str) -> None:
     assert (found.l1, found.l2_squared) == found.measured.norms(layout.entry)
     assert found.measured.digest() == found.measured.digest()
     assert batch.numbers == 2 * 3 * 700 * 701 // 2
-    assert batch.counted_most == 701**2 // 4
     # Errors are products: those of all ranges of each number of the small batch add up to what was planned.
     each = found.variances(batch)
     assert each.size == batch.numbers
@@ -104,3 +104,16 @@ def test_a_line_of_the_same_column_may_be_conditioned_and_summed() -> None:
     assert batch.length == 700
     assert batch.common_steps > 0
     assert Fraction(batch.cells, 700).denominator == 1
+
+
+def test_a_line_of_values_with_gaps() -> None:
+    """Each declared value is a region of its own, in order."""
+    batch = _lined("SELECT dp_ranges(p), COUNT(*) AS n FROM t GROUP BY dp_ranges(p)")
+    (axis,) = batch.layouts[0].cells.axes
+    assert axis.size == len(batch.line.values) == 700
+    assert batch.line.first is None
+
+
+def test_values_are_not_counted_once_in_groups_that_overlap() -> None:
+    with pytest.raises(SQLError, match="counts units twice, as its groups overlap"):
+        _lined("SELECT dp_ranges(k), COUNT(DISTINCT v) AS n FROM t GROUP BY dp_ranges(k)")

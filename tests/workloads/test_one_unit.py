@@ -426,6 +426,7 @@ def test_sensitivities_and_certificates_of_random_batches(world: World, tmp_path
     assert found.count(True) >= 3
 
 
+@pytest.mark.long
 def test_batches_that_look_at_all_rows_of_a_person(world: World, tmp_path: Path) -> None:
     found = [hold(world, tmp_path, ask, seed, 200) for seed, ask in enumerate(further_asks(6, 3))]
     assert found.count(True) >= 1
@@ -546,6 +547,9 @@ def caught(world: World, folder: Path, ask: Ask) -> bool:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few(
+    "rows without a unit forgotten", "a state forgotten", "a row too few", "a bound that says more than it does"
+)
 def test_a_fault_is_seen(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     change, ask = MUTANTS[mutant]
     assert not caught(world, tmp_path, ask)

@@ -20,7 +20,7 @@ from dpsql.planning.prepare import Prepared
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.strategies.choose import by_source, over_same_rows
 from dpsql.workloads.cells.integers import Factored
-from dpsql.workloads.compile import walks
+from dpsql.workloads.compile import cells_of_a_row
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.expr.related import Related, _regions, related
@@ -102,7 +102,7 @@ def hold(world: World, folder: Path, ask: Ask, seed: int) -> tuple[bool, bool]:
         return False, False
     plan, compiled = both
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "related", lambda axes, evaluate: ())
+        patch.setattr(cells_of_a_row, "related", lambda axes, evaluate: ())
         before = planned(world, ask, folder)
     assert before is not None
     assert (answers(world, compiled) == answers(world, before[1])).all(), ask
@@ -131,9 +131,9 @@ def hold(world: World, folder: Path, ask: Ask, seed: int) -> tuple[bool, bool]:
 
 
 def test_random_batches_of_expressions_of_one_column(world: World, tmp_path: Path) -> None:
-    found = [hold(world, tmp_path, ask, seed) for seed, ask in enumerate(asked(12, 2))]
-    assert sum(exact for exact, _ in found) >= 5
-    assert sum(fewer for _, fewer in found) >= 3
+    found = [hold(world, tmp_path, ask, seed) for seed, ask in enumerate(asked(6, 2))]
+    assert sum(exact for exact, _ in found) >= 2
+    assert sum(fewer for _, fewer in found) >= 2
 
 
 @pytest.mark.long
@@ -143,6 +143,7 @@ def test_many_batches_of_expressions_of_one_column(world: World, tmp_path: Path)
     assert sum(fewer for _, fewer in found) >= 30
 
 
+@pytest.mark.long
 def test_a_combination_that_is_wrongly_left_out_is_found(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +163,7 @@ def test_a_combination_that_is_wrongly_left_out_is_found(
             assert one.possible is not None
             return (replace(one, possible=np.delete(one.possible, at, axis=1)),)
 
-        monkeypatch.setattr(walks, "related", mutant)
+        monkeypatch.setattr(cells_of_a_row, "related", mutant)
         other = planned(world, ask, tmp_path)
         assert other is not None
         wrong += not np.array_equal(answers(world, other[1]), right)
@@ -241,13 +242,14 @@ def plan_of(folder: Path, sql: str, policy: str = POLICY) -> dpsql.Plan:
 
 
 @pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.few(every=2)
 def test_cells_that_no_row_can_be_in_and_what_a_plan_says(tmp_path: Path, name: str) -> None:
     """And what is not possible none of many values is, far ones and odd ones among them."""
     sql, cells, against = BATCHES[name]
     plan = plan_of(tmp_path, sql)
     assert cells in (None, plan.cells)
     assert against in (None, plan.against)
-    assert (" for units that " in str(plan)) == bool(plan.against)
+    assert ("a wider class of units" in " ".join(str(plan).split())) == bool(plan.against)
     draw = random.Random(1)
     for layout in plan.compiled.layouts:
         axes = [(axis, layout.functions.of(axis)) for axis in layout.cells.axes]
@@ -276,6 +278,7 @@ def place(draw: random.Random, kind: str) -> int | float | str:
     return draw.choice((near * day + draw.randrange(day), near * day, wide * day + draw.randrange(day), far, -far))
 
 
+@pytest.mark.long
 def test_batches_in_blocks_say_which_expressions_meet_in_any_way(tmp_path: Path) -> None:
     """All combinations of regions are cells of these, be they of rows or of units."""
     groups = "SELECT n, m, d, COUNT(*) AS c FROM t GROUP BY ROLLUP (n, m, d)"
@@ -340,7 +343,7 @@ def test_a_condition_that_holds_for_no_row_beside_units_is_planned(tmp_path: Pat
 
 
 SUMS = {
-    "SELECT n > 3, SUM(n), COUNT(*) FROM t GROUP BY 1": "could have any n in each of its groups",
+    "SELECT n > 3, SUM(n), COUNT(*) FROM t GROUP BY 1": "could have any n in each group",
     "SELECT w, SUM(n) FROM t WHERE n IS NOT NULL GROUP BY 1": "",
     "SELECT w, AVG(n), SUM(m) FROM t GROUP BY 1": "",
     "SELECT w, STDDEV(n) FROM t GROUP BY 1": ANY.format("n and n squared"),

@@ -48,6 +48,7 @@ def shortfall(case: tuple, seed: int, times: int) -> tuple[int, int]:  # type: i
 
 @pytest.mark.parametrize("case", BOTH)
 @pytest.mark.parametrize("told", [None, unlisted, unlike])
+@pytest.mark.few(every=3)
 def test_the_bound_is_never_below(
     case: tuple,  # type: ignore[type-arg]
     told: Callable[[pytest.MonkeyPatch], None] | None,
@@ -77,6 +78,7 @@ def more_needed(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutant", [no_others, one_less, more_needed])
+@pytest.mark.few(every=2)
 def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     assert sum(shortfall(case, 4, 20)[0] for case in BOTH) > 0

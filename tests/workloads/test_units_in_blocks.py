@@ -21,12 +21,12 @@ from dpsql.errors import DataError, SQLError
 from dpsql.planning import plan
 from dpsql.planning.prepare import true_error
 from dpsql.policy import Policy
-from dpsql.strategies.kronecker import apart
+from dpsql.strategies.kronecker import weights_under_bounds
 from dpsql.strategy import StructuredStrategy, structured_strategy
-from dpsql.workloads.compile import choice, rows_apart, sensitivity
+from dpsql.workloads.compile import choice, rows_in_classes, sensitivity
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
 from dpsql.workloads.compile.layout import Layout, common_multiplicity
-from dpsql.workloads.compile.rows_apart import RowsApart
+from dpsql.workloads.compile.rows_in_classes import RowsApart
 from dpsql.workloads.compile.sensitivity import rough_sensitivity, sensitivity_of
 from dpsql.workloads.compile.structured import Structured, compile_structured
 
@@ -89,7 +89,7 @@ def planned(batch: Structured, noise: str) -> StructuredStrategy | None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize(("count", "tried_at_least"), [(8, 2), (60, 15)])
-@pytest.mark.few("8-2-gaussian", "8-2-laplace")
+@pytest.mark.few("8-2-gaussian")
 def test_no_person_moves_more(noise: str, count: int, tried_at_least: int) -> None:
     tried = 0
     for ask, batch, _ in batches(count):
@@ -147,6 +147,7 @@ def test_blocks_are_not_taken_where_a_column_becomes_worse(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("known", [1.01, 0.99])
+@pytest.mark.few("1.01")
 def test_one_matrix_is_searched_until_it_has_more_error_than_blocks(
     known: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,19 +180,20 @@ def test_one_matrix_is_searched_until_it_has_more_error_than_blocks(
 
 def one_group_too_few(patch: pytest.MonkeyPatch) -> None:
     def fewer(layout: Layout) -> list[RowsApart]:
-        return [replace(one, rows=one.rows[:-1]) for one in rows_apart.rows_apart(layout)]
+        return [replace(one, rows=one.rows[:-1]) for one in rows_in_classes.rows_apart(layout)]
 
     patch.setattr(sensitivity, "rows_apart", fewer)
 
 
 def one_group(patch: pytest.MonkeyPatch) -> None:
     def single(layout: Layout) -> list[RowsApart]:
-        return [replace(one, rows=one.rows[:1]) for one in rows_apart.rows_apart(layout)]
+        return [replace(one, rows=one.rows[:1]) for one in rows_in_classes.rows_apart(layout)]
 
     patch.setattr(sensitivity, "rows_apart", single)
 
 
 @pytest.mark.parametrize("mutant", [one_group_too_few, one_group])
+@pytest.mark.few("one_group_too_few")
 def test_the_search_sees(monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
     mutant(monkeypatch)
     for ask, batch, _ in batches(0):
@@ -217,7 +219,7 @@ def each_by_itself(ask: Ask, joint: Compiled) -> list[np.ndarray] | None:
 @pytest.mark.parametrize(
     ("count", "tried_at_least", "many"), [(15, 3, False), (15, 3, True), (60, 8, False), (60, 8, True)]
 )
-@pytest.mark.few("15-3-True")
+@pytest.mark.long
 def test_no_plan_is_better_than_the_bound(
     count: int, tried_at_least: int, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +228,7 @@ def test_no_plan_is_better_than_the_bound(
     ``many``: as where groups are very many.
     """
     if many:
-        monkeypatch.setattr(apart, "_MOST", 0)
+        monkeypatch.setattr(weights_under_bounds, "_MOST", 0)
     tried = 0
     for ask, batch, joint in batches(count):
         found = planned(batch, "gaussian")

@@ -134,6 +134,7 @@ def fails(longest: int, claim: int, exact: bool) -> bool:
 
 
 @pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.few("sources")
 def test_no_claim_is_too_small_and_some_are_reached(world: str) -> None:
     found = [WORLDS[world](seed) for seed in range(120)]
     assert not [one for one in found if fails(*one)]
@@ -179,6 +180,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.few(every=2)
 def test_the_worlds_see(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world, change = MUTANTS[mutant]
     change(monkeypatch)

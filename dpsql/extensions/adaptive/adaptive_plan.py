@@ -24,11 +24,11 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import MU_SQUARED
 from dpsql.running.jobs import job_of
-from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.structured import Structured, compile_structured
 from dpsql.workloads.expr.batch import Derived, Ranked
 
-Rounds: TypeAlias = "tuple[Compiled | Structured, Any, Noise, TranscriptAnswers]"
+Rounds: TypeAlias = "tuple[Batch, Any, Noise, TranscriptAnswers]"
 """What is planned of a batch in rounds: the batch, its strategy, the noise of the first round, and its answers."""
 
 
@@ -105,7 +105,7 @@ def make_adaptive_plan(
 
 def plan_in_rounds(
     prepared: Prepared,
-    compiled: Compiled | Structured,
+    compiled: Batch,
     state: BudgetState,
     request: Request,
     options: PlanOptions,

@@ -26,7 +26,7 @@ def release(options: argparse.Namespace) -> int:
             if options.json:
                 output.print_json({**output.plan_json(held), "sql": text})
             else:
-                output.show(output.plan_text(held))
+                output.show(str(held))
             return 0
         made = con.run(held, fresh=options.fresh, label=options.label)
         derived = con.answers_others(made.id)
@@ -44,7 +44,7 @@ def release(options: argparse.Namespace) -> int:
             )
             return 0
         if not options.quiet:
-            output.show(output.plan_text(held))
+            output.show(str(held))
             print()
         spent = f"spent {made.guarantee}" if made.cost else "free: the ledger had it already"
         print(f"Release {made.id}, {spent}; {', '.join(made.views)}")

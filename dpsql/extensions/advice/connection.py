@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from dpsql.common.arguments import either, maybe, taking, text, texts, whole
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.driver.connection import Connection
 from dpsql.errors import BudgetError, DataError, SQLError
+from dpsql.planning.options import PlanKeywords
 from dpsql.planning.plan import Plan
 from dpsql.release import Result
 from dpsql.release.release import Release
@@ -79,7 +80,7 @@ class Advising(Connection):
         *,
         table: str | None = None,
         label: str | None = None,
-        **options: Any,
+        **options: Unpack[PlanKeywords],
     ) -> Release:
         """Measure an expected workload once (``workload``, ``run``); questions within it are free from then on.
 

@@ -27,6 +27,7 @@ NO_UNIT = """\
 # Whom one unit of noise protects: no column looks like one that marks a person. Confirm "row" only if every
 # row is somebody else; name the column if there is one. If everybody may see the table: public = true."""
 
+LARGEST = "# The most rows that one unit can have, as far as that is public: what is cut is measured up to there."
 ROWS = "# expected_rows =   # about how many rows count, if that is public: plans tell by it what the noise hides"
 
 
@@ -78,6 +79,8 @@ def _unit_lines(proposal: Proposal) -> list[str]:
     if proposal.most is not None:
         lines.append(f"{mark}max_rows_per_unit = {proposal.most}")
     lines.append(ROWS if proposal.rows is None else f"expected_rows = {proposal.rows}")
+    if proposal.most is not None and proposal.most > 1 and "." not in (proposal.unit or ""):
+        lines += [LARGEST, f"{CONFIRM}largest_unit = {100 * proposal.most}"]
     lines += _key_lines(proposal)
     if proposal.references:
         listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in proposal.references.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.common.arguments import maybe, real, taking, whole
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.planning.plan import Plan
 from dpsql.release import Result
 

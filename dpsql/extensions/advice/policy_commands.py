@@ -16,11 +16,12 @@ from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, 
 from dpsql.extensions.advice.drafting import draft_policy, policy_advice
 from dpsql.extensions.advice.policy_advice import undecided
 from dpsql.extensions.advice.proposals import Proposal
-from dpsql.extensions.discovery.coverage import Asked, opened
+from dpsql.extensions.discovery.coverage import Asked, Coverage, opened
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.privacy.amounts import exact
 from dpsql.privacy.amounts import show as show_figure
 from dpsql.running.found_domains import FoundDomain
+from dpsql.running.losses import histograms_of
 from dpsql.surfaces import inputs, output
 
 log = logging.getLogger("dpsql")
@@ -50,10 +51,10 @@ def check(options: argparse.Namespace) -> None:
         if any(getattr(options, name) is not None for name in _BUDGET):
             _cover(con, options)
             return
-        if options.dry_run or options.fresh:
+        if options.dry_run or options.fresh or options.losses:
             options.usage(
-                "--dry-run and --fresh are for counts of the rows that domains miss and of broken keys; give "
-                "--epsilon, too"
+                "--losses, --dry-run and --fresh are for counts of the rows that domains miss and limits cut, and of "
+                "broken keys; give --epsilon, too"
             )
         held = con.policy
         inputs.warn_of_ledger(con)
@@ -85,21 +86,44 @@ def check(options: argparse.Namespace) -> None:
 
 
 def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
-    """Say how many rows each domain misses and what breaks keys and references, counted privately; or at which cost."""
+    """Say how many rows each domain misses and what breaks keys and references, counted privately, and what limits cut;
+    the last alone with --losses; or at which cost.
+    """
     budget = [getattr(options, name) for name in _BUDGET]
-    schemas = con.schemas()
-    for refused in Asked.of(opened(con.policy, schemas), schemas).refused:
-        log.warning("%s", refused)
+    schemas, limited = con.schemas(), histograms_of(con.policy)
+    if not options.losses:
+        for refused in Asked.of(opened(con.policy, schemas), schemas).refused:
+            log.warning("%s", refused)
     if options.dry_run:
-        plan = con.plan_coverage(*budget)
-        output.print_json(output.plan_json(plan)) if options.json else output.show(output.plan_text(plan))
+        plans = [] if options.losses else [con.plan_coverage(*budget)]
+        losses = [con.plan_losses(*budget)] if limited or options.losses else []
+        if options.json:
+            of_losses = {"losses": output.plan_json(losses[0])} if losses else {}
+            output.print_json({**(output.plan_json(plans[0]) if plans else {}), **of_losses})
+        else:
+            output.show("\n\n".join(map(str, [*plans, *losses])))
         return
-    found = con.coverage(*budget, fresh=options.fresh)
+    found = None if options.losses else con.coverage(*budget, fresh=options.fresh)
+    if limited or options.losses:
+        con._buy_losses(*budget, fresh=options.fresh, label="")
+    cuts = [con.losses(name).cut for name in limited]
     if options.json:
-        spent = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
-        counted = {name: [vars(one) for one in getattr(found, name)] for name in ("missed", "broken")}
-        output.print_json({**spent, **counted, "budget": output.budget_json(con.budget)})
+        counted: dict[str, object] = {}
+        if found is not None:
+            counted = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
+            counted |= {name: [vars(one) for one in getattr(found, name)] for name in ("missed", "broken")}
+        of_limits = {"cut": [vars(one) for one in cuts]} if limited else {}
+        output.print_json({**counted, **of_limits, "budget": output.budget_json(con.budget)})
         return
+    print("\n\n".join([*(_grids(found) if found else []), *(output.prose(str(cut)) for cut in cuts)]))
+    if not options.quiet:
+        releases = [f"release {found.id}, {found.guarantee}"] if found else []
+        releases += [f"what limits cut: release {cuts[0].release}"] if cuts else []
+        print(f"\n{'; '.join(releases)}\n{con.budget}")
+
+
+def _grids(found: Coverage) -> list[str]:
+    """What domains miss, and what breaks keys and references, as tables."""
     outside = [[f"{m.table}.{m.column}", *_counted(m.rows, m.stderr, m.low, m.high)] for m in found.missed]
     broken = [
         [
@@ -110,14 +134,11 @@ def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
         for one in found.broken
     ]
     errors = ("std error", "low", "high")
-    grids = [
+    return [
         output.grid((*heads, *errors), [*["VARCHAR"] * (len(heads) - 1), *["DOUBLE"] * 4], rows)
         for heads, rows in ((("domain", "rows outside"), outside), (("key or reference", "counted", "broken"), broken))
         if rows
     ]
-    print("\n\n".join(grids))
-    if not options.quiet:
-        print(f"\nrelease {found.id}, {found.guarantee}\n{con.budget}")
 
 
 def _counted(*numbers: float | None) -> list[str]:
@@ -373,7 +394,7 @@ def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]
         "unit": table.unit,
         "max_rows_per_unit": table.max_rows_per_unit,
         "minimum": table.minimum,
-        "at_most": [{"per": bound.per, "rows": bound.rows, "groups": bound.groups} for bound in table.at_most],
+        "at_most": [{**dict.fromkeys(("per", "rows", "groups")), **bound.settings} for bound in table.at_most],
         "periods": None if table.periods is None else {**table.periods.rule, "wait": table.periods.wait},
         "max_periods_per_unit": table.max_periods_per_unit,
         "source": table.source,

@@ -20,10 +20,9 @@ from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.prepare import Chooser, Prepared, prepare, scaled_sensitivity
 from dpsql.planning.target_errors import overlapping
 from dpsql.policy import Policy
-from dpsql.policy.model import AtMost
+from dpsql.policy.at_most import AtMost
 from dpsql.release import Result
 from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
 from dpsql.workloads.expr.batch import Key
 
 Use = tuple[str, tuple[slice, ...], tuple[Key, ...], int]
@@ -86,8 +85,8 @@ def suggestions(plan: PlannedBatch, time_limit: float | None = 30.0) -> Result:
 
 def _coarser(plan: PlannedBatch) -> Iterator[Suggestion]:
     """Neighbouring groups of a key in pairs: half as many numbers of each statement grouped by it."""
-    compiled, units = plan.compiled, comparable(plan)
-    if not isinstance(compiled, Compiled) or units is None:
+    compiled, units = plan.compiled.matrix, comparable(plan)
+    if compiled is None or units is None:
         return
     keys: dict[str, list[Use]] = {}
     names = [answer.name for answer in plan.queries for _ in answer.cores]
@@ -164,7 +163,7 @@ def paired(compiled: Compiled, uses: list[Use]) -> Compiled | None:
 def _tighter(plan: PlannedBatch) -> Iterator[Suggestion]:
     """Half the bounds of each summed column that is no key."""
     prepared = origin_of(plan).prepared
-    if isinstance(prepared.compiled, Lined):
+    if prepared.compiled.line is not None:
         return
     keys = {key.name for core, _ in plan.cores for key in core.keys}
     summed: dict[tuple[str, str], list[slice]] = {}
@@ -242,7 +241,7 @@ def _spread(plan: PlannedBatch) -> Iterator[Suggestion]:
     for (name, per), groups in list(keys.items())[:_KEYS]:
         table = prepared.policy.table(name)
         rows = table.max_rows_per_unit
-        if rows is None or rows < 2 or any(bound.per.lower() == per.lower() for bound in table.at_most):
+        if rows is None or rows < 2 or any((bound.per or "").lower() == per.lower() for bound in table.at_most):
             continue
         fewer = min(rows, groups) // 2
         bounds = {"rows = 1": AtMost(per, rows=1)}

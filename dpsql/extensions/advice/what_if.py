@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import monotonic
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +27,11 @@ from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.calibrate import gaussian_epsilon
-from dpsql.reconstruct import RangeErrors
+from dpsql.reconstruct import Errors, mean_square
 from dpsql.release import Result
-from dpsql.strategies.targets import Limits, strategies_for, structured_for
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
+from dpsql.strategies import Strategy
+from dpsql.strategies.targets import Limits, strategies_within
+from dpsql.workloads.compile.compiled import Batch, Compiled
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.expr.batch import Measured
 
@@ -112,10 +111,8 @@ def _measured(plan: PlannedBatch) -> Iterator[tuple[str, str, slice]]:
                 yield name, column.title or column.name, slices[column.output]
 
 
-def _rms(errors: Floats | RangeErrors) -> float:
-    if isinstance(errors, np.ndarray):
-        return float(np.sqrt(np.mean(errors**2))) if errors.size else 0.0
-    return math.sqrt(float(errors.mean_square()))
+def _rms(errors: Errors) -> float:
+    return math.sqrt(mean_square(errors)) if len(errors) else 0.0
 
 
 # -- leaving statements out -----------------------------------------------------------------------------
@@ -206,17 +203,9 @@ def _owners(plan: PlannedBatch) -> dict[str, list[slice]]:
 def comparable(plan: PlannedBatch) -> Floats | None:
     """What each number's error is multiplied by to be compared, (m,); None where there are too many numbers."""
     compiled = origin_of(plan).prepared.compiled
-    if isinstance(compiled, Lined):
-        return None
-    if plan.wanted is not None and _found_for(plan):
+    if plan.wanted is not None and compiled.line is None and _found_for(plan):
         return np.asarray(1.0 / goal_of(origin_of(plan).prepared, plan.wanted).targets(compiled.numbers))
-    if isinstance(compiled, Structured):
-        out = np.zeros(compiled.numbers)
-        for block in compiled.blocks:
-            out[block.start : block.stop] = block.weight
-        return out
-    units = np.divide(compiled.objective, compiled.scale, out=np.zeros(compiled.numbers), where=compiled.scale != 0)
-    return np.asarray(units)
+    return compiled.weights
 
 
 def _value(plan: PlannedBatch, units: Floats | None, parts: list[slice] | None) -> float:
@@ -228,17 +217,17 @@ def _value(plan: PlannedBatch, units: Floats | None, parts: list[slice] | None) 
     return float(held.max() if plan.strategy.objective == "max" else held.sum())
 
 
-def _without(compiled: Compiled | Structured | Lined, parts: list[slice]) -> Compiled | Structured | None:
+def _without(compiled: Batch, parts: list[slice]) -> Batch | None:
     """The batch without some of its numbers; None where nothing is left that depends on the data."""
-    if isinstance(compiled, Lined):
-        return None
     gone = {number for part in parts for number in range(part.start, part.stop)}
     if isinstance(compiled, Structured):
         blocks = tuple(block for block in compiled.blocks if block.start not in gone)
         return replace(compiled, blocks=blocks) if blocks else None
+    if compiled.matrix is None:
+        return None
     keep = np.ones(compiled.numbers, dtype=np.int64)
     keep[list(gone)] = 0
-    return _kept(compiled, keep)
+    return _kept(compiled.matrix, keep)
 
 
 def _kept(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
@@ -247,15 +236,12 @@ def _kept(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
     return replace(compiled, rows=rows) if rows.nnz else None
 
 
-def _again(plan: PlannedBatch, compiled: Compiled | Structured) -> float:
+def _again(plan: PlannedBatch, compiled: Batch) -> float:
     """What the plan's objective comes to over ``compiled`` at the same charge."""
     noise, limits = plan.charge.noise, Limits(TOLERANCE)
     if plan.wanted is not None and _found_for(plan):
         targets = goal_of(origin_of(plan).prepared, plan.wanted).targets(compiled.numbers)
-        if isinstance(compiled, Structured):
-            found: Any = structured_for(compiled, targets, noise, limits)
-        else:
-            found = strategies_for(compiled.workload(compiled.scale / targets), noise, limits)[0]
+        found: Strategy = strategies_within(compiled, targets, noise, limits)[0]
     else:
         chooser = Chooser(compiled, cached=False)
         found = chooser.strategy(noise, PlanOptions(tolerance=TOLERANCE, objective=plan.strategy.objective))

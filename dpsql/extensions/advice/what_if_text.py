@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from dpsql.extensions.advice.suggestions import Suggestion, suggest
 from dpsql.extensions.advice.what_if import Cost, amount_of, costs, curve, route_of, saved_amount
+from dpsql.planning.figures import aligned, figure
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.text import aligned, figure
 from dpsql.release import Result
 
 _COLUMNS = 5  # of the error table

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import special
 
 from dpsql.common.arrays import Floats
+from dpsql.common.pattern_block import PatternBlock, law_of, sizes_of
 from dpsql.extensions.audit.world import World
 from dpsql.measure import Job, synthetic
 from dpsql.privacy import cubes
@@ -48,9 +49,13 @@ def fit(world: World, count: int) -> Fit:
     Products of uncorrelated numbers, signs fair: sum(a b) over the root of sum((a b)^2) has deviation 1.
     """
     first, second = draw(world, count)
+    p = chi_square([*first, *second], world.plan.noise)
     noise = world.plan.noise
+    pattern = _largest(noise)
+    if pattern is not None:  # whose coordinates are correlated
+        first, second = (values[:: int(pattern)] for values in (first, second))
     a, b = (np.array([float(value) for value in values]) for values in (first, second))
-    return Fit(2 * len(a), chi_square([*first, *second], noise), _deviations(a[1:] * a[:-1]), _deviations(a * b))
+    return Fit(2 * len(a), p, _deviations(a[1:] * a[:-1]), _deviations(a * b))
 
 
 def _deviations(products: Floats) -> float:
@@ -62,8 +67,14 @@ def chi_square(draws: Sequence[int], noise: Noise) -> float:
 
     Every bin expects at least 20 draws or is merged with its neighbour. Power at 100,000 draws: a scale that is 5 %
     off in either direction has p below 1e-6. Of noise in blocks the draws are blocks of the largest size: their largest
-    entries are held against the law of these, and the first ones against that of one coordinate.
+    entries are held against the law of these, and the first ones against that of one coordinate. Of blocks for patterns
+    it is the gauge in place of the largest entry, of the Gamma law of as many as there are coordinates.
     """
+    pattern = _largest(noise)
+    if pattern is not None:
+        held = np.array([float(value) for value in draws]).reshape(-1, int(pattern))
+        gauges = sizes_of(held.T, pattern.limit)
+        return min(1.0, 2 * min(_p_in(gauges, _gauges(pattern, noise)), _p_in(held[:, 0], _values(pattern, noise))))
     if noise.blocks:
         size = max(noise.blocks)
         held = np.array([float(value) for value in draws]).reshape(-1, size)
@@ -75,6 +86,36 @@ def chi_square(draws: Sequence[int], noise: Noise) -> float:
     counts = np.bincount(at.astype(np.int64), minlength=len(edges) + 1).astype(float)
     if (counts[expected < 1e-7] > 0).any():
         return 0.0  # a value that the law gives once in ten million audits
+    return chi_square_of(counts, expected)
+
+
+def _largest(noise: Noise) -> PatternBlock | None:
+    """The largest block, where it is for patterns."""
+    block = max(noise.blocks, default=0)
+    return block if isinstance(block, PatternBlock) else None
+
+
+def _gauges(block: PatternBlock, noise: Noise) -> Callable[[Floats], Floats]:
+    return lambda edges: np.asarray(special.gammainc(int(block), np.maximum(edges, 0.0) / float(noise.parameter)))
+
+
+def _values(block: PatternBlock, noise: Noise) -> Callable[[Floats], Floats]:
+    law, b = law_of(block), float(noise.parameter)
+
+    def below(edges: Floats) -> Floats:
+        beyond = np.array([law.beyond(abs(edge) / b) for edge in edges])
+        return np.where(edges < 0, beyond / 2.0, 1.0 - beyond / 2.0)
+
+    return below
+
+
+def _p_in(values: Floats, law: Callable[[Floats], Floats]) -> float:
+    """The p-value of ``values`` of a fine grid under the distribution function ``law``."""
+    place = np.linspace(min(float(values.min()), 0.0) * 1.5 - 1.0, float(values.max()) * 1.5 + 1.0, 4000)
+    below = law(place)
+    edges = np.unique(np.floor(np.interp(np.arange(1, BINS) / BINS, below, place)) + 0.5)
+    expected = np.diff(np.concatenate([[0.0], law(edges), [1.0]])) * len(values)
+    counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1).astype(float)
     return chi_square_of(counts, expected)
 
 

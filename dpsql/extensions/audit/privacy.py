@@ -15,7 +15,7 @@ to three coordinates, P(E | D') - e^epsilon P(E | D) is tested besides, E being 
 pure privacy allows no event more than 0, whatever the noise.
 
 Blocks. epsilon is the sum over blocks of max |d_i| / b: of each block the coordinate that moves most is taken, and b
-from the mean |noise| over what its law has.
+from the mean |noise| over what its law has. In a block for patterns a unit that moves groups alike has no more steps.
 
 Runs in rounds. What a run releases has a law that can be written down: integer noise for every answer, the exponential
 mechanism for every selection, the estimate fixed by what came before. So for a transcript and two neighbouring
@@ -35,6 +35,7 @@ import numpy as np
 from scipy import special
 
 from dpsql.common.arrays import Floats
+from dpsql.common.pattern_block import PatternBlock, law_of
 from dpsql.errors import InternalError
 from dpsql.extensions.audit.database import KEYS, OWN, SHARED, Rows
 from dpsql.extensions.audit.noise import chi_square_of
@@ -163,7 +164,7 @@ def _in_blocks(plain: Floats, moved: Floats, shift: Floats, claimed: float, nois
     trials, ends = len(plain), np.cumsum(noise.blocks)
     most = [end - m + int(np.argmax(np.abs(shift[end - m : end]))) for m, end in zip(noise.blocks, ends, strict=True)]
     most = [at for at in most if shift[at]]
-    each = np.repeat([cubes.mean_size(m, noise.parameter) for m in noise.blocks], noise.blocks)
+    each = np.repeat([_mean_size(m, noise.parameter) for m in noise.blocks], noise.blocks)
     sizes = (np.abs(plain).mean(axis=0) + np.abs(moved - shift).mean(axis=0)) / 2
     scale = float(noise.parameter) * float((sizes / each).mean())
     found = float(((moved - plain)[:, most] @ np.sign(shift[most])).mean()) / scale
@@ -171,6 +172,10 @@ def _in_blocks(plain: Floats, moved: Floats, shift: Floats, claimed: float, nois
     draws = 2 * trials * len(noise.blocks)
     error = math.sqrt(spread / trials + claimed**2 / draws)
     return found, (found - claimed) / error, claimed / math.sqrt(spread / trials + 4 * claimed**2 / draws)
+
+
+def _mean_size(block: int, scale: Fraction) -> float:
+    return law_of(block).mean_size * float(scale) if isinstance(block, PatternBlock) else cubes.mean_size(block, scale)
 
 
 def _scale(mean: float) -> float:

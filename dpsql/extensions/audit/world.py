@@ -10,8 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sqlglot
 
+from dpsql.common.pattern_block import PatternBlock, sizes_of
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import DataError
@@ -101,7 +103,7 @@ class World:
         if self.job.blocks:
             ends = itertools.accumulate(self.job.blocks)
             parts = (change[end - size : end] for size, end in zip(self.job.blocks, ends, strict=True))
-            return sum(max(map(abs, part)) for part in parts)
+            return sum(_size_in(block, part) for block, part in zip(self.job.blocks, parts, strict=True))
         return sum(d * d if self.gaussian else abs(d) for d in change)
 
     def exact(self) -> list[int]:
@@ -122,3 +124,10 @@ class World:
         self.tables.fill(base)
         before = self.exact()
         return [a - b for a, b in zip(self.with_rows(unit), before, strict=True)]
+
+
+def _size_in(block: int, change: Sequence[int]) -> int:
+    """How large a change of a block is: its largest entry, or its steps where the block is for patterns."""
+    if isinstance(block, PatternBlock):
+        return int(sizes_of(np.array(change, dtype=object)[:, None], block.limit)[0])
+    return max(map(abs, change))

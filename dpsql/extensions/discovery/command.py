@@ -16,7 +16,8 @@ def discover(options: argparse.Namespace) -> None:
         given = (options.column, options.epsilon, options.delta, options.rho)
         how = {name: getattr(options, name) for name in ("max_groups", "max_bytes", "alphabet")}
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
-        if options.dry_run and options.bounds:
+        limit = options.unit_sum or options.unit_rows or options.unit_groups
+        if options.dry_run and (options.bounds or limit):
             options.usage("--dry-run is for values: bounds cost what a batch at that budget costs")
         if options.dry_run:
             prospect = con.plan_discovery(*given, **how)
@@ -25,7 +26,9 @@ def discover(options: argparse.Namespace) -> None:
             else:
                 print(prospect)
             return
-        found = con.discover(*given, **how, bounds=options.bounds, fresh=options.fresh, label=options.label)
+        names = ("bounds", "unit_sum", "unit_rows", "unit_groups", "per", "sum_epsilon", "fresh", "label")
+        how |= {name: getattr(options, name) for name in names}
+        found = con.discover(*given, **how)
         state = con.budget
         formats.deliver(
             options,
@@ -41,6 +44,9 @@ def discover(options: argparse.Namespace) -> None:
         if options.bounds:
             said = f"Bounds of {found.table}.{found.column.name}, values outside are moved to the nearer one"
             said = said if found.bounds else "No bounds: too few rows for this budget"
+        if limit:
+            said = f"Limit of least error: {found.to_toml()}"
+            said = said if found.to_toml() else "No limit: too few rows for this budget"
         print(f"\n{said}; release {found.id}, {spent}; in dp.{one_line(found.name)}\n{state}")
 
 

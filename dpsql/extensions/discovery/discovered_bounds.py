@@ -169,8 +169,7 @@ class BoundsFinder:
 
 
 def _discovery(record: ReleaseRecord, table: str, column: ColumnPolicy, cost: float, guarantee: str) -> Discovery:
-    (shown_,) = record.tables
-    assert isinstance(shown_, ReleaseTable)  # noqa: S101 - as it was made
+    (shown_,) = record.listed
     bounds = bounds_in(shown_)
     found = column if bounds is None else of_column(column, bounds=bounds)
     result = Result.from_columns(shown_.columns)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.common.arguments import flag, maybe, taking, text, whole
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.driver.connection import Connection
-from dpsql.errors import DataError
+from dpsql.errors import BudgetError, DataError
 from dpsql.measure.sources import Holdings
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
@@ -17,11 +18,17 @@ from dpsql.planning.plan import Plan, make_plan
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.analysts import finds_nothing
 from dpsql.privacy.universe import MOST_BYTES, Universe
+from dpsql.running.losses import histograms_of
 
 if TYPE_CHECKING:  # imported where they are asked for: a batch needs none of them
     from dpsql.extensions.discovery.coverage import Coverage
     from dpsql.extensions.discovery.discovery import Asked, Discovery, Finder, Prospect
+    from dpsql.extensions.discovery.loss_histograms import LossFinder, MeasuredLosses
     from dpsql.extensions.discovery.survey import Survey, Surveyor, SurveyPlan
+    from dpsql.extensions.discovery.unit_limits import Kind, UnitLimit
+
+
+log = logging.getLogger("dpsql")
 
 
 @guards_calls
@@ -34,6 +41,10 @@ class Discovering(Connection):
         max_bytes=maybe(whole(1, MOST_BYTES)),
         alphabet=maybe(text()),
         bounds=flag(),
+        unit_sum=flag(),
+        unit_rows=flag(),
+        unit_groups=flag(),
+        per=maybe(text()),
         fresh=flag(),
         label=maybe(text()),
     )
@@ -48,6 +59,11 @@ class Discovering(Connection):
         max_bytes: int | None = None,
         alphabet: str | None = None,
         bounds: bool = False,
+        unit_sum: bool = False,
+        unit_rows: bool = False,
+        unit_groups: bool = False,
+        per: str | None = None,
+        sum_epsilon: object = None,
         fresh: bool = False,
         label: str | None = None,
     ) -> Discovery:
@@ -68,14 +84,33 @@ class Discovering(Connection):
         largest value: a histogram over a fixed scale (``dpsql.extensions.discovery.discovered_bounds``), at a budget as
         of ``run``.
 
+        ``unit_sum``, ``unit_rows``, ``unit_groups``: find a limit on what one unit has: what it adds to the sum of a
+        column or expression, in all or for each value of ``per``; its rows in a table, in all or for each value of
+        ``per``; in how many values of a column it has rows. The answer is the noise of SUM or COUNT at ``sum_epsilon``
+        (by default at the same budget) and what is cut, for each limit of a scale, and the one of least error
+        (``dpsql.extensions.discovery.unit_limits``). Rows in all are those of ``losses``, which costs once.
+
         Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
         with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
         of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
         is found for everybody; all before any charge.
         """
         said = self._custodian(label)
+        of_values = max_groups is not None or max_bytes is not None or alphabet is not None
+        kinds: dict[Kind, bool] = {"sum": unit_sum, "rows": unit_rows, "groups": unit_groups}
+        limits: list[Kind] = [kind for kind, asked in kinds.items() if asked]
+        if limits:
+            if of_values or bounds or len(limits) > 1 or (unit_groups and per is not None):
+                raise DataError(
+                    "unit_sum, unit_rows and unit_groups find a limit on what one unit has; give one of them, without "
+                    "bounds, max_groups, max_bytes and alphabet, and unit_groups without per"
+                )
+            budgets = (epsilon, delta, rho), sum_epsilon
+            return self._unit_limit(limits[0], (target, per), budgets, fresh=fresh, label=said)
+        if per is not None or sum_epsilon is not None:
+            raise DataError("per and sum_epsilon are for limits on one unit; add unit_sum=True, or leave them out")
         if bounds:
-            if max_groups is not None or max_bytes is not None or alphabet is not None:
+            if of_values:
                 raise DataError(
                     "max_groups, max_bytes and alphabet are for values; of bounds leave them out, all rows that count "
                     "are used"
@@ -189,6 +224,51 @@ class Discovering(Connection):
         batches = Batches(holdings, self._books, Earlier(self._books, policy, holdings.schemas))
         return Coverage.of(Asked.of(policy, schemas), batches.run(plan, fresh=fresh, label=said))
 
+    @taking(table=text(), fresh=flag(), label=maybe(text()))
+    def losses(
+        self,
+        table: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> MeasuredLosses:
+        """Measure privately how many rows of a table the limits on the rows of a unit cut, for every such limit.
+
+        A charged release of one noisy histogram of units by their number of rows, and one more for each ``at_most``
+        (``dpsql.extensions.discovery.loss_histograms``), up to the policy's ``largest_unit``. It stays in the ledger:
+        plans, results and files say from then on what was cut, and the same call is free for this version of the data,
+        as is one without a budget or with less of it, unless ``fresh``. Raises PolicyError where ``largest_unit`` is
+        missing or no limit cuts rows, DataError where no budget is given and nothing was measured, else as ``run``.
+        """
+        finder, charged_to = self._loss_finder(), self._custodian(label)
+        histograms, cost = finder.histograms(table), 0.0
+        if epsilon is not None or rho is not None or fresh or not finder.has(histograms):
+            request = Request.of(*map(plain, (epsilon, delta, rho)))
+            cost = finder.buy(histograms, request, fresh=fresh, label=charged_to)
+        return finder.losses(self.policy.table(table), cost)
+
+    @taking(table=maybe(text()))
+    def plan_losses(
+        self, epsilon: object = None, delta: object = None, rho: object = None, *, table: str | None = None
+    ) -> Plan:
+        """What ``losses`` would measure of a table, or of all, at which charge. Free; raises as it does."""
+        finder = self._loss_finder()
+        return finder.plan(finder.histograms(table), Request.of(*map(plain, (epsilon, delta, rho))))
+
+    def _buy_losses(self, *budget: object, fresh: bool, label: str) -> None:
+        """Measure what limits cut of all tables of which that can be measured, at one charge."""
+        finder = self._loss_finder()
+        finder.buy(finder.histograms(), Request.of(*map(plain, budget)), fresh=fresh, label=label)
+
+    def _loss_finder(self) -> LossFinder:
+        from dpsql.extensions.discovery.loss_histograms import LossFinder
+
+        self._check_open()
+        return LossFinder(self._batches, self.policy, self._ledger_losses)
+
     def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
         from dpsql.extensions.discovery.discovered_bounds import BoundsFinder
         from dpsql.extensions.discovery.survey import Surveyor
@@ -199,6 +279,31 @@ class Discovering(Connection):
         finder, bounds = self._values(), BoundsFinder(self._batches, declared)
         chance = None if delta is None else Request.of(1, delta).delta
         return Surveyor(self._batches, finder, bounds), Request.of(epsilon, None, rho), chance
+
+    def _unit_limit(
+        self,
+        kind: Kind,
+        of: tuple[str, str | None],
+        budgets: tuple[tuple[object, ...], object],
+        *,
+        fresh: bool,
+        label: str,
+    ) -> UnitLimit:
+        from dpsql.extensions.discovery.unit_limits import LimitQuestion, rows_of
+
+        schemas, (budget, sum_epsilon) = self.schemas(), budgets
+        question = LimitQuestion.of(kind, self.policy, schemas, *of)
+        answer = Request.of(*map(plain, budget if sum_epsilon is None else (sum_epsilon,)))
+        if question.bound is None:
+            table = question.table.name
+            losses = self.losses(table, *budget, fresh=fresh, label=label)
+            record, name = self._loss_finder().released(table, losses.cut.release)
+            noise, rows = question.noise(schemas, self.budget, answer), rows_of(losses.histograms[table, "rows"][0])
+            return question.limit(rows, noise, (record.release_id, losses.cost, record.guarantee), name)
+        noise = question.noise(schemas, self.budget, answer)
+        release = self.run(question.sql, *budget, fresh=fresh, label=label, options=PlanOptions(earlier=False))
+        of_release = release.id, release.cost, release.guarantee
+        return question.limit(release.only.fetchall(), noise, of_release, question.name)
 
     def _custodian(self, label: str | None) -> str:
         """The label of a discovery; BudgetError where it is an analyst's, as what is found is found for everybody."""
@@ -235,6 +340,17 @@ def _universe(max_bytes: int | None, alphabet: str | None) -> Universe | None:
             raise DataError("alphabet is of texts of at most max_bytes; say how many")
         return None
     return Universe(max_bytes, alphabet)
+
+
+def losses_measured(con: Discovering) -> None:
+    """Measures what limits cut, once for a version of the data, for what the policy's [budget] losses says."""
+    finder, amount = con._loss_finder(), con.policy.budget.losses
+    if histograms_of(con.policy) and not finder.has(finder.histograms()):
+        pure = con.policy.budget.rho is None
+        try:
+            con._buy_losses(amount if pure else None, None, None if pure else amount, fresh=False, label="")
+        except BudgetError as error:
+            log.warning("what limits cut was not measured, though the policy has losses: %s", error)
 
 
 def planned_with_finding(con: Discovering, sql: str, request: Request, options: PlanOptions) -> Plan | None:

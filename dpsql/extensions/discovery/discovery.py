@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.common.arrays import Json
+from dpsql.common.numerics import ALPHA
 from dpsql.errors import DataError, IntegrityError, PolicyError
 from dpsql.measure.discovery import DiscoveryJob, discover
 from dpsql.measure.sources import Holdings
@@ -30,11 +31,11 @@ from dpsql.privacy.shown_counts import intervals
 from dpsql.privacy.state import BudgetState
 from dpsql.privacy.threshold import Integers
 from dpsql.privacy.universe import Universe
-from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result
+from dpsql.release import ReleaseRecord, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
-from dpsql.running.found_domains import ALPHA, KIND, key_of, of_column, values_in
+from dpsql.running.found_domains import KIND, key_of, of_column, values_in
 from dpsql.running.minimum import counted
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of, stored
@@ -425,7 +426,7 @@ def _discovery(
     number: int, held: TablePolicy, column: ColumnPolicy, cost: float, record: ReleaseRecord, kind: str
 ) -> Discovery:
     (table,) = record.tables
-    if isinstance(table, RangeTable):
+    if not table.listed:
         raise IntegrityError(f"release {number} is no discovery")
     found = values_in(table, kind)
     made = of_column(column, found) if found else column

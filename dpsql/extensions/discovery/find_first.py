@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from dpsql.common.notes import BIAS, Note
 from dpsql.errors import IntegrityError, RequestError, SQLError
 from dpsql.extensions.discovery.discovery import Asked, Finder, Prospect, about, after, reserved, type_of
 from dpsql.planning.options import PlanOptions
@@ -44,14 +45,15 @@ class Finding:
     policy: str  # as it was declared then
 
     @property
-    def note(self) -> str:
+    def note(self) -> Note:
         """What a plan says of it."""
         found = self.prospect
         before = "" if found.aside is None else f", {found.aside[0].guarantee} before all else"
-        return (
+        return Note(
             f"{found.table}.{found.column} is found first, at {found.charge.guarantee} beside the cost above{before}: "
             f"values of more than about {about(found.threshold)} {found.unit}s, which are the rows of the result then; "
-            "the rows planned here stand for each of them"
+            "the rows planned here stand for each of them",
+            BIAS,
         )
 
 

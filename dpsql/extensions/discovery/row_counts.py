@@ -2,7 +2,8 @@
 
 The histogram is a batch over rows of units, so that a unit is in one bucket of it, whatever rows it has, and moves its
 counts by 1 in all (``dpsql.sql.resolve.per_unit``). Where a row is the unit, or another table says whose a row is, the
-rows that count are counted alone. From it follow, as post-processing, the rows that a bound would leave out.
+rows that count are counted alone. From it follow, as post-processing, the rows that a bound would leave out, and the
+bound at which they and the noise of COUNT(*) are least together (``limit_candidates``).
 """
 
 from __future__ import annotations
@@ -10,23 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 
-from scipy.special import ndtri
+import numpy as np
 
 from dpsql.common.quoting import identifier
+from dpsql.extensions.discovery.limit_candidates import candidates_of, filled
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.text import Remark
 from dpsql.privacy.accountant import BudgetState, Request
+from dpsql.privacy.noise import Noise
+from dpsql.reconstruct.unit_histogram import Estimate, UnitHistogram
 from dpsql.release import ReleaseTable
 from dpsql.running.minimum import counted
 
 ENDS: tuple[int, ...] = (*range(1, 21), 50, 100, 200, 500)
 """The largest number of rows of each bucket but the last, which has no end."""
-SHARE = 0.01
-"""How many units may have more rows than a proposed bound."""
+_OPEN = Fraction(2 * ENDS[-1])
+"""Where the last bucket is taken to end if no largest number of rows is public."""
 
 
 def has_units(policy: Policy, held: TablePolicy) -> bool:
@@ -76,26 +81,31 @@ def rows_table(name: str, measured: ReleaseTable, minimum: int | None) -> Releas
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows of a table: ``units`` of each bucket of `ENDS` and the standard error of each; or its ``total`` alone."""
+    """Rows of a table: ``units`` of each bucket of `ENDS` and the standard error of each; or its ``total`` alone.
+
+    ``noise``: the standard error of COUNT(*) at the whole charge, were one row of a unit counted.
+    """
 
     table: str
     unit: str
     name: str
     units: tuple[float, ...]
     stderr: float
+    noise: float
     total: float | None = None
 
     @classmethod
-    def read(cls, table: str, unit: str, shown: ReleaseTable) -> RowCounts:
-        """What a table of ``rows_table`` shows; counts that are not shown stand for 0."""
+    def read(cls, table: str, unit: str, shown: ReleaseTable, parts: int) -> RowCounts:
+        """What a table of ``rows_table`` shows, of so many equal parts of a charge; hidden counts stand for 0."""
         columns = {
             column: [0.0 if v is None else float(str(v)) for v in values]
             for column, kind, values in shown.columns
             if kind == "DOUBLE"
         }
         if "rows" in columns:
-            return cls(table, unit, shown.name, (), columns["rows_stderr"][0], columns["rows"][0])
-        return cls(table, unit, shown.name, tuple(columns["units"]), max(columns["units_stderr"]))
+            return cls(table, unit, shown.name, (), columns["rows_stderr"][0], 0.0, columns["rows"][0])
+        error = max(columns["units_stderr"])
+        return cls(table, unit, shown.name, tuple(columns["units"]), error, error / math.sqrt(parts))
 
     def weighed(self, weights: tuple[float, ...]) -> tuple[float, float]:
         """A sum over the buckets up to the last that certainly has units, and its standard error: noise is independent.
@@ -107,23 +117,19 @@ class RowCounts:
 
     @property
     def _filled(self) -> int:
-        """How many buckets there are up to the last whose count noise alone hardly reaches (5 % for all together)."""
-        least: float = self.stderr * float(ndtri(1 - 0.05 / (len(ENDS) + 1)))
-        return max((at for at, n in enumerate(self.units, 1) if n > least), default=1)
+        return max(1, filled(np.array(self.units), np.full(len(self.units), self.stderr)))
 
-    def above(self, most: int) -> tuple[float, float]:
-        """How many units have more than ``most`` rows, one of `ENDS`, and its standard error."""
-        return self.weighed(tuple(float(end > most) for end in (*ENDS, math.inf)))
-
-    @property
-    def most(self) -> int:
-        """The least bound that leaves rows out for at most `SHARE` of the units, as far as noise lets one see."""
-        everybody = max(1.0, self.weighed((1.0,) * (len(ENDS) + 1))[0])
-        for end in ENDS:
-            n, error = self.above(end)
-            if n - error <= SHARE * everybody:
-                return end
-        return ENDS[-1]
+    def most(self, table: TablePolicy) -> int:
+        """The bound, one of `ENDS`, with the least squared error of COUNT(*); the declared one if units are too few."""
+        largest = Fraction(table.largest_unit or _OPEN)
+        edges = (*(Fraction(end) for end in ENDS if end < largest), largest)
+        last = len(edges) - 1  # of units with more rows than is public, too
+        beyond = sum(self.units[last:]), self.stderr * math.sqrt(len(self.units) - last)
+        counts = [*((n, self.stderr) for n in self.units[:last]), beyond]
+        rows = [(at, n, error, 0.0, n) for at, (n, error) in enumerate(counts, 1)]
+        noise = [self.noise * float(edge) for edge in edges]
+        _, chosen = candidates_of(rows, edges, noise, 1, whole=True)
+        return (table.max_rows_per_unit or 1) if chosen is None else min(int(edges[chosen]), ENDS[-1])
 
     def lost(self, most: int) -> float:
         """At least how many rows a bound leaves out; wide buckets by their start."""
@@ -135,30 +141,39 @@ class RowCounts:
         middles = (*((start + 1 + end) / 2 for start, end in pairwise((0, *ENDS))), float(ENDS[-1]))
         return self.weighed(tuple(min(middle, float(most)) for middle in middles))
 
-    def expected(self) -> tuple[int, float]:
+    def expected(self, table: TablePolicy) -> tuple[int, float]:
         """The rows that count under the proposed bound, at least 1, and the standard error."""
-        number, error = (self.total, self.stderr) if self.total is not None else self.rows(self.most)
+        number, error = (self.total, self.stderr) if self.total is not None else self.rows(self.most(table))
         return max(1, round(number)), error
+
+    def cut(self, limit: int, largest: int) -> Estimate:
+        """How many rows a bound leaves out, with an interval, where no unit has more than ``largest`` rows."""
+        ends = (*(end for end in ENDS if end < largest), largest)
+        law = Noise.gaussian(Fraction(max(self.stderr**2, 1e-6)))
+        return UnitHistogram(ends, tuple(map(round, self.units[: len(ends)])), law).rows_beyond(limit)
 
     def into(self, held: TablePolicy) -> TablePolicy:
         """The table as it is proposed."""
-        bound = held.max_rows_per_unit if self.total is not None else self.most
-        kept = tuple(one.within(bound) for one in held.at_most) if bound is not None else ()
+        bound = held.max_rows_per_unit if self.total is not None else self.most(held)
+        kept = tuple(filter(None, (one.within(bound) for one in held.at_most))) if bound is not None else ()
         kept = tuple(one for one in kept if one.rows is not None or one.groups is not None)
-        return replace(held, expected_rows=self.expected()[0], max_rows_per_unit=bound, at_most=kept)
+        return replace(held, expected_rows=self.expected(held)[0], max_rows_per_unit=bound, at_most=kept)
 
     def remarks(self, held: TablePolicy) -> dict[str, Remark]:
         """What to say of the lines that are proposed, by their full keys."""
-        error = self.expected()[1]
+        error = self.expected(held)[1]
         out = {held.key("expected_rows"): Remark(f"standard error {error:,.0f}; dp.{self.name}", confirm=True)}
         if self.total is None:
-            beyond = [n for end, n in zip((*ENDS, math.inf), self.units, strict=True) if end > self.most]
+            most = self.most(held)
+            lost = f"at least {max(0.0, self.lost(most)):,.0f} rows, as far as noise lets one see,"
+            if held.largest_unit is not None:
+                cut = self.cut(most, held.largest_unit)
+                lost = f"about {cut.value:,.0f} rows ({cut.low:,.0f} to {cut.high:,.0f})"
             everybody = max(1.0, self.weighed((1.0,) * (len(ENDS) + 1))[0])
-            share, error = (100 * n / everybody for n in (sum(beyond), self.stderr * math.sqrt(len(beyond))))
             text = (
-                f"{max(0.0, share):.2g} % of about {everybody:,.0f} {self.unit}s have more rows, standard error "
-                f"{error:.2g}; as far as noise lets one see at least {max(0.0, self.lost(self.most)):,.0f} rows are "
-                f"left out; {held.max_rows_per_unit} was declared"
+                f"about {everybody:,.0f} {self.unit}s; under this bound {lost} are left out, and COUNT(*) has standard "
+                f"error {most * self.noise:,.0f} at this charge, the least of both together; "
+                f"{held.max_rows_per_unit} was declared"
             )
             out[held.key("max_rows_per_unit")] = Remark(text, confirm=True)
         return out

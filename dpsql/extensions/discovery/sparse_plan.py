@@ -10,20 +10,21 @@ from typing import Self, cast
 import numpy as np
 
 from dpsql.common.arrays import Floats, Json
+from dpsql.common.notes import BIAS, ERROR, Note
 from dpsql.errors import DataError
 from dpsql.extensions.discovery.sparse_strategy import MOST_SHOWN, SparseHistogram, sparse_histogram
 from dpsql.measure import TableSource
 from dpsql.measure.sparse import SparseJob
 from dpsql.planning.estimated import EstimatedPlan, TranscriptAnswers, charge_of, no_rows
+from dpsql.planning.figures import figure
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.prepare import understood_for
-from dpsql.planning.text import figure
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
-from dpsql.privacy.passing import GeometricThreshold
+from dpsql.privacy.counts_above_threshold import GeometricThreshold
 from dpsql.privacy.shown_counts import intervals
 from dpsql.privacy.threshold import Integers
-from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release import ResultTable
 from dpsql.running.jobs import job_of
 from dpsql.running.result_tables import Planned, release_tables, tables_of
 from dpsql.workloads.compile.sparse_counts import MOST_GROUPS, SparseCounts, compile_sparse
@@ -36,7 +37,7 @@ class SparsePlan(EstimatedPlan):
     ``errors`` and ``widths`` are those of a count that is shown: one number before it is measured.
     """
 
-    compiled: SparseCounts = field(repr=False)  # type: ignore[assignment]
+    compiled: SparseCounts = field(repr=False)
     strategy: SparseHistogram = field(repr=False)
 
     @property
@@ -58,7 +59,7 @@ class SparsePlan(EstimatedPlan):
         """The plan of the groups that are shown, which only ``y`` tells."""
         listed = len(y) // 2
         errors, widths = (np.full(listed, float(np.asarray(held)[0])) for held in (self.errors, self.widths))
-        return replace(self, compiled=replace(self.compiled, listed=listed), errors=errors, widths=widths)
+        return replace(self, compiled=self.compiled.listing(listed), errors=errors, widths=widths)
 
     def shown(self, y: Sequence[int]) -> tuple[Integers, Integers]:
         """The numbers of the groups that are shown, and their counts; of a rehearsal's zeros, the first ones."""
@@ -96,7 +97,7 @@ def _job(plan: SparsePlan, sources: Mapping[str, TableSource], description: Json
 @release_tables.register
 def _tables(
     plan: SparsePlan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False, estimates: str = "unbiased"
-) -> tuple[ReleaseTable | RangeTable, ...]:
+) -> tuple[ResultTable, ...]:
     """The groups that passed. ``estimates`` are as they are: each shown count is its own."""
     groups, counts = plan.shown(y)
     passed = Passed.of(plan, counts)
@@ -168,15 +169,21 @@ def _width(scale: float, alpha: float) -> float:
     return max(0.0, float(np.ceil(scale * np.log(2 / (alpha * (1 + q))) - 1 - 1e-9)))
 
 
-def _notes(found: SparseHistogram, rows: int, alpha: float) -> tuple[str, ...]:
+def _notes(found: SparseHistogram, rows: int, alpha: float) -> tuple[Note, ...]:
     share = found.expected_error / rows
     return (
-        f"the result lists the groups that {found.least:,} rows and more seem to have, noise included, and how many "
-        f"these are depends on the data, by way of the noise; an absent group stands for 0: it has at most "
-        f"{found.unseen(alpha):,} rows, with {100 * (1 - alpha):g}% confidence; about {figure(found.stray)} groups "
-        "without rows are listed",
-        f"the error of all groups together is expected to be {figure(share)} of the {rows:,} expected rows, estimated "
-        f"on stand-ins for the data, and at most {figure(found.worst / rows)} of them whatever the data; with all "
-        f"counts shown it would be {figure(found.unbiased_error / rows)}; at most {MOST_SHOWN:,} groups are listed, "
-        "the largest",
+        Note(
+            f"the result lists only groups whose count with noise is {found.least:,} or more; how many these are "
+            f"depends on the data, by way of the noise; an absent group stands for 0: it has at most "
+            f"{found.unseen(alpha):,} rows, with {100 * (1 - alpha):g}% confidence; about {figure(found.stray)} groups "
+            "without rows are listed",
+            BIAS,
+        ),
+        Note(
+            f"the error of all groups together is expected to be {figure(share)} of the {rows:,} expected rows, "
+            f"estimated on stand-ins for the data, and at most {figure(found.worst / rows)} of them whatever the data; "
+            f"with all counts shown it would be {figure(found.unbiased_error / rows)}; at most {MOST_SHOWN:,} groups "
+            "are listed, the largest",
+            ERROR,
+        ),
     )

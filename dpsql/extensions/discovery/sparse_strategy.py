@@ -111,14 +111,15 @@ class SparseHistogram:
     @property
     def short(self) -> str:
         """Its noise, for who does not ask for more."""
-        return f"integer Laplace noise on each of {self.groups:,} counts; those from {self.least:,} on are shown"
+        added = f"random whole numbers (Laplace noise) are added to each of {self.groups:,} counts"
+        return f"{added}; those from {self.least:,} on are shown"
 
     @property
     def errors_said(self) -> str:
         """What its errors are, for a plan's text."""
         return (
-            "'std error' is that of the noise on a count that is shown, known before anything is spent; a group that "
-            "is absent stands for 0, and how far off that is depends on the data."
+            "typical size (root mean square) of the noise on a count that is listed. A group that is absent stands for "
+            "0, and how far off that is depends on the data"
         )
 
 

@@ -126,9 +126,14 @@ class Survey:
     def rows(self) -> dict[str, RowCounts]:
         """Rows, units and the rows of units, by table."""
         return {
-            said["table"]: RowCounts.read(said["table"], said["unit"], self.tables[said["name"]])
+            said["table"]: RowCounts.read(said["table"], said["unit"], self.tables[said["name"]], self.parts)
             for said in self.said["rows"]
         }
+
+    @property
+    def parts(self) -> int:
+        """How many things the survey found out, each at an equal share of the charge."""
+        return len(self.said["rows"]) + len(self.said["found"])
 
     @cached_property
     def policy(self) -> Policy:
@@ -145,7 +150,7 @@ class Survey:
 
     def to_toml(self) -> str:
         """The proposed policy; what was found is marked to be confirmed, with its error, and closed until then."""
-        held, parts = self.policy, len(self.said["rows"]) + len(self.said["found"])
+        held, parts = self.policy, self.parts
         head = (
             f"# Proposed from release {self.id}, at {self.guarantee} in one charge, an equal share of it for each of "
             f'{parts} parts.\n# Read each line that starts with "# confirm:", correct it, then remove "# confirm: " '
@@ -371,4 +376,4 @@ def _record(release: int, plan: SurveyPlan, tables: tuple[ReleaseTable, ...], la
 
 
 def _by_name(record: ReleaseRecord) -> dict[str, ReleaseTable]:
-    return {table.name: table for table in record.tables if isinstance(table, ReleaseTable)}
+    return {table.name: table for table in record.listed}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.common.arguments import maybe, taking, text
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.driver.connection import Connection
 from dpsql.planning.needed_budget import plain
 

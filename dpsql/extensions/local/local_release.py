@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsql.common.arguments import flag, taking
 from dpsql.common.arrays import Array, Values
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.errors import IntegrityError, InterfaceError, PolicyError, ProgrammingError, nearest
 from dpsql.extensions.local.device import Categories, Domain
 from dpsql.extensions.local.local_questions import ask, bounds_of, result_of
@@ -30,7 +30,7 @@ from dpsql.privacy.amounts import exact
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Entry
 from dpsql.privacy.response import Codes, Response
-from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result, check_name
+from dpsql.release import ReleaseRecord, ReleaseTable, Result, check_name
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, local_of, pack, unpack
@@ -215,7 +215,7 @@ class Maker:
             """What is asked is what the ledger gives back."""
             record, _ = unpack(self.books.ledger().release(number).payload or b"")
             (table,) = record.tables
-            if isinstance(table, RangeTable):
+            if not table.listed:
                 raise IntegrityError(f"release {number} is no local release")
             return table
 

@@ -30,9 +30,8 @@ from dpsql.measure.region_sql import region
 from dpsql.measure.scan_sql import summed
 from dpsql.policy.values import fold
 from dpsql.release import ReleaseTable
-from dpsql.release.columns import Coded
+from dpsql.release.columns import Coded, write_table
 from dpsql.release.record import Value
-from dpsql.release.writing import write_table
 from dpsql.workloads.expr.batch import Column, Table, constant
 from dpsql.workloads.expr.conditions import Like
 from dpsql.workloads.expr.lines import Cut, Interval, Line, line_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpsql.common.options import rows
 from dpsql.registry import Extension
 
 if TYPE_CHECKING:
@@ -18,6 +19,17 @@ EXTENSION = Extension(
     "notebook",
     "cells of SQL in Jupyter and IPython: %%dpsql",
     requires="notebook",
+    options="dpsql.extensions.notebook:OPTIONS",
+)
+OPTIONS = tuple(
+    rows("""
+-c --connection NAME  cell  ask this connection
+-o --output NAME  cell  keep the results as a Python variable, and show them
+--dry-run  cell  show the plan with its errors; spends nothing
+--save NAME  cell  keep the SELECT as the released view dp.NAME; or write the results to a .csv, .parquet or .json file
+-h --help  cell  show all of this
+--as NAME  connect  what the connection is called
+""")
 )
 
 

@@ -87,8 +87,7 @@ def _on_the_line(text: str, names: Iterable[str]) -> Found | None:
         return _matching(start, [(name, "connection") for name in names])
     connecting = re.match(r"\s*connect\s", text) is not None
     if start.startswith("-"):
-        options = (*CONNECT_OPTIONS, "--database") if connecting else OPTIONS
-        return _matching(start, [(name, "option") for name in options])
+        return _matching(start, [(name, "option") for name in (CONNECT_OPTIONS if connecting else OPTIONS)])
     rest: str | None = None
     try:
         rest = read_line(ahead, {}).rest

@@ -7,22 +7,19 @@ listing it is free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from dpsql.common.quoting import identifier
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import InterfaceError, nearest
 from dpsql.extensions.notebook.line import Connect
 from dpsql.extensions.notebook.results import NotebookResult
 from dpsql.extensions.notebook.tables import Look
-from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.values import shown
 from dpsql.release import Result
+from dpsql.surfaces.output import declared_columns
 
 _NONE = (
     "there is no connection yet; write %dpsql connect policy.toml (and a database, where the policy names no sources), "
@@ -43,7 +40,7 @@ class Connections:
         variable = variables.get(asked.database or "")
         database = variable if isinstance(variable, duckdb.DuckDBPyConnection) else asked.database
         name = asked.name or Path(asked.policy).stem
-        options: dict[str, Any] = {key.replace("-", "_"): value for key, value in asked.options.items()}
+        options: dict[str, Any] = dict(asked.options)
         made = connect(database, policy=asked.policy, **options)
         earlier = self._held.pop(name, None)
         if earlier is not None:
@@ -96,37 +93,10 @@ class Connections:
         return {name: held for name, held in found.items() if not held._closed}
 
 
-_VALUES = 6  # of a column that are written out
-
-
 def tables_of(con: Connection, look: Look) -> NotebookResult:
     """A line a column: the tables and views of the policy with what it declares, released views with their types."""
-    rows: list[tuple[str, str, str, str]] = []
-    for name, kind in con.cursor().execute("SHOW TABLES"):
-        if kind == "released":
-            held = con.sql(f"SELECT * FROM dp.{identifier(name)} LIMIT 0")  # noqa: S608 - a quoted name
-            rows += [(name, kind, column, type_) for column, type_ in zip(held.columns, held.types, strict=True)]
-        elif kind == "private view":
-            rows.append((name, kind, "", " ".join(con.policy.views[name].split())))
-        else:
-            rows += [(name, kind, c.name, _domain(c)) for c in con.policy.tables[name].columns.values()]
-    return _table(
-        "tables", {"name": "VARCHAR", "kind": "VARCHAR", "column": "VARCHAR", "values": "VARCHAR"}, rows, look
-    )
-
-
-def _domain(column: ColumnPolicy) -> str:
-    """What the policy says of a column's values."""
-    said = ""
-    if column.values is not None:
-        listed = ", ".join(str(shown(value)).strip('"') for value in column.values[:_VALUES])
-        more = len(column.values) - _VALUES
-        said = listed + (f" and {more:,} more" if more > 0 else "")
-    elif column.lower is not None and column.upper is not None:
-        said = f"{shown(column.lower)} to {shown(column.upper)}"
-        said += "" if column.step in (None, Fraction(1)) else f" by {shown(column.step or Fraction(1))}"
-    said += " or other" if column.other else ""
-    return f"{said} or NULL" if said and column.nulls else said
+    kinds = {"name": "VARCHAR", "kind": "VARCHAR", "column": "VARCHAR", "values": "VARCHAR"}
+    return _table("tables", kinds, declared_columns(con), look)
 
 
 def releases_of(con: Connection, look: Look) -> NotebookResult:

@@ -11,9 +11,11 @@ around the marker: ``IN ({{states}})``.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -21,20 +23,14 @@ from typing import Any
 import numpy as np
 from sqlglot import Token, TokenType
 
-from dpsql.errors import DataError, InterfaceError, ProgrammingError, SQLError
+from dpsql.common.options import CELL, CONNECT, TABLE, Option, on
+from dpsql.errors import DataError, InterfaceError, ProgrammingError, SQLError, nearest
+from dpsql.registry import added_options
 from dpsql.sql.parse.parameters import literal
 from dpsql.sql.parse.tokens import MAX_BATCH, QUOTED, refuse_token, replaced, tokens_of
 
-# option -> field of Line; those in _FLAGS take no value.
-_FIELDS = ("connection", "output", "epsilon", "delta", "rho", "alpha", "population", "dry_run", "save", "help")
-_SHORT = {"connection": ("-c",), "output": ("-o",), "help": ("-h",)}
-OPTIONS = {flag: name for name in _FIELDS for flag in (*_SHORT.get(name, ()), f"--{name.replace('_', '-')}")}
-_FLAGS = frozenset({"dry_run", "help"})
 COMMANDS = ("connect", "connections", "close", "tables", "budget", "releases", "help")
-CONNECT_OPTIONS = (
-    *("--as", "--ledger", "--releases", "--anchor", "--label"),
-    *("--epsilon-per-release", "--delta-per-release", "--rho-per-release"),
-)
+OPTIONS, CONNECT_OPTIONS = (on(surface, (*TABLE, *added_options())) for surface in (CELL, CONNECT))
 
 _ASSIGN = re.compile(r"\s*([^\W\d]\w*)\s*<<(?!<)")
 _OPTION = re.compile(r"\s*(--?[A-Za-z][\w-]*)(=|\s+|$)")
@@ -80,38 +76,21 @@ def read_line(text: str, variables: Mapping[str, object]) -> Line:
             return Line(**given, rest=rest.strip())
         name, sign = found[1], found[2]
         rest = rest[found.end() :]
-        if name not in OPTIONS:
-            raise InterfaceError(f"%dpsql has no option {name}: {_advice(name, OPTIONS)}")
-        known = OPTIONS[name]
-        if known in given:
+        option = OPTIONS.get(name)
+        if option is None:
+            raise InterfaceError(f"%dpsql has no option {name}: {nearest(name, OPTIONS)}")
+        if option.name in given:
             raise InterfaceError(f"{name} is given twice; keep one of the two")
-        if known in _FLAGS:
+        if not option.value:
             if sign == "=":
                 raise InterfaceError(f"{name} does not accept a value; write {name} alone")
-            given[known] = True
+            given[option.name] = True
             continue
         value = _VALUE.match(rest)
         if value is None:
-            raise InterfaceError(f"{name} needs a value after it, such as {_EXAMPLES[known]}")
+            raise InterfaceError(f"{name} needs a value after it, such as {option.example(CELL)}")
         rest = rest[value.end() :]
-        given[known] = filled(value[1], variables)
-
-
-def _advice(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-
-
-_EXAMPLES = {
-    "connection": "-c con",
-    "output": "-o answers",
-    "epsilon": "--epsilon 0.1",
-    "delta": "--delta 1e-9",
-    "rho": "--rho 0.01",
-    "alpha": "--alpha 0.05",
-    "population": "--population sample",
-    "save": "--save by_state, or --save by_state.csv",
-}
+        given[option.name] = filled(value[1], variables)
 
 
 def filled(value: str, variables: Mapping[str, object]) -> str:
@@ -162,20 +141,22 @@ def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
     pending = ""
     for word in words:
         if pending:
-            options[pending] = filled(word, variables)
+            options[CONNECT_OPTIONS[pending].name] = filled(word, variables)
             pending = ""
         elif word.startswith("--"):
             name, sign, value = word.partition("=")
-            if name not in (*CONNECT_OPTIONS, "--database"):
-                raise InterfaceError(f"connect has no option {name}: {_advice(name, CONNECT_OPTIONS)}")
+            if name not in CONNECT_OPTIONS:
+                raise InterfaceError(f"connect has no option {name}: {nearest(name, CONNECT_OPTIONS)}")
             if sign:
-                options[name[2:]] = filled(value, variables)
+                options[CONNECT_OPTIONS[name].name] = filled(value, variables)
             else:
-                pending = name[2:]
+                pending = name
         else:
             places.append(filled(word, variables))
     if pending:
-        raise InterfaceError(f"connect: --{pending} needs a value after it")
+        raise InterfaceError(f"connect: {pending} needs a value after it")
+    policy = options.pop("policy", None if places else os.environ.get("DPSQL_POLICY"))
+    places = places if policy is None else [policy, *places]
     if "database" in options:
         places = [*places[:1], options.pop("database"), *places[1:]]
     if not places or len(places) > 2:
@@ -183,33 +164,32 @@ def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
             "connect takes a policy file and, where the policy names no sources, a database: "
             "%dpsql connect visits.toml visits.duckdb"
         )
-    chosen = options.get("as")
-    kept = {key: value for key, value in options.items() if key != "as"}
-    return Connect(places[0], places[1] if len(places) > 1 else None, chosen, kept)
+    chosen = options.pop("as", None)
+    return Connect(places[0], places[1] if len(places) > 1 else os.environ.get("DPSQL_DATABASE"), chosen, options)
 
 
-HELP = """\
+def _listed(options: Mapping[str, Option]) -> str:
+    """A line for each option: its flags, its value, what it means."""
+    lines = []
+    for option in dict.fromkeys(options.values()):
+        first, *more = textwrap.wrap(option.meaning, 80)
+        lines.append(f"  {' '.join((', '.join(option.flags), option.value)):<26}{first}")
+        lines += [f"{'':<28}{line}" for line in more]
+    return "\n".join(lines)
+
+
+HELP = f"""\
 %%dpsql [options]                  a cell of SQL: one batch, one budget
 %dpsql [options] SELECT ...        the same on one line
 %%dpsql name <<                    keep the results as the variable name; only the footer is shown
 %%dpsql -o name                    keep them and show them
 
 options
-  -c, --connection NAME   ask this connection
-  -o, --output NAME       keep the results as a Python variable, and show them
-  --epsilon E             budget of the batch: pure, or with the policy's delta
-  --delta D               with epsilon: (epsilon, delta)-differential privacy
-  --rho R                 instead of both: zero-concentrated differential privacy
-  --alpha A               1 - confidence of the intervals (0.05)
-  --population sample     intervals of what is computed from releases are about the population of the rows
-  --dry-run               show the plan with its errors; spends nothing
-  --save NAME             keep the SELECT as the released view dp.NAME
-  --save FILE             write the results to FILE: .csv, .parquet or .json
-  {{x}}                   in the SQL: the value of the Python variable x, as one literal; IN ({{xs}}) for a list
+{_listed(OPTIONS)}
+  {{{{x}}}}                     in the SQL: the value of the Python variable x, as a literal; IN ({{{{xs}}}}) for a list
 
 commands
-  %dpsql connect POLICY [DATABASE] [--as NAME] [--ledger FILE] [--releases FILE] [--anchor FILE] [--label TEXT]
-                          [--epsilon-per-release E] [--delta-per-release D] [--rho-per-release R]
+  %dpsql connect [POLICY] [DATABASE] [options of connect]
   %dpsql NAME             use this connection: the name of a variable, or of connect
   %dpsql connections      all connections
   %dpsql close [NAME]     close one
@@ -217,6 +197,9 @@ commands
   %dpsql budget           what is spent and left
   %dpsql releases         every charge, oldest first
   %config DPSqlMagic      settings: epsilon, delta, rho, alpha, row_limit, style
+
+options of connect
+{_listed(CONNECT_OPTIONS)}
 
 Free: queries over released views, --dry-run, what an earlier release answers, and all commands."""
 

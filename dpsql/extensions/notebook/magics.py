@@ -14,11 +14,13 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 from IPython.display import display
 from traitlets import Bunch, Enum, Float, Int, TraitError, Unicode, Union, validate
 
+from dpsql.common.options import CELL
+from dpsql.common.progress import PATIENCE
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
-from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
+from dpsql.errors import Error, InterfaceError, ProgrammingError, nearest
 from dpsql.extensions.notebook.connections import Connections, connections_of, releases_of, tables_of
-from dpsql.extensions.notebook.line import HELP, Line, command_of, fill, read_connect, read_line
+from dpsql.extensions.notebook.line import COMMANDS, HELP, OPTIONS, Line, command_of, fill, read_connect, read_line
 from dpsql.extensions.notebook.plain import plain
 from dpsql.extensions.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
 from dpsql.extensions.notebook.saving import as_view, check_save, is_file, save_files, view_said
@@ -27,9 +29,10 @@ from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
+from dpsql.release.cut import Losses
 from dpsql.release.release import Release
 from dpsql.sql.parse.parameters import prepare
-from dpsql.surfaces.output import PATIENCE, Progress, plainly
+from dpsql.surfaces.output import Progress, plainly
 
 Variables = Mapping[str, object]
 _AMOUNTS = [Float(), Unicode()]
@@ -126,6 +129,9 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         if command is not None and (command[0] == "connect" or not command[1]):
             raise InterfaceError(f"{command[0]} is a command for a line of its own: %dpsql {line.rest[:60]}")
         if cell is None and line.rest.isidentifier():
+            near = nearest(line.rest, COMMANDS)
+            if line.rest not in self.connections.all(variables) and near.startswith("did you mean"):
+                raise InterfaceError(f"%dpsql has no command {line.rest}: {near}")
             self.connections.choose(line.rest, variables)
             self.connections.current = line.rest
             return Note(self._greeting(line.rest, variables))
@@ -155,9 +161,9 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
             cursor = Cursor(
                 con,
                 errors=True,
-                population=line.population,
+                population=None if line.population is None else OPTIONS["--population"].read(line.population, CELL),
                 usual=None if usual == (None, None, None) else usual,
-                alpha=_alpha(line.alpha, self.alpha),
+                alpha=self.alpha if line.alpha is None else OPTIONS["--alpha"].read(line.alpha, CELL),
                 progress=plainly(progress),
                 said=without.append,
             )
@@ -189,7 +195,8 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         while True:
             described = cursor.description or ()
             empty = Result([d[0] for d in described], [d[1] for d in described], [])
-            found.append(NotebookResult.of(empty, cursor.names[len(found)], level, self.look(), cursor.rows()))
+            made = NotebookResult.of(empty, cursor.names[len(found)], level, self.look(), cursor.rows())
+            found.append(made.with_losses(Losses(notes=cursor.notes)))
             if not cursor.nextset():
                 break
         return Results(found, footer_of(con, found, cursor.release), cursor.release)
@@ -261,18 +268,6 @@ def _check_parameters(sql: str) -> None:
         key = spots[0].key
         shown = f"parameter :{key}" if isinstance(key, str) else "parameter ?"
         raise ProgrammingError(f"the cell has the {shown}; write {{{{x}}}} for the value of a Python variable x")
-
-
-def _alpha(written: str | None, usual: float) -> float:
-    if written is None:
-        return usual
-    try:
-        value = float(written)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise DataError("--alpha is 1 - confidence and lies between 0 and 1, such as --alpha 0.05")
-    return value
 
 
 def register(shell: InteractiveShell) -> DPSqlMagic:

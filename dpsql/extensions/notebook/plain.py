@@ -14,7 +14,7 @@ Failure = TypeVar("Failure", bound=BaseException)
 
 def lines_of(error: BaseException) -> list[str]:
     """The message on one line under the name of the error, then its place in the user's text where there is one."""
-    said = INTERRUPTED if isinstance(error, KeyboardInterrupt) else one_line(str(error))
+    said = one_line(str(error)) or INTERRUPTED
     notes = [line for note in getattr(error, "__notes__", ()) for line in str(note).split("\n")]
     return [f"{_RED}{type(error).__name__}{_END}: {said}", *notes]
 

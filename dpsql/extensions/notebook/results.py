@@ -14,8 +14,9 @@ from dpsql.driver.result_sets import Row
 from dpsql.errors import InterfaceError, nearest
 from dpsql.extensions.notebook.plain import plain
 from dpsql.extensions.notebook.tables import Look, error_columns, grid_of, half_width
+from dpsql.planning.figures import figure
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import SHOWN, figure, guess_text, plan_cells, plan_facts
+from dpsql.planning.text import plan_text
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show, show_grantable
 from dpsql.release import Result
@@ -206,6 +207,7 @@ def footer_of(con: Connection, results: Sequence[NotebookResult], release: Relea
     parts = [spent[0].upper() + spent[1:], remaining_text(con), error_text(results)]
     if release is not None and release.cost:
         parts.append(f"release {release.id}")
+    parts += () if release is None else release.notes
     return " · ".join(part for part in parts if part)
 
 
@@ -302,28 +304,19 @@ def _of_release(release: Release, look: Look) -> Results:
 
 
 def plan_html(plan: Plan) -> str:
-    """A plan: what it promises and costs, then the error of every result column. Every text is escaped."""
-    rows = plan.rows()
-    head = "".join(
-        f"<tr><th {_CELL}>{html.escape(label)}</th><td {_CELL}>{html.escape(text)}</td></tr>"
-        for label, text in plan_facts(plan, rows)
-    )
-    level = f"{100 * (1 - plan.alpha):g} % within"
-    lines = [plan_cells(row, "depends on the answer") for row in rows[:SHOWN]]
-    kinds = ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
-    table = Result(("result", "column", "numbers", "std error", level, "one by one"), kinds, lines)
-    more = f"{len(rows) - SHOWN} more result columns; plan.rows() has them all. " if len(rows) > SHOWN else ""
-    return (
-        f'<div class="dpsql"><table class="dpsql-plan"><tbody>{head}</tbody></table>'
-        f"{_bare(table)}"
-        + paragraph(
-            f"{more}Errors are known before anything is spent. 'one by one': the standard error if each result column "
-            f"were measured apart, with the same noise and total budget. {guess_text(plan, rows)} plan.explain() says "
-            "how it is measured, `dpsql glossary` what the words mean.",
-            "dpsql-note",
-        )
-        + "</div>"
-    )
+    """The text of a plan (``PlanText``) as tables."""
+    said = plan_text(plan)
+    numbers = ("numbers", "std error", "gain")
+    kinds = ["DOUBLE" if name in numbers or name.endswith("within") else "VARCHAR" for name in said.head]
+    more = paragraph(said.more, "dpsql-note") if said.more else ""
+    table = _bare(Result(said.head, kinds, said.rows))
+    return f'<div class="dpsql">{_labelled(said.facts)}{table}{more}{_labelled(said.words)}</div>'
+
+
+def _labelled(lines: Sequence[tuple[str, str]]) -> str:
+    """Labels and texts as a table, every text escaped."""
+    rows = (f"<tr><th {_CELL}>{html.escape(a)}</th><td {_CELL}>{html.escape(b)}</td></tr>" for a, b in lines)
+    return f'<table class="dpsql-plan"><tbody>{"".join(rows)}</tbody></table>'
 
 
 def budget_html(state: BudgetState) -> str:

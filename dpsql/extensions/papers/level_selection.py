@@ -9,7 +9,7 @@ a round at once, each at its own best place with the others still whole, as line
 levels, 4,746 queries and 1,931 distinct ones of their Example 4.1, and their error at n = 1,024. "best" takes the cut
 that lowers the error most over all boxes, as their section 4.2 counts the work. The search is greedy and stops at
 the first level that does not pay, so the orders, and even the breaking of ties, lead to strategies of rather
-different error, and no order is best on every workload (tables in benchmarks/RESULTS.md).
+different error, and no order is best on every workload (benchmarks/paper_tables.py).
 
 Cutting box q = q1 + q2 changes M = A^T A by -(q1 q2^T + q2 q1^T), of rank 2. With P = M^-1, H = P G P,
 a = q1' P q1, b = q1' P q2, c = q2' P q2 and alpha, beta, gamma the same for H, Woodbury's identity gives the

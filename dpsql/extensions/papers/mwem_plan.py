@@ -20,7 +20,6 @@ from dpsql.privacy.noise import pure_noise
 from dpsql.strategies import MatrixStrategy
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
 from dpsql.workloads.compile.cone import cone_of
-from dpsql.workloads.compile.structured import Structured
 
 
 def make_mwem_plan(
@@ -39,19 +38,19 @@ def make_mwem_plan(
     method = options.method
     prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
     understood, compiled = prepared.understood, prepared.compiled
-    if isinstance(compiled, Structured) and method == "mwem-strategy":
+    if compiled.blocks and method == "mwem-strategy":
         raise DataError(
             "method='mwem-strategy' selects among the rows of one strategy, and this batch is measured block by block; "
             "use method='mwem', or ask for fewer columns in one batch"
         )
-    if isinstance(compiled, Structured) and compiled.cells <= MOST_RAYS:
+    if compiled.blocks and compiled.cells <= MOST_RAYS:
         compiled = compile_batch(understood.queries, understood.tables, boxes=False)
-    if not isinstance(compiled, Compiled):
+    if compiled.matrix is None:
         raise DataError(
             f"method={method!r} keeps a weight for each cell, {compiled.cells:,} here, at most {MOST_RAYS:,}; ask for "
             "fewer or coarser columns in one batch, or use method='adaptive'"
         )
-    cells = compiled
+    cells = compiled.matrix
 
     def rounds(charge: Charge, expected: int) -> Rounds:
         assert charge.epsilon is not None  # noqa: S101 - as the charge is pure

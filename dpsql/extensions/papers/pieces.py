@@ -21,13 +21,13 @@ from dpsql.extensions.papers.level_selection import generalised_levels, select_l
 from dpsql.extensions.papers.smoothed import descend
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
-from dpsql.linalg.forms import dense
+from dpsql.linalg.forms import RANK_CAP, dense
 from dpsql.strategies.core.base import Terms
 from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece, check_entries, normalise
 from dpsql.strategies.core.parts import split, total_of, union_piece
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategies.core.simple import ORDER_CAP, cell_gram, cells_of, moved_columns, product_piece, single_rows
+from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns, product_piece, single_rows
 from dpsql.strategies.gaussian.optimal import solve
 from dpsql.strategies.pure import row_mixing
 from dpsql.strategies.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
@@ -61,8 +61,8 @@ def published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
     if product and name == "eigen-design":
         per_factor = [reduce_workload(factor) for factor in W.factors]
         if all(len(blocks) == 1 and blocks[0].count == 1 for blocks in per_factor):
-            if prod(cells_of(blocks[0])[1].shape[1] for blocks in per_factor) > ORDER_CAP:
-                raise DataError(f"strategy: eigen-design over more than {ORDER_CAP} cells; use method='optimal'")
+            if prod(cells_of(blocks[0])[1].shape[1] for blocks in per_factor) > RANK_CAP:
+                raise DataError(f"strategy: eigen-design over more than {RANK_CAP} cells; use method='optimal'")
             return (eigen_product_piece(W, [blocks[0] for blocks in per_factor], terms.deadline),)
     pieces = tuple(spread(_piece(name, block, W, terms), block.copies) for block in reduce_workload(W))
     check_entries(pieces)

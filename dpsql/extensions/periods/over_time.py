@@ -22,8 +22,9 @@ from dpsql.errors import IntegrityError, PolicyError, SQLError
 from dpsql.extensions.periods.horizon_strategy import least_endless, least_over_time
 from dpsql.linalg.over_time import LONGEST as LONGEST
 from dpsql.linalg.over_time import OverTime
+from dpsql.planning.last_plans import LastPlans
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import LastPlans, Plan, plan_of
+from dpsql.planning.plan import Plan, plan_of
 from dpsql.planning.planned_batch import Origin
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
@@ -36,7 +37,7 @@ from dpsql.reconstruct.combined import MOST_ALONE, AnswersOverTime, Observed, an
 from dpsql.release.payload import Measurement
 from dpsql.running.earlier.combined import Combination
 from dpsql.running.earlier.combined_plan import AnswersWithEarlier, CombinedPlan, plan_with
-from dpsql.running.earlier.kept import integers_of, is_of
+from dpsql.running.earlier.stored_measurements import integers_of, is_of
 from dpsql.strategies import MatrixStrategy
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.over_periods import Over
@@ -107,7 +108,7 @@ def plan_of_period(
 
     def made() -> Plan:
         strategy = prepared.chooser.strategy("gaussian", options)
-        if not isinstance(strategy, MatrixStrategy) or not isinstance(prepared.compiled, Compiled):
+        if not isinstance(strategy, MatrixStrategy) or prepared.compiled.matrix is None:
             raise SQLError("a batch over a horizon is measured by one matrix; ask for fewer groups")
         return plan_of(Origin(prepared, within, request), charges[0], strategy, _ALPHA)
 
@@ -123,8 +124,8 @@ def plan_over_time(
     are read (of all, where a version before this one released them). Raises IntegrityError where another strategy was
     chosen than for those.
     """
-    compiled, measured, place = plan.compiled, measured_over(one), len(releases)
-    assert isinstance(compiled, Compiled)  # noqa: S101 - ``plan_of_period`` asked
+    compiled, measured, place = plan.compiled.matrix, measured_over(one), len(releases)
+    assert compiled is not None  # noqa: S101 - ``plan_of_period`` asked
     before = {number: held(number) for number in (releases[at] for at in measured.reads(place)[:-1])}
     kept = [found.kept["over_time"] for found in before.values() if found.kept is not None]
     meant = {(body.get("cells"), body["workload"]): body for body in kept}
@@ -189,14 +190,14 @@ def combination_over_time(
     ``releases``: every one of the horizon so far, oldest first; ``held`` as in ``plan_over_time``. Those are left out
     whose noise has faded. None, too, where the batch comes to another W by now.
     """
-    measured, place, compiled = measured_over(one), len(releases) - 1, prepared.compiled
+    measured, place, compiled = measured_over(one), len(releases) - 1, prepared.compiled.matrix
     times = measured.weights(place)
     faded = np.cumsum(times * times) <= (_FADED if measured.endless else 0.0) * float(times @ times)
     start = min(int(faded.sum()), measured.reads(place).start)
     found = {number: held(number) for number in releases[start:]}
     last = found[releases[-1]]
     kept = (last.kept or {}).get("over_time")
-    if kept is None or not isinstance(compiled, Compiled) or any(m.strategy != one.strategy for m in found.values()):
+    if kept is None or compiled is None or any(m.strategy != one.strategy for m in found.values()):
         return None
     if not is_of(kept, compiled.rows, compiled.scale):
         return None

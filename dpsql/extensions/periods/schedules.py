@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.common.arguments import either, maybe, taking, text, whole
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
 from dpsql.extensions.periods.one_period import check_no_day, of_days
 from dpsql.extensions.periods.over_time import (
@@ -19,16 +19,16 @@ from dpsql.extensions.periods.over_time import (
     plan_over_time,
     with_horizon,
 )
+from dpsql.planning.last_plans import LastPlans
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import LastPlans, Plan
+from dpsql.planning.plan import Plan
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.periods import Periods
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.amounts import show
 from dpsql.privacy.entries import Entry
 from dpsql.privacy.schedules import Schedule, named
-from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.series import LATEST
 from dpsql.running.result_tables import release_tables
@@ -128,7 +128,7 @@ class Schedules:
             )
         self._check_new(views)
         for result in release_tables(plan, [0] * plan.strategy.shape[0], rehearsal=True):
-            if isinstance(result, ReleaseTable) and "period" in (column[0].lower() for column in result.columns):
+            if result.listed and "period" in (column[0].lower() for column in result.columns):
                 raise SQLError(f"{result.name} has a column called period, as the view of all periods has; rename it")
         made = Schedule(
             name,

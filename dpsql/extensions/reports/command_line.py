@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dpsql.surfaces.command_text import Commands
-from dpsql.surfaces.option_text import PAGE, PLANNING, RELEASED
 
+_PAGE = "-o --output FILE.html!  the page; - for stdout (needs the extra: dpsql[plot])"
 _GRAMMAR = f"""
 dpsql report plan  a page with the error of every number before anything is spent; free
-{PLANNING}{PAGE}
++ batch budget level search places
+{_PAGE}
 
 dpsql report release  a page with the tables and pictures of a release; free
-release ID?  number of the release; default: the newest
-{RELEASED}{PAGE}
+release ID?:whole  number of the release; default: the newest
++ releases policy?
+{_PAGE}
 
 dpsql glossary  say what the words of plans, reports and messages mean
 word WORD*  words to explain; default: all of them
@@ -24,11 +26,8 @@ COMMANDS = Commands(
         "report release": "dpsql.extensions.reports.command:report_release",
         "glossary": "dpsql.extensions.reports.glossary:glossary",
     },
+    shown={"ask": "report glossary"},
     groups={
-        "report": (
-            "write a plan or a release as one HTML page",
-            "Write one self-contained HTML page.",
-        ),
+        "report": ("write a plan or a release as one HTML page", "Write one self-contained HTML page."),
     },
-    details={"release": {"type": int}},
 )

@@ -1,4 +1,4 @@
-"""The words of dpsql: docs/glossary.md, which is part of the package, as a command and beside a report."""
+"""The words of dpsql: docs/glossary.md, which a wheel has in the package, as a command and beside a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def meanings() -> dict[str, str]:
     """Every word with its meaning, in the order of the page. Raises OperationalError where the page is missing."""
     path = Path(dpsql.__file__).parent / "glossary.md"
     try:
-        page = path.read_text(encoding="utf-8")
+        page = (path if path.is_file() else path.parents[1] / "docs" / path.name).read_text(encoding="utf-8")
     except OSError:
         raise OperationalError(f"this installation has no {path}; install dpsql from its wheel") from None
     rows = (_ROW.match(line) for line in page.splitlines())

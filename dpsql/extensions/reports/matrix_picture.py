@@ -16,8 +16,6 @@ from dpsql.linalg.forms import dense
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.strategies import LevelStrategy, Strategy, StructuredStrategy
 from dpsql.workloads import Workload
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
 from dpsql.workloads.compile.structured import Structured
 
 if TYPE_CHECKING:
@@ -43,20 +41,20 @@ def workload_picture(source: PlannedBatch | Workload, ax: Axes | None = None) ->
             return members_picture(
                 labels, names, members, ax, title="What is asked: the columns of each block", rows="block"
             )
-        if isinstance(compiled, Lined):
+        if compiled.line is not None:
             raise InterfaceError(
-                f"{compiled.key.text} has {len(compiled.key):,} groups, too many to draw; plot_plan shows the errors"
+                f"{compiled.line.text} has {len(compiled.line):,} groups, too many to draw; plot_plan shows the errors"
             )
-        if not isinstance(compiled, Compiled):
+        if compiled.matrix is None:
             raise InterfaceError("all ranges of a line this long are never written out as a matrix, so none is drawn")
-        source = compiled.workload(compiled.scale)
+        source = compiled.matrix.workload(compiled.matrix.scale)
     if not isinstance(source, Workload):
         raise InterfaceError("plot_workload draws a plan or a workload, such as con.plan(sql, epsilon=1)")
     pixels, note = workload_pixels(source)
     largest = np.abs(pixels).max(axis=1, initial=0.0)
     if largest.max() > 1.01 * largest[largest > 0].min(initial=np.inf):  # counts beside sums, or weights
         pixels = pixels / np.where(largest > 0, largest, 1.0)[:, None]
-        note = f"each row over its largest entry{'; ' * bool(note)}{note}"
+        note = f"each row divided by its largest entry{'; ' * bool(note)}{note}"
     return pixels_picture(
         pixels, source.shape, ax, title="What is asked (workload)", rows="number", columns="cell", note=note
     )

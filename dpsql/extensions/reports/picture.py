@@ -12,7 +12,7 @@ import numpy as np
 from dpsql.errors import DataError
 from dpsql.extensions.advice.what_if import amount_of, curve, route_of
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.text import plan_rows, squared_error
+from dpsql.planning.text import plan_rows
 from dpsql.release.pictures import style
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _is_round(value: float) -> bool:
 
 
 def _certified(plan: PlannedBatch) -> str:
-    return f"certified within {max(plan.gap or 0.0, 1e-4):.2%} of the least {squared_error(plan.strategy.objective)}"
+    return f"squared errors at most {100 * max(plan.gap or 0.0, 1e-4):.2f} % above the least possible"
 
 
 def _whole(plan: PlannedBatch) -> tuple[float, float, str] | None:
@@ -112,7 +112,7 @@ def _draw_whole(axes: Any, naive: float, planned: float, certified: str) -> None
     axes.set_yticks([0], ["whole batch"])
     style.tidy(axes)
     axes.set_xlabel("root mean squared error, as a multiple of the least possible", fontsize=style.SMALL)
-    style.title(axes, f"This plan is {certified}")
+    style.title(axes, f"This plan has {certified}")
 
 
 def curve_picture(plan: PlannedBatch, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from fractions import Fraction
 
+from dpsql.privacy.amounts import show
 from dpsql.privacy.calibrate import gaussian_delta
 
 _KEY = re.compile(r"[_ ]?(id|ids|key|no|nr|nbr|num|number|code|uuid)$", re.IGNORECASE)
@@ -15,8 +17,8 @@ _FREE = (
 )
 # The share of right guesses up to which an advantage is called so, in the worst case.
 _WORDS = (
-    (0.55, "That is hardly better than the coin"),
-    (0.75, "That is better than the coin and far from certainty"),
+    (0.55, "That is hardly better than a coin toss"),
+    (0.75, "That is better than a coin toss and far from certainty"),
     (0.95, "That is a real advantage: read it as a limit in the worst case, not as safety"),
     (1.00, "That is nearly certainty: this figure alone promises little in the worst case"),
 )
@@ -67,7 +69,7 @@ def promise(guarantee: str, noise: str, account: str, cost: float, unit: str) ->
     text = f"What this means: take {whose}. Whether it is {other}, "
     if epsilon is not None:
         factor = f"{math.exp(epsilon):,.3g}" if epsilon < 20 else f"e to the power {epsilon:g}"
-        slack = f", but for a chance of at most {held['delta']:g}" if held.get("delta") else ""
+        slack = f", and by at most {show(Fraction(held['delta']))} beyond that" if held.get("delta") else ""
         text += f"the probability of every outcome of this release changes by a factor of at most {factor}{slack}. "
     else:
         text += "what is released here follows nearly the same law; how nearly, the next sentence says. "
@@ -77,13 +79,15 @@ def promise(guarantee: str, noise: str, account: str, cost: float, unit: str) ->
     content = ""
     if noise != "response":
         again = right_guesses(None if epsilon is None else 2 * epsilon, None if mu_squared is None else 4 * mu_squared)
-        content = f" Where it is known that the {noun} is there, and the question is what the data say, the figure is "
-        content += "" if again is None else f"{_of_100(again)}."
+        content = (
+            f" If it is known that the {noun} is in the database, and the question is what its data say, they guess "
+        )
+        content += "" if again is None else f"right in at most {_of_100(again)} of 100 cases."
     said = next(words for limit, words in _WORDS if right <= limit)
     return (
-        f"{text}Suppose that somebody knows everything else, and holds both for equally likely. Having read this "
-        f"release, they tell which is true in at most {_of_100(right)} of 100 cases, where a coin is right in 50. "
-        f"{said}.{content} Releases add up; the privacy budget bounds all of them together."
+        f"{text}Suppose that somebody knows all other data, and thinks that both are equally likely. With this release "
+        f"they guess right in at most {_of_100(right)} of 100 cases; a coin toss is right in 50. {said}.{content} "
+        "Several releases together tell more; the privacy budget limits what all of them tell."
     )
 
 

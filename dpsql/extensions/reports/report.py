@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,9 @@ from dpsql.extensions.reports import report_html as h
 from dpsql.extensions.reports.glossary import meanings
 from dpsql.extensions.reports.promise import promise
 from dpsql.extensions.reports.spending import SHARES, budget_picture
+from dpsql.planning.figures import budget_name
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import cost_text, guess_text, plan_cells, plan_facts
+from dpsql.planning.text import cost_text, plan_text
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.release import ReleaseStore, Result
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PICTURES = 24
+_LAWS = {"gaussian": "Gaussian", "laplace": "Laplace"}
 _MOST = 20_000  # rows of a result that is read whole
 _READING = (
-    "Every number here is noisy on purpose: the noise is what protects people. Its size is known exactly, so each "
-    "number comes with an interval that holds the answer without noise as often as the plan's confidence says: of 100 "
-    "intervals about 5 miss, unless it was planned otherwise. That answer counts of each unit as many rows as is said "
-    "above, with values clamped to the declared bounds; what that leaves out no interval covers, and the rows left out "
-    "are protected like all others. Counts may be negative or fractional where the truth is small. Groups add up to "
-    "the whole where every row is in one of them; rows with undeclared values may be in none. Differences smaller than "
-    "the intervals mean nothing."
+    "Random noise was added to every number here on purpose: the noise is what protects people. Its typical size is "
+    "known, so each number comes with an interval. About 95 of 100 intervals contain the number without noise, unless "
+    "the plan asked for another share. An interval covers the noise alone. It does not cover what the policy leaves "
+    "out: rows of a unit beyond its limit, and the part of a value beyond the column's bounds. People whose rows are "
+    "left out are protected like all others. A small count may be negative or have decimals. Groups add up to the "
+    "total if every row is in one of them; rows with values that the policy does not list may be in none. Two numbers "
+    "whose intervals overlap may differ by noise alone."
 )
 
 
@@ -51,10 +53,8 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     ``state``: what is spent of the budget so far (``con.budget``), for a picture of it. Spends nothing and reads no
     row. Raises InterfaceError without matplotlib.
     """
-    level, charge = f"{100 * (1 - plan.alpha):g} %", plan.charge
-    facts = [("Data set", plan.dataset), *plan_facts(plan, plan.rows())[1:]]
-    if plan.estimated:
-        facts.append(("Errors", "estimates, by simulation on public stand-ins for the data"))
+    said, charge = plan_text(plan), plan.charge
+    facts = [("Data set", plan.dataset), *said.facts[1:]]
     parts = [
         h.heading("Plan of a release", 1),
         h.paragraph("Nothing was spent and no row was read for this page.", "soft"),
@@ -65,20 +65,18 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
         ),
         h.facts(facts),
         h.heading("How precise the answers will be"),
-        h.paragraph(
-            f"The noise is known before it is drawn. 'Within' is how far a published number may be from the true one, "
-            f"{level} of the time, each number by itself; clamping to declared bounds, and rows of a unit beyond those "
-            "that count, come on top. 'One by one' is the standard error that the same budget would give if every "
-            "result column were paid for apart."
+        h.rows_table(
+            said.head, said.rows, ["" if name in ("result", "column", "by") else "right" for name in said.head]
         ),
-        _errors(plan, level),
-        h.picture(plots.plot_plan(plan), "Standard error of each result column: this plan beside one by one"),
+        *([h.paragraph(said.more, "note")] if said.more else []),
+        h.facts(said.words),
+        h.picture(plots.plot_plan(plan), _plan_caption(said.rows)),
         *_budget(state),
         h.heading("What is asked, and what is measured"),
         h.paragraph(
-            "Each line of the first picture is a published number, each column a group of rows that no question tells "
-            "apart. The second shows what is measured instead: fewer or better spread sums, from which all answers "
-            "follow."
+            "Each row of the first picture is one number of the results. Each column is one group of rows of the data "
+            "that every statement treats alike. The second picture shows the counts and sums to which noise is added; "
+            "all results are computed from them."
         ),
         *_matrices(plan),
         h.heading("The batch"),
@@ -87,11 +85,14 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     return h.page(f"Plan for {plan.dataset}", [*parts, *_words("".join(parts[:-2]))])
 
 
-def report_release(store: ReleaseStore, release: int | None = None) -> str:
+def report_release(
+    store: ReleaseStore, release: int | None = None, cut: Sequence[str] = (), state: BudgetState | None = None
+) -> str:
     """A release as an HTML page: guarantee, budget, every table with its intervals and a picture.
 
-    ``release``: its number, the newest by default. Reads the releases database alone and spends nothing. Raises
-    ProgrammingError where there is no such release, OperationalError where the file is missing, InterfaceError
+    ``release``: its number, the newest by default. ``cut``: what is to be said of rows and values that limits cut.
+    ``state``: what is spent in all (``con.budget``), where it is known. Reads the releases database and spends nothing.
+    Raises ProgrammingError where there is no such release, OperationalError where the file is missing, InterfaceError
     without matplotlib.
     """
     held, known = release_record(store, release)
@@ -103,58 +104,55 @@ def report_release(store: ReleaseStore, release: int | None = None) -> str:
         *([("Asked by", held["label"])] if held["label"] else []),
         *([("Protects", unit)] if unit else []),
         ("Cost", cost_text(*charge) if held["purse"] else "nothing"),
-        ("Numbers", f"{held['queries']:,}, with {held['noise']} noise"),
+        ("Numbers", f"{held['queries']:,}, with {_LAWS.get(held['noise'], held['noise'])} noise"),
     ]
     if held["gap"] is not None:
-        of = "of the least of any plan with such noise"
-        facts.append(("Certificate", f"squared error within {max(held['gap'], 1e-6):.2%} {of}"))
+        less = f"{100 * max(held['gap'], 1e-4):.2f} %"
+        facts.append(("Proof", f"no plan with such noise has squared errors more than {less} smaller"))
     names = list(held["names"])
     parts = [
         h.heading(f"Release {number}", 1),
         h.paragraph(
-            "Every number on this page is public; read who asked, and the batch at its end, before you publish them.",
+            "The numbers are safe to publish. Before you publish this page check two texts that are not protected: the "
+            "name under 'Asked by' and the SQL at the end.",
             "soft",
         ),
         h.link("What the words on this page mean", "words"),
         h.box(f"Guarantee: differential privacy at {guarantee}", promise(*charge, unit)),
         h.facts(facts),
-        *_account(held, known),
+        *_account(held, known, state),
         h.heading("How to read the numbers"),
         h.paragraph(_READING),
+        *(h.paragraph(f"{note[0].upper()}{note[1:].rstrip('.')}.") for note in cut),
         h.heading("Results" if names else "Results were dropped"),
         *(() if names else [h.paragraph("The views of this release were dropped; its cost stays spent.")]),
-        *_results(store, number, names),
+        *_results(store, number, names, _level(state, number)),
         h.heading("The batch"),
         h.code(held["sql"]),
     ]
     return h.page(f"Release {number}", [*parts, *_words("".join(parts[:-2]))])
 
 
+def _plan_caption(rows: Sequence[Sequence[str]]) -> str:
+    """What the picture of a plan's errors shows."""
+    left_out = any(cell.startswith("~±") for row in rows for cell in row)
+    return (
+        "Standard error of each result column. Circles: this plan. Diamonds: the columns one by one, each asked "
+        "separately, at the same total cost." + " Estimated errors (~) are not drawn." * left_out
+    )
+
+
 def _words(shown: str) -> Iterator[str]:
     """The meanings of the glossary's words that a page shows, at its end."""
+    text = re.sub(r"<[^>]*>", " ", shown)
     found = {
         name: said
         for name, said in meanings().items()
         if name != "core"  # on a page, one of a processor
-        and re.search(rf"\b{re.escape(name)}s?\b", re.sub(r"<[^>]*>", " ", shown), re.IGNORECASE)
+        and any(re.search(rf"\b{re.escape(word)}s?\b", text, re.IGNORECASE) for word in name.split(", "))
     }
     yield h.heading("Words on this page", anchor="words")
     yield h.facts(found.items())
-
-
-def _errors(plan: Plan, level: str) -> str:
-    held = plan.rows()
-    rows = [plan_cells(row, "depends on the answer") for row in held]
-    shown = rows[: h.MOST_ROWS]
-    more = (
-        h.paragraph(f"The first {len(shown)} of {len(rows):,} result columns.", "note")
-        if len(shown) < len(rows)
-        else ""
-    )
-    guessed = guess_text(plan, held)
-    estimated = h.paragraph(guessed, "note") if guessed else ""
-    head = ("result", "column", "numbers", "standard error", f"within, {level}", "one by one")
-    return h.rows_table(head, shown, (False, False, True, True, True, True)) + more + estimated
 
 
 def _budget(state: BudgetState | None) -> Iterator[str]:
@@ -192,24 +190,26 @@ def _numbers(result: Result) -> list[str]:
     return []
 
 
-def _account(held: Record, known: list[Record]) -> Iterator[str]:
+def _account(held: Record, known: list[Record], state: BudgetState | None) -> Iterator[str]:
     """What the account held when this release was made, and how it came to that."""
     if held["purse_total"] is None or held["purse_spent"] is None:
         return
     total, spent = held["purse_total"], held["purse_spent"]
-    name = f"{held['purse']} budget account"
+    name = budget_name(held["purse"])
     if held["purse"] == "gaussian":  # counts mu squared, in which releases add up: shares say more to most readers
         measure, whole, end = SHARES, Fraction(total) / 100, "%"
-        holds = f"The {name} counts shares, since what it pays for does not add up in epsilon."
+        holds = f"The {name} is counted in shares, because the epsilons of what it pays for do not add up."
     else:
         measure, whole, end = "epsilon", Fraction(1), ""
-        holds = f"The {name} holds epsilon {total:.6g} for ever."
+        holds = f"The {name} is epsilon {total:.6g} for all releases together."
     digits = 3 if end else 6
     gone = show(Fraction(spent) / whole, digits) + end
     left = show_left(Fraction(max(total - spent, 0.0)) / whole, digits) + end
     yield h.heading("The budget")
+    if state is not None:
+        yield h.paragraph(f"All releases so far: {str(state).splitlines()[0]}.")
     yield h.paragraph(
-        f"{holds} After this release {gone} was spent and {left} left. Charges add up and are never given back."
+        f"{holds} After this release {gone} was spent and {left} left. What is spent is never given back."
     )
     yield h.share(spent, total)
     charges = [
@@ -218,10 +218,17 @@ def _account(held: Record, known: list[Record]) -> Iterator[str]:
         if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
     ]
     made = budget_picture([(held["purse"], measure, total / float(whole), charges)])
-    yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} account, by label")
+    yield h.picture(made, f"What this release and those before it spent of the {name}, by label")
 
 
-def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[str]:
+def _level(state: BudgetState | None, release: int) -> str:
+    """The confidence level of a release's intervals, as the ledger says it; empty where it is not known."""
+    charges = () if state is None else state.charges
+    alpha = next((entry.description.get("alpha") for entry in charges if entry.id == release), None)
+    return "" if alpha is None else f"{100 * (1 - float(alpha)):g} %"
+
+
+def _results(store: ReleaseStore, release: int, names: list[str], level: str) -> Iterator[str]:
     for at, name in enumerate(names):
         # Results of all ranges of a long line have more rows than anybody lists.
         result = store.sql(f"SELECT * FROM r{release}.{identifier(name)} LIMIT {_MOST + 1}")  # noqa: S608
@@ -230,5 +237,5 @@ def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[st
         if whole and at < MOST_PICTURES and len(result) > 1:  # a picture of one row tells no more than the table
             # A picture for each number, below each other: a phone is as wide as one.
             for number in _numbers(result)[:MOST_PANELS]:
-                yield h.picture(plots.plot_result(result, value=number), f"{name}, with intervals")
-        yield h.result_table(result, "" if whole else f"The first {h.MOST_ROWS} of more than {_MOST:,} rows.")
+                yield h.picture(plots.plot_result(result, value=number), f"Column {number} of {name}")
+        yield h.result_table(result, "" if whole else f"The first {h.MOST_ROWS} of more than {_MOST:,} rows.", level)

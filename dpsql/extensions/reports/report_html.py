@@ -39,16 +39,16 @@ dt { color: var(--soft); } dd { margin: 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13.5px; margin: 8px 0; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; } .right { text-align: right; } .range { color: var(--soft);
-  white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; } .right { text-align: right; }
 figure { margin: 12px 0; } figure img { width: calc(var(--inches) * 112px); max-width: max(100%, var(--inches) * 84px);
   height: auto; }
 .bar { height: 14px; background: var(--line); border-radius: 7px; overflow: hidden; max-width: 520px; }
 .bar span { display: block; height: 100%; background: var(--blue); }
 pre { background: var(--wash); padding: 12px; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; }
 @media (max-width: 600px) { main { padding: 20px 16px 32px; } figure img { width: calc(var(--inches) * 84px); }
-  table { font-size: 12px; } th, td { padding-right: 7px; } td:nth-child(-n+2):not(.right) { overflow-wrap: anywhere; }
-  td:first-child:not(.right) { min-width: 5em; } }
+  table { font-size: 12px; } th { font-size: 11px; } th, td { padding-right: 4px; }
+  td:not(.right, .range) { overflow-wrap: anywhere; }
+  td:first-child:not(.right) { min-width: 4.4em; } td:nth-child(3):not(.right, .range) { min-width: 3em; } }
 @media print { figure img { max-width: 100%; } main { max-width: none; padding: 0; } h2, h3 { break-after: avoid; }
   figure, tr, .box { break-inside: avoid; } pre, .scroll { overflow: visible; } a { color: inherit; } }
 """
@@ -126,17 +126,20 @@ def code(words: str) -> str:
     return f"<pre>{text(words.strip())}</pre>"
 
 
-def rows_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
-    """A table of texts; ``right`` says which columns are numbers."""
-    sides = [' class="right"' if r else "" for r in right]
+def rows_table(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str]) -> str:
+    """A table of texts; the kind of a column is "right" for numbers, "range" for intervals, else "" (names)."""
+    sides = [f' class="{kind}"' if kind else "" for kind in kinds]
     lines = ["<tr>" + "".join(f"<th{s}>{text(h)}</th>" for h, s in zip(head, sides, strict=True)) + "</tr>"]
     for row in rows:
         lines.append("<tr>" + "".join(f"<td{s}>{text(v)}</td>" for v, s in zip(row, sides, strict=True)) + "</tr>")
     return f'<div class="scroll"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table></div>'
 
 
-def result_table(result: Result, note: str = "") -> str:
-    """A released table: keys, and each number with its interval beside it; 200 rows at most, then ``note``."""
+def result_table(result: Result, note: str = "", level: str = "") -> str:
+    """A released table: keys, and each number with its interval beside it; 200 rows at most, then ``note``.
+
+    ``level``: the confidence level of the intervals, such as "95 %", where it is known.
+    """
     shown = result.fetchall()[:MOST_ROWS]
     more = note or (f"The first {MOST_ROWS} of {len(result):,} rows." if len(result) > len(shown) else "")
     part = Result(result.columns, result.types, shown)
@@ -145,19 +148,19 @@ def result_table(result: Result, note: str = "") -> str:
     except InterfaceError:
         return replace(grid_of(part.columns, part.types, shown, MOST_ROWS), note=more).html()
     head: list[str] = [key.name for key in shape.keys]
-    right = [key.ordered for key in shape.keys]
+    kinds = ["right" if key.ordered else "" for key in shape.keys]
     columns: list[Sequence[str]] = [key.shown for key in shape.keys]
     for held in shape.numbers:
         head.append(held.name)
-        right.append(True)
+        kinds.append("right")
         digits = _digits(held)
         columns.append([_figure(value, digits) for value in held.values])
         if held.known:
-            head.append("interval")
-            right.append(False)
+            head.append(f"{level} interval".lstrip())
+            kinds.append("range")
             spans = zip(held.low, held.high, strict=True)
             columns.append([f"{_figure(low, digits)} to {_figure(high, digits)}" for low, high in spans])
-    return rows_table(head, list(zip(*columns, strict=True)), right) + (paragraph(more, "note") if more else "")
+    return rows_table(head, list(zip(*columns, strict=True)), kinds) + (paragraph(more, "note") if more else "")
 
 
 def _digits(held: Number) -> int | None:

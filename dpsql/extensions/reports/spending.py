@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.planning.figures import budget_name
+from dpsql.privacy.amounts import show
 from dpsql.release.pictures import style
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ _SHADES = ((0.0, "0.93"), (0.001, "#cfe1f2"), (0.5, "#6aaed6"), (1.0, "#08306b")
 Lines = Sequence[tuple[str, Sequence[float]]]
 _LABELS = 6  # that have a colour of their own; those who spent least are drawn as one
 
-SHARES = "% of the account"
+SHARES = "% of the budget"
 
 Spending = Sequence[tuple[str, str, float]]
 """(time in ISO 8601, label, amount) of every charge of an account, oldest first."""
@@ -102,7 +105,8 @@ def _draw(ax: Axes, name: str, measure: str, total: float, charges: Spending) ->
         ax.plot(times, steps.sum(axis=0), drawstyle="steps-post", color=style.BLACK, linewidth=1)
         style.with_dates(ax.xaxis)
         ax.set_xlim(times[0], times[-1])
-        style.legend_beside(ax, "label", reverse=True)
+        if names != [""]:  # without labels there is nothing to tell apart
+            style.legend_beside(ax, "label", reverse=True)
     else:
         ax.text(0.5, 0.4, "nothing spent yet", transform=ax.transAxes, ha="center", fontsize=style.NORMAL, color="0.45")
         ax.set_xticks([])
@@ -114,6 +118,8 @@ def _draw(ax: Axes, name: str, measure: str, total: float, charges: Spending) ->
     spent = sum(amount for _, _, amount in charges)
     ax.set_ylabel(measure, fontsize=style.SMALL)
     said = (
-        f"{style.number(spent)}%" if measure == SHARES else f"{measure} {style.number(spent)} of {style.number(total)}"
+        f"{show(Fraction(spent), 3)} %"
+        if measure == SHARES
+        else f"{measure} {style.number(spent)} of {style.number(total)}"
     )
-    style.title(ax, f"{name} account: {said} spent")
+    style.title(ax, f"{budget_name(name)}: {said} spent")

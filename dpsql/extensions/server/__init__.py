@@ -16,4 +16,5 @@ EXTENSION = Extension(
     "answers analysts over PostgreSQL's protocol, Arrow Flight SQL and the Model Context Protocol",
     requires="serve",
     commands="dpsql.extensions.server.command_line:COMMANDS",
+    options="dpsql.extensions.server.command_line:OPTIONS",
 )

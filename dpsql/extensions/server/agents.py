@@ -91,11 +91,13 @@ class Agent:
         asker = self._asker(budget)
         answer = await self._noted(part, self.service.answer(asker, part), lambda found: found)
         cost = answer.guarantee if answer.cost else "free"
+        first = int(answer.kind == "private" and bool(answer.notices))  # which says what was charged, or why nothing
         results = answer.named or {f"q{at}": held for at, (_, held) in enumerate(answer.results, 1) if held is not None}
         return {
             "charged": cost,
-            **({} if answer.cost else {"why": answer.notices[0]} if answer.notices else {}),
+            **({"why": answer.notices[0]} if first and not answer.cost else {}),
             **({"release": answer.release} if answer.release is not None else {}),
+            **({"notes": list(answer.notices[first:])} if answer.notices[first:] else {}),
             "results": {name: shown(held) for name, held in results.items()},
             "budget": (await self.budget())["budget"],
         }
@@ -106,7 +108,8 @@ class Agent:
         if await self.service.is_private(self._asker({}), part):
             raise ProgrammingError("this asks private tables, which is charged; call plan to see the cost, then run")
         answer = await self._noted(part, self.service.answer(self._asker({}), part), lambda found: found)
-        return {"results": [shown(held) for _, held in answer.results if held is not None]}
+        notes = {"notes": list(answer.notices)} if answer.notices else {}
+        return {"results": [shown(held) for _, held in answer.results if held is not None], **notes}
 
     async def budget(self) -> Mapping[str, object]:
         """What is left of the account's own budget and of the policy's, and the batches that wait for approval."""
@@ -116,7 +119,7 @@ class Agent:
         return {"budget": found, **({"requests": requests} if requests else {})}
 
     def _asker(self, budget: dict[str, str]) -> Asker:
-        settings = Settings(errors=True)
+        settings = Settings({"errors": "on"})
         for name, amount in budget.items():
             settings.set(f"dpsql.{name}", amount)
         return Asker(self.name, settings)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dpsql.common.options import rows
 from dpsql.surfaces.command_text import Commands
-from dpsql.surfaces.option_text import LEDGER, SCANNING
 
+OPTIONS = tuple(
+    rows("""
+--mu M:amount/epsilon,delta,rho  setting  instead of these: Gaussian differential privacy
+--errors on|off:switch=off  setting  whether results have the columns of errors
+--confidence C:share=0.95  setting  confidence of the intervals
+""")
+)
+LEDGER = """
+policy POLICY  policy file (TOML)
++ ledger anchor
+"""
 BOOKS = f"""{LEDGER.rstrip()}
 --passwords FILE  file of the analysts' password verifiers; default: beside the ledger
 """
@@ -19,33 +30,31 @@ SHARE = """
 --password-file FILE  the password, the first line of a file
 """
 _GRAMMAR = f"""
-dpsql serve  answer analysts over PostgreSQL's protocol, until SIGTERM or Ctrl-C (needs the extra: dpsql[serve])
+dpsql serve  answer analysts over PostgreSQL's protocol; until SIGTERM or Ctrl-C (needs the extra: dpsql[serve])
 {BOOKS}
---database FILE  DuckDB file with the private tables
---releases FILE  releases file; default: beside the policy
---host HOST  where to listen; beyond this machine with TLS only (default: 127.0.0.1)
---port PORT  the port (default: 5432; 0: any that is free)
++ database releases
+--host HOST:text=127.0.0.1  where to listen; beyond this machine with TLS only (default: 127.0.0.1)
+--port PORT:whole=5432  the port (default: 5432; 0: any that is free)
 --tls-cert FILE  certificate, and those between it and the root (PEM)
 --tls-key FILE  its key (PEM)
---mcp-port PORT  the port of agents' tools, by the Model Context Protocol over HTTP (needs the extra: dpsql[mcp])
---flight-port PORT  the port of Arrow Flight SQL, for whole results as Arrow (needs the extra: dpsql[flight])
+--mcp-port PORT:whole  the port of agents' tools, by the Model Context Protocol over HTTP (needs the extra: dpsql[mcp])
+--flight-port PORT:whole  the port of Arrow Flight SQL, for whole results as Arrow (needs the extra: dpsql[flight])
 --status PLACE  port, or host:port, of /healthz and Prometheus' /metrics; not encrypted, without data
 --log FILE  audit log, a line of JSON for each statement; default: beside the ledger
---connections N  most sessions at once (default: 200)
---per-account N  most sessions of one analyst (default: 50)
---statement-bytes N  most bytes of one message (default: 1000000)
---statements-per-minute N  most statements of an analyst in a minute (default: 6000)
---idle-timeout SECONDS  end a session after so long without a message (default: 3600)
---grace SECONDS  how long running statements may take to end when the server stops (default: 30)
-{SCANNING}
+--connections N:whole=200  most sessions at once (default: 200)
+--per-account N:whole=50  most sessions of one analyst (default: 50)
+--statement-bytes N:whole=1000000  most bytes of one message (default: 1000000)
+--statements-per-minute N:whole=6000  most statements of an analyst in a minute (default: 6000)
+--idle-timeout SECONDS:number=3600  end a session after so long without a message (default: 3600)
+--grace SECONDS:number=30  how long running statements may take to end when the server stops (default: 30)
++ scanning
 
 dpsql mcp  tools for an analyst's agent, over stdin and stdout (needs the extra: dpsql[mcp])
 {BOOKS}
 --analyst NAME!  whose account is asked and charged
---database FILE  DuckDB file with the private tables
---releases FILE  releases file; default: beside the policy
++ database releases
 --log FILE  audit log; default: beside the ledger
-{SCANNING}
++ scanning
 
 dpsql analyst add  let somebody sign in, with a budget of their own
 name NAME  the name that they sign in with, which is the label of their charges
@@ -80,16 +89,16 @@ dpsql requests list  list the batches that wait, who asks, and what each would c
 --all  those that were decided, too
 
 dpsql requests show  show one batch whole, with its plan: the error of every number
-number N  the request
+number N:whole  the request
 {LEDGER}
 
 dpsql requests approve  let a batch be charged, once, when its analyst asks for it again
-number N  the request
+number N:whole  the request
 {LEDGER}
 --note TEXT  what the analyst is told
 
 dpsql requests refuse  keep a batch from being charged
-number N  the request
+number N:whole  the request
 {LEDGER}
 --note TEXT  what the analyst is told
 """
@@ -111,6 +120,7 @@ COMMANDS = Commands(
         "requests approve": "dpsql.extensions.server.requests:approve",
         "requests refuse": "dpsql.extensions.server.requests:refuse",
     },
+    shown={"serve": "serve mcp analyst requests"},
     groups={
         "analyst": (
             "say who may sign in to a server, and what each may spend",
@@ -120,18 +130,5 @@ COMMANDS = Commands(
             "see, approve or refuse the batches that wait for it",
             "Batches of a server's analysts that wait as plans, where the policy has approval = true in [budget].",
         ),
-    },
-    details={
-        "number": {"type": int},
-        "--host": {"default": "127.0.0.1"},
-        "--port": {"type": int, "default": 5432},
-        "--mcp-port": {"type": int},
-        "--flight-port": {"type": int},
-        "--connections": {"type": int, "default": 200},
-        "--per-account": {"type": int, "default": 50},
-        "--statement-bytes": {"type": int, "default": 1_000_000},
-        "--statements-per-minute": {"type": int, "default": 6_000},
-        "--idle-timeout": {"type": float, "default": 3600.0},
-        "--grace": {"type": float, "default": 30.0},
     },
 )

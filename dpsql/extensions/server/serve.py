@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.common.extras import install_command
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.planning.figures import counted
 from dpsql.surfaces import inputs, output
 
 if TYPE_CHECKING:
@@ -168,9 +169,8 @@ def _said(host: str, ports: dict[str, int], analysts: int, options: argparse.Nam
     if options.json:
         output.print_json({"host": host, **ports, "tls": secure, "analysts": analysts})
     elif not options.quiet:
-        print(
-            f"dpsql: listening at {host} port {ports['port']}{' with TLS' if secure else ''}, for {analysts} analysts"
-        )
+        tls, who = " with TLS" if secure else "", counted(analysts, "analyst")
+        print(f"dpsql: listening at {host} port {ports['port']}{tls}, for {who}")
         if "mcp_port" in ports:
             print(f"dpsql: agents at http{'s' if secure else ''}://{host}:{ports['mcp_port']}/mcp")
         if "flight_port" in ports:

@@ -11,11 +11,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import duckdb
 
+from dpsql.common import progress
+from dpsql.common.interrupted_calls import checked_before_charges, has_charged
 from dpsql.common.quoting import identifier
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
@@ -49,6 +52,7 @@ _RELEASED = (
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
+CANCELLED_BEFORE = "the statement was cancelled; nothing was charged"
 FIRST = "the custodian approves each batch before it is charged: run it to ask for that; SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
     "no earlier release answers this and no budget is set; SET dpsql.epsilon = 0.1, or write SELECT WITH "
@@ -144,7 +148,8 @@ class Service:
     async def answer(self, asker: Asker, part: Part) -> Answer:
         """The results of a batch: read for free, answered by an earlier release, or measured and charged.
 
-        Raises ``dpsql.Error``; what was charged when it is cancelled stays charged, and is recorded.
+        Raises ``dpsql.Error``; what was charged when it is cancelled stays charged, and is recorded; nothing is charged
+        afterwards.
         """
         await self._admit(asker)
         if asks_catalogue(part.text):
@@ -301,6 +306,7 @@ class Service:
 
         def ask(text: str) -> Result:
             found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
+            said.extend(shelf.con._losses_read(text, dict(asker.own)).notes)
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha
                 found, why = shelf.con.errors_beside(
@@ -313,7 +319,7 @@ class Service:
         for piece in going.pieces:
             found = read(shelf.con, piece, going, ask, question)
             results.append((f"{_tag(piece.word)} {len(found.rows)}", found))
-        return Answer(results, tuple(said))
+        return Answer(results, tuple(dict.fromkeys(said)))
 
     def _listed(self, asker: Asker, text: str, question: Question) -> Answer:
         shelf = self._shelf(asker.name)
@@ -367,7 +373,7 @@ class Service:
             return Answer(results, named=by_name)
         asker.own.update({name.lower(): {asker.name: release.id} for name in release.views if is_unnamed(name)})
         said = f"charged {release.guarantee}; release {release.id}" if cursor.free is None else str(cursor.free)
-        return Answer(results, (said,), "private", release.cost, release.guarantee, release.id, by_name)
+        return Answer(results, (said, *release.notes), "private", release.cost, release.guarantee, release.id, by_name)
 
     def _cursor(self, asker: Asker) -> Cursor:
         held, con = asker.settings, self._shelf(asker.name).con
@@ -380,14 +386,28 @@ class Service:
         return await self._worked(self._running, work)
 
     async def _worked(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """What ``work`` returns. What it raises is told in the words for an analyst (``told``)."""
-        submitted = pool.submit(work)
+        """What ``work`` returns. What it raises is told in the words for an analyst (``told``).
+
+        Where it is cancelled it stops at its next stage, and before it charges.
+        """
+        cancelled = threading.Event()
+
+        def check(_: str = "") -> None:
+            if cancelled.is_set():
+                raise SessionError(CANCELLED if has_charged() else CANCELLED_BEFORE, "57014")
+
+        def stoppable() -> T:
+            with checked_before_charges(check), progress.heard_by(check):
+                return work()
+
+        submitted = pool.submit(copy_context().run, stoppable)  # with who hears of progress
         future = asyncio.wrap_future(submitted)
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
             if submitted.cancel():
                 raise
+            cancelled.set()
             await asyncio.wait([future])  # it runs, and may be charged already: whoever notes it waits for its end
         error = future.exception()
         if error is None:

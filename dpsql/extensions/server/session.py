@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pygwire import ConnectionPhase, messages
 from pygwire.messages import PGMessage
 
+from dpsql.common import progress
 from dpsql.driver.result_sets import ResultSet, Row
 from dpsql.errors import Error
 from dpsql.extensions.server.commands import Conversation
@@ -22,7 +25,7 @@ from dpsql.extensions.server.protocol.results import copied, data_row, descripti
 from dpsql.extensions.server.protocol.sqlstate import FAULTS, SessionError, fields, fields_of, told
 from dpsql.extensions.server.protocol.statements import Part, closed, declared, fetched, parts_of, without
 from dpsql.extensions.server.protocol.wire import Wire
-from dpsql.extensions.server.service import CANCELLED, Answer
+from dpsql.extensions.server.service import CANCELLED, CANCELLED_BEFORE, Answer
 
 # Each part of COPY by itself, so that no text takes more than one look at each of its letters.
 _COPIED = re.compile(r"COPY\s+(?:\(|(?P<table>[\w.\"]+))", re.IGNORECASE)
@@ -30,6 +33,8 @@ _OUT = re.compile(r"\)\s*TO\s+STDOUT\b", re.IGNORECASE)
 _TABLE_OUT = re.compile(r"\s+TO\s+STDOUT\b", re.IGNORECASE)
 _OPTIONS = re.compile(r"(?:WITH\b)?\s*(?:\((?P<listed>[^()]*)\)|(?P<bare>[^()]*))", re.IGNORECASE)
 _PIECE = 256  # rows between two looks at who else waits
+_SELDOM = 30.0  # seconds between two notices of one statement at most; the pauses double until then
+_TO_SAY = 1.0  # seconds that a cancelled statement is given to say whether it was charged
 STOPPING = "the server is stopping; come back later"
 
 
@@ -53,6 +58,19 @@ class Portal:
         """How many values it holds."""
         results = [] if self.answer is None else [result for _, result in self.answer.results if result is not None]
         return sum(len(result.rows) * len(result.names) for result in results)
+
+
+def _cancelled_message(work: asyncio.Future[Answer]) -> str:
+    """What a client is told that has cancelled: whether something was charged, if that is known by now."""
+    if work.cancelled():
+        return CANCELLED_BEFORE
+    if not work.done():
+        return CANCELLED
+    error = work.exception()
+    if error is not None:
+        return CANCELLED_BEFORE if str(error) == CANCELLED_BEFORE else CANCELLED
+    answer = work.result()
+    return f"{CANCELLED} (release {answer.release})" if answer.cost else CANCELLED_BEFORE
 
 
 class Session:
@@ -153,19 +171,38 @@ class Session:
         """The answer to a part, noted in the audit log; what is cancelled meanwhile goes on without the client."""
         self._allowance.take()
         self._cancelled.clear()
-        work = asyncio.ensure_future(self._held.answer(part))
+        stages = [""]  # the last one
+
+        def hear(text: str) -> None:
+            stages[0] = text
+
+        with progress.heard_by(hear):
+            work = asyncio.ensure_future(self._held.answer(part))
         stop = asyncio.ensure_future(self._cancelled.wait())
         try:
-            await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+            await self._waiting_for(work, stop, stages)
         finally:
             stop.cancel()
         if not work.done():
             work.cancel()  # what waits its turn is not begun; what runs ends, for it may be charged
             work.add_done_callback(self._noted(part, "cancelled, and finished"))
             self._note(part, "cancelled")
-            raise SessionError(CANCELLED, "57014")
+            await asyncio.wait([work], timeout=_TO_SAY)
+            raise SessionError(_cancelled_message(work), "57014")
         self._noted(part, "answered")(work)
         return work.result()
+
+    async def _waiting_for(
+        self, work: asyncio.Future[Answer], stop: asyncio.Future[Literal[True]], stages: list[str]
+    ) -> None:
+        """Wait until one of both is there; a client that waits for long is told what the work is at, by notices."""
+        began, patience = time.monotonic(), progress.PATIENCE
+        while not (await asyncio.wait((work, stop), timeout=patience, return_when=asyncio.FIRST_COMPLETED))[0]:
+            if stages[0]:
+                said = f"{stages[0]}, {time.monotonic() - began:.0f} s"
+                self._wire.send(messages.NoticeResponse(fields("00000", said, severity="NOTICE")))
+                await self._wire.flush()
+            patience = min(2 * patience, _SELDOM)
 
     def _noted(self, part: Part, outcome: str) -> Callable[[asyncio.Future[Answer]], None]:
         def note(work: asyncio.Future[Answer]) -> None:

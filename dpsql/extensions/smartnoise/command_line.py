@@ -12,9 +12,4 @@ metadata FILE  YAML of one collection (needs the extra: dpsql[yaml])
 --delta D  the delta of that budget
 """
 
-COMMANDS = Commands(
-    _GRAMMAR,
-    {
-        "policy import": "dpsql.extensions.smartnoise.command:import_",
-    },
-)
+COMMANDS = Commands(_GRAMMAR, {"policy import": "dpsql.extensions.smartnoise.command:import_"})

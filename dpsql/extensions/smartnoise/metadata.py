@@ -81,7 +81,7 @@ def _budget(epsilon: str | None, delta: str | None) -> str:
     if epsilon is None:
         if delta is not None:
             raise PolicyError("budget.delta is given without epsilon; give both, or leave the budget to be confirmed")
-        return budget_text()
+        return budget_text(losses=False)
     given = {name: _given(name, value) for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None}
     BudgetPolicy(epsilon=given.get("epsilon"), delta=given.get("delta"))  # refuses figures that are no budget
     figures = [f"{name} = {shown(value)}" for name, value in given.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.common.arguments import maybe, taking, text, whole
-from dpsql.common.out_of_memory import guards_calls
+from dpsql.common.interrupted_calls import guards_calls
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, NotSupportedError
 from dpsql.release.synthetic import SyntheticRows

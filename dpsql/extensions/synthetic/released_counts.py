@@ -16,9 +16,9 @@ from dpsql.common.arrays import Floats, Ints, Values
 from dpsql.release import ReleaseRecord, ReleaseTable
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
-from dpsql.sql.outer.core_tables import core_columns, has_other
+from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import Selected, United
-from dpsql.workloads.expr.batch import CaseKey, Core, Key, KeyOutput, Measured, RangeKey
+from dpsql.workloads.expr.batch import CaseKey, Core, Key, KeyOutput, Measured
 from dpsql.workloads.expr.conditions import TRUE, LineAtom
 from dpsql.workloads.expr.regions import KeyDomain
 
@@ -44,7 +44,7 @@ def counts_of(record: ReleaseRecord, batch: Understood) -> tuple[list[CountTable
     left_out: list[str] = []
     for answer, table in zip(batch.answers, record.tables, strict=True):
         try:
-            if not isinstance(table, ReleaseTable):
+            if not table.listed:
                 raise _LeftOutError("it holds all ranges of a line")
             for core, columns in _parts(answer, table):
                 found += _counted(table.name, core, columns, batch)
@@ -116,7 +116,7 @@ def _is_everywhere(condition: object) -> bool:
 
 
 def _plain(key: Key) -> KeyDomain | CaseKey:
-    if isinstance(key, RangeKey):
+    if not key.listed:
         raise _LeftOutError("it holds all ranges of a line")
     return key
 
@@ -136,8 +136,8 @@ def _places(core: Core, keys: Sequence[KeyDomain | CaseKey], columns: dict[str, 
             if any(name not in columns for name in named):
                 continue
             marks += [columns[name] for name in named]
-            for number, group in enumerate(groups):
-                group += _said(key, column.label, number, with_other="_other" in beside)
+            for group, value, other in zip(groups, key.labels[column.label].values, key.others, strict=True):
+                group += [value, other] if "_other" in beside else [value]
         known = {tuple(group): number for number, group in enumerate(groups)}
         if len(known) != len(key):
             raise _LeftOutError("it does not tell its groups apart")
@@ -146,16 +146,6 @@ def _places(core: Core, keys: Sequence[KeyDomain | CaseKey], columns: dict[str, 
             raise _LeftOutError("it does not show every group")
         place = place * len(key) + np.array(rows, dtype=np.int64)
     return place
-
-
-def _said(key: KeyDomain | CaseKey, label: int, group: int, *, with_other: bool) -> list[object]:
-    """What the columns of a key say in the rows of a group."""
-    if isinstance(key, CaseKey):
-        other = [bool(key.labels[1].values[group])] if with_other and has_other(key) else []
-        return [key.labels[label].values[group], *other]
-    is_other = group == key.other_index
-    value = key.values[group] if group < len(key.values) else key.other_label if is_other else None
-    return [value, *([is_other] if with_other else [])]
 
 
 def _laid(values: Floats, place: Ints, shape: tuple[int, ...]) -> Floats:

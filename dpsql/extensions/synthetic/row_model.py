@@ -20,7 +20,7 @@ from dpsql.errors import DataError
 from dpsql.extensions.adaptive.adaptive_answers import MarginalModel, on_simplex
 from dpsql.extensions.synthetic.released_counts import CountTable
 from dpsql.extensions.synthetic.row_fit import Face, Target, fitted
-from dpsql.extensions.synthetic.row_values import Axis, atoms_of, axis_of, type_of, values_of
+from dpsql.extensions.synthetic.row_values import Axis, axis_of, type_of, values_of
 from dpsql.reconstruct.possible_marginals import Axes
 from dpsql.release import Result
 from dpsql.release.columns import Coded
@@ -52,9 +52,8 @@ def usable(counts: Sequence[CountTable], batch: Understood) -> tuple[list[CountT
 
 def _column(key: KeyDomain | CaseKey, count: CountTable, batch: Understood) -> Column | None:
     """The stored column whose values a key groups."""
-    atoms = atoms_of(key)
-    name = key.column if isinstance(key, KeyDomain) else next((a.column for a in atoms or () if a is not None), None)
-    found = None if name is None or atoms is None else batch.tables[count.table].columns.get(name.lower())
+    name = next((atom.column for atom in key.atoms if atom is not None), None)
+    found = None if name is None else batch.tables[count.table].columns.get(name.lower())
     if found is None or not found.line.ordered or found.line.kind == "grid":
         return None
     joined = found.value is not None

@@ -63,8 +63,7 @@ def axis_of(number: int, column: Column, keys: Sequence[KeyDomain | CaseKey]) ->
 
     A key whose groups overlap or leave out what another key counts gets no face. Raises DataError where none is left.
     """
-    atoms = {id(key): atoms_of(key) for key in keys}
-    listed = [atom for found in atoms.values() for atom in found or () if atom is not None]
+    listed = [atom for key in keys for atom in key.atoms if atom is not None]
     truths = line_axis(column.name, column.line, listed, closed=column.closed, nulls=column.nulls)
     axis = truths.axis
     pieces = np.append(axis.pieces, axis.null_region)  # type: ignore[union-attr]
@@ -82,7 +81,7 @@ def axis_of(number: int, column: Column, keys: Sequence[KeyDomain | CaseKey]) ->
         group = np.full(axis.size, -1, dtype=np.int64)
         times = np.zeros(axis.size, dtype=np.int64)
         rest = None
-        for at, atom in enumerate(atoms[id(key)] or ()):
+        for at, atom in enumerate(key.atoms):
             if atom is None:
                 rest = at
                 continue
@@ -90,7 +89,7 @@ def axis_of(number: int, column: Column, keys: Sequence[KeyDomain | CaseKey]) ->
             group[held_by], times[held_by] = at, times[held_by] + 1
         if rest is not None:
             group[(times == 0) & (np.arange(axis.size) != null)] = rest
-        if atoms[id(key)] is not None and times.max(initial=0) <= 1:
+        if key.atoms and times.max(initial=0) <= 1:
             seen.append((key, group))
     kept = np.zeros(axis.size, dtype=np.bool_)
     for _, group in seen:
@@ -107,17 +106,6 @@ def axis_of(number: int, column: Column, keys: Sequence[KeyDomain | CaseKey]) ->
         faces.append((key, Face(number, group[where], len(key))))
     shown = tuple(None if regions[at] is None else tuple(regions[at] or ()) for at in where.tolist())
     return Axis(column, shown, tuple(faces), others)
-
-
-def atoms_of(key: KeyDomain | CaseKey) -> list[LineAtom | None] | None:
-    """Where the column of a key lies in each of its groups, None for all other values; None for another kind of key."""
-    if isinstance(key, CaseKey):
-        found = [atom for atom in key.conditions if isinstance(atom, LineAtom)]
-        whole = len(found) == len(key) and len({atom.column for atom in found}) == 1
-        return list[LineAtom | None](found) if whole else None
-    points = [LineAtom(key.column, () if point is None else (point,)) for point in key.points[: len(key.values)]]
-    nulls = [LineAtom(key.column, (), on_null=True)] if key.nulls else []
-    return [*points, *([None] if key.other else []), *nulls]
 
 
 # -- values -----------------------------------------------------------------------------------------

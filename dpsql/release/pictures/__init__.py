@@ -4,10 +4,11 @@ Every function takes ``ax``, matplotlib axes to draw into, or makes a figure of 
 Nothing is registered with pyplot, no global setting is touched, and no display is needed.
 """
 
-from .results import plot_ranges, plot_result, results_picture
+from .results import noted, plot_ranges, plot_result, results_picture
 from .style import picture_bytes
 
 __all__ = [
+    "noted",
     "picture_bytes",
     "plot_ranges",
     "plot_result",

@@ -76,6 +76,15 @@ def results_picture(tables: Sequence[tuple[str, Table]]) -> Figure:
     return made
 
 
+def noted(made: Figure, notes: Sequence[str]) -> Figure:
+    """The picture with sentences below it, such as what limits cut of the rows that are counted."""
+    if notes:
+        wide = max(30, int(13 * made.get_figwidth()))
+        text = "\n".join(textwrap.fill(note, wide) for note in notes)
+        made.supxlabel(text, x=0.01, ha="left", fontsize=style.SMALL, color=style.BLACK)
+    return made
+
+
 def _draw(ax: Axes, shape: Shape, number: Number) -> None:
     ranged = range_keys(shape)
     if ranged:

@@ -11,6 +11,6 @@ from __future__ import annotations
 
 from .combined import Combination, alone, combine
 from .joint import Past, past_of
-from .kept import keep, meaning_of
+from .stored_measurements import keep, meaning_of
 
 __all__ = ["Combination", "Past", "alone", "combine", "keep", "meaning_of", "past_of"]

@@ -74,8 +74,8 @@ def combine(
     released. Batches in blocks or closed forms are not combined. Where all earlier batches together tell too many cells
     apart, those are left out that do not fit (``joined``), those of ``first`` last.
     """
-    compiled = prepared.compiled
-    if not isinstance(compiled, Compiled) or not pasts:
+    compiled = prepared.compiled.matrix
+    if compiled is None or not pasts:
         return None
     joint = joined(prepared, pasts, first)
     if joint is None or not joint.observations:
@@ -96,8 +96,8 @@ def combine(
 
 def alone(prepared: Prepared, past: Past, alpha: float) -> Combination | None:
     """What a release says of its own batch, by its measurement alone: as ``combine``, over however many cells."""
-    compiled = prepared.compiled
-    if not isinstance(compiled, Compiled) or len(past.parts) > 1 or compiled.rows.shape != past.rows.shape:
+    compiled = prepared.compiled.matrix
+    if compiled is None or len(past.parts) > 1 or compiled.rows.shape != past.rows.shape:
         return None
     if abs(sparse.csr_array(compiled.rows) - past.rows).sum():
         return None
@@ -132,7 +132,6 @@ def joined(
     more rows than count, only releases that kept the same ones are combined: those of the nearest, or, ``beside`` a
     new measurement of the batch, those that it keeps.
     """
-    assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
     kept = kept_first(prepared.compiled.layouts) if beside else {}
     return _joined(prepared, tuple(pasts), first, tuple(kept.items()))
 
@@ -142,7 +141,6 @@ def _joined(
     prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], own: tuple[tuple[str, str], ...]
 ) -> Joint | None:
     understood = prepared.understood
-    assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
     names = {query.table for query in understood.queries}
     read = _read(prepared.compiled.layouts)
     mine = [past for past in pasts if names & past.tables]

@@ -19,13 +19,15 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Matrix
+from dpsql.common.notes import Note, in_order
 from dpsql.errors import InternalError
+from dpsql.planning.figures import releases_named
 from dpsql.planning.plan import Plan
-from dpsql.planning.planned_batch import mean_square
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity
 from dpsql.planning.target_errors import hint_notes
-from dpsql.planning.text import errors_said, plan_rows, releases_named
+from dpsql.planning.text import errors_said, plan_rows
 from dpsql.privacy.charge import Charge
+from dpsql.reconstruct import mean_square
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.strategies import MatrixStrategy
@@ -100,9 +102,7 @@ class CombinedPlan(Plan):
     @property
     def error(self) -> float:
         """What the objective minimises, of all measurements together."""
-        assert isinstance(self.compiled, Compiled)  # noqa: S101 - others are not combined
-        scale = np.where(self.compiled.scale == 0, 1.0, self.compiled.scale)
-        squares = (np.asarray(self.errors) * self.compiled.objective / scale) ** 2
+        squares = np.square(np.asarray(self.errors) * self.compiled.weights)
         return float(squares.max() if self.strategy.objective == "max" else squares.sum())
 
     @property
@@ -150,8 +150,8 @@ def combining(
     """A strategy of a batch beside ``pasts``; None where nothing of them touches it, or where it is not one matrix over
     listed cells. Cost: one compilation of all batches together.
     """
-    compiled = prepared.compiled
-    if not isinstance(compiled, Compiled) or not isinstance(strategy, MatrixStrategy):
+    compiled = prepared.compiled.matrix
+    if compiled is None or not isinstance(strategy, MatrixStrategy):
         return None
     if any(layout.source.distinct for layout in compiled.layouts):
         return None
@@ -188,7 +188,7 @@ def plan_with(plan: Plan, answers: AnswersWithEarlier, releases: tuple[int, ...]
         "answers": answers,
         "errors": answers.errors(answers.law, divisor),
         "widths": widths,
-        "notes": notes,
+        "notes": in_order(notes),
         "rests_on": releases,
         "without_earlier": plan,
     }
@@ -213,5 +213,5 @@ def noted(plan: Plan, found: Combination) -> Plan:
     made = replace(plan, compiled=found.compiled, answers=answers, noise=cast("Noise", found.noise))
     rows = plan_rows(replace(made, errors=found.errors, widths=found.widths))
     answer = f"{releases_named(found.rests_on)} answer{'' if len(found.rests_on) > 1 else 's'} this with no more error"
-    notes = f"{answer}: a run is free", f"{errors_said(rows)}, as answered for free"
+    notes = Note(f"{answer}: a run is free"), Note(f"{errors_said(rows)}, as answered for free")
     return replace(plan, notes=(*plan.notes, *notes))

@@ -32,7 +32,7 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.units import UNORDERED, kept_first
 from dpsql.workloads.expr.batch import Query
 
-from .kept import integers_of, is_of, meaning_of, same_cells
+from .stored_measurements import integers_of, is_of, meaning_of, same_cells
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from dpsql.planning.plan import Plan
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Entry
-from dpsql.running.earlier.kept import declarations
+from dpsql.running.earlier.stored_measurements import declarations
 from dpsql.sql import Answer
 from dpsql.sql.outer.probes import shown_columns
 from dpsql.workloads.expr.batch import Core

@@ -14,10 +14,9 @@ from math import prod
 import numpy as np
 
 from dpsql.sql.aggregate.groups import MAX_GROUPS
-from dpsql.sql.outer.core_tables import has_other
-from dpsql.workloads.expr.batch import CaseKey, Key, LabelColumn, RangeKey, Table
+from dpsql.workloads.expr.batch import CaseKey, Key, Table
 from dpsql.workloads.expr.conditions import And, Condition, LineAtom, complement, gather, union
-from dpsql.workloads.expr.regions import AxisTruths, IntArray, line_axis
+from dpsql.workloads.expr.regions import AxisTruths, IntArray, LabelColumn, line_axis
 from dpsql.workloads.expr.related import Functions, related
 from dpsql.workloads.expr.within import Within
 
@@ -80,20 +79,13 @@ def joined(keys: Sequence[Key], table: Table, within: Within) -> tuple[Joined, .
 
 def _parts(number: int, key: Key) -> _Parts | None:
     """A key whose groups are values of one column and have a label each; None for others."""
-    if isinstance(key, RangeKey) or has_other(key):
+    if not key.listed or key.has_other or len(key.labels) > 1:
         return None
-    if isinstance(key, CaseKey):
-        if len(key.labels) > 1:
-            return None
-        atoms = [condition for condition in key.conditions if isinstance(condition, LineAtom)]
-        whole = len(atoms) == len(key) and len({atom.column for atom in atoms}) == 1
-        return _Parts(number, atoms[0].column, key.labels[0], tuple(atoms)) if whole else None
-    points = [LineAtom(key.column, () if point is None else (point,)) for point in key.points]
-    rest = complement(union([point for point in key.points if point is not None]))
-    others = [LineAtom(key.column, rest)] * key.other
-    nulls = [LineAtom(key.column, (), True)] * key.nulls
-    label = LabelColumn(key.column, key.type, (*key.values, *[key.other_label] * key.other, *[None] * key.nulls))
-    return _Parts(number, key.column, label, (*points, *others, *nulls))
+    atoms = [atom for atom in key.atoms if atom is not None]
+    if not atoms:
+        return None
+    rest = LineAtom(atoms[0].column, complement(union([part for atom in atoms for part in atom.intervals])))
+    return _Parts(number, rest.column, key.labels[0], tuple(rest if atom is None else atom for atom in key.atoms))
 
 
 def _groups(part: _Parts, truths: AxisTruths) -> IntArray | None:

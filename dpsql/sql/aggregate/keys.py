@@ -25,7 +25,7 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import operand_of
 from dpsql.sql.values.scope import Scope, declaring, key_domain
 from dpsql.sql.values.typed import Typed, flat
-from dpsql.workloads.expr.batch import CaseKey, Column, Key, LabelColumn, constant
+from dpsql.workloads.expr.batch import CaseKey, Column, Key, constant
 from dpsql.workloads.expr.conditions import (
     FALSE,
     TRUE,
@@ -39,7 +39,7 @@ from dpsql.workloads.expr.conditions import (
     union,
 )
 from dpsql.workloads.expr.lines import Scalar, line_of
-from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.regions import KeyDomain, LabelColumn
 from dpsql.workloads.expr.values import stored
 from dpsql.workloads.expr.within import Within
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from dpsql.common.notes import ERROR, Note
 from dpsql.errors import SQLError
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.sums import sum_of
@@ -26,9 +27,12 @@ from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope, refuse_unit
 from dpsql.workloads.expr.batch import CaseKey, Column, constant
-from dpsql.workloads.expr.conditions import FALSE, Condition, LineAtom, Or, gather
+from dpsql.workloads.expr.conditions import FALSE, Condition, LineAtom, Or, atoms, gather
+from dpsql.workloads.expr.lines import Cut
 
 MAX_PREFIXES = 2_000
+# Parts of the conditions up to each value, all together, beyond which values are places on a line of their own.
+MAX_ATOMS = 20_000
 # How many intervals the values of a longer domain are gathered into.
 PARTS = 512
 _LITTLE = 1e-12
@@ -38,8 +42,8 @@ _LITTLE = 1e-12
 class Prefixes:
     """The values that a quantile can have in order, as numbers, and the condition "at most that value" for each.
 
-    Dates are days since 1970-01-01. ``starts[i]`` is the first value that counts as ``values[i]``. ``type`` is
-    DOUBLE or DATE.
+    Dates and times are days since 1970-01-01. ``starts[i]`` is the first value that counts as ``values[i]``. ``type``
+    is DOUBLE, DATE or TIMESTAMP.
     """
 
     starts: tuple[float, ...]
@@ -109,9 +113,9 @@ def _plain(argument: exp.Expression) -> exp.Expression:
 def prefixes_of(argument: exp.Expression, scope: Scope, aggregate: str) -> Prefixes:
     """The values of ``argument`` in order. Values below the declared ones count as the first, those above as the last.
 
-    An expression of numbers with more than 2,000 values is read as SUM reads it, its columns within their bounds;
-    ``aggregate``: what is asked of it, for messages. Raises SQLError where the values are not public or no numbers or
-    dates.
+    An expression of numbers with more than 2,000 values is read as SUM reads it, its columns within their bounds; so
+    is one of several columns whose values are told apart on a line of its own (``_on_one_line``). ``aggregate``: what
+    is asked of it, for messages. Raises SQLError where the values are not public or no numbers or dates.
     """
     if isinstance(argument, exp.Column):
         return _of_column(column_of(argument, scope), argument, scope)
@@ -136,11 +140,42 @@ def prefixes_of(argument: exp.Expression, scope: Scope, aggregate: str) -> Prefi
     if len(known) > MAX_PREFIXES:
         return _of_sum(sum_of(argument, scope, aggregate), argument, scope)
     known.sort(key=lambda pair: pair[0])
+    type_ = type_ if type_ in ("DATE", "TIMESTAMP") else "DOUBLE"
+    if type_ == "DOUBLE" and _on_one_line([condition for _, condition in known], scope):
+        return _of_values([value for value, _ in known], sum_of(argument, scope, aggregate))
     below: list[Condition] = []
     for _, condition in known:
         below.append(gather(Or, below[-1], condition) if below else condition)
     values = tuple(value for value, _ in known)
-    return Prefixes(values, values, below, "DATE" if type_ == "DATE" else "DOUBLE")
+    return Prefixes(values, values, below, type_)
+
+
+def _on_one_line(conditions: Sequence[Condition], scope: Scope) -> bool:
+    """Whether values of several columns together are best told apart by a column of their own.
+
+    Where these are of no other use, as what AVG of a unit is made of, and where the conditions would be long: that up
+    to a value has those of all values below it.
+    """
+    parts = [atom for condition in conditions for atom in atoms(condition)]
+    columns = {atom.column if isinstance(atom, LineAtom) else "" for atom in parts}
+    if len(columns) < 2 or "" in columns:
+        return False
+    return len(conditions) * len(parts) > MAX_ATOMS or not any(
+        scope.column(column).policy.declared for column in columns
+    )
+
+
+def _of_values(values: Sequence[float], column: Column) -> Prefixes:
+    """The listed values that a computed number can have, ascending, as places on the line of what SUM adds up."""
+    low, step = column.ends[0], column.policy.step or Fraction(1)
+    ends: list[Cut] = []
+    for value in values[:-1]:
+        if column.line.kind == "grid":
+            ends.append((round((Fraction(value) - low) / step) + 1, 0))
+        else:
+            ends.append(column.line.above(column.line.place(value)))
+    below: list[Condition] = [LineAtom(column.name, ((None, end),)) for end in ends]
+    return Prefixes(tuple(values), tuple(values), [*below, not_null(column)], "DOUBLE")
 
 
 def _of_column(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
@@ -153,7 +188,7 @@ def _of_column(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
         LineAtom(column.name, ((None, column.line.above(column.line.place(value))),)) for value in values[:-1]
     ]
     firsts, lasts = (tuple(_number(value, node) for value in ends) for ends in (starts, values))
-    type_ = "DATE" if column.line.kind == "date" else "DOUBLE"
+    type_ = {"date": "DATE", "timestamp": "TIMESTAMP"}.get(column.line.kind, "DOUBLE")
     return Prefixes(firsts, lasts, [*below, not_null(column)], type_)
 
 
@@ -173,16 +208,18 @@ def _of_sum(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
 
 
 def _note(column: Column, scope: Scope) -> None:
-    scope.computed.notes[
-        f"quantiles of {column.name} are told to a {PARTS}th of its declared range; their intervals and standard "
-        "errors count that in, and narrower bounds in the policy tell more"
-    ] = None
+    note = Note(
+        f"quantiles of {column.name} are rounded to a {PARTS}th of its declared range, which their errors include; "
+        "narrower bounds in the policy make them finer",
+        ERROR,
+    )
+    scope.computed.notes[note] = None
 
 
 def _intervals(column: Column, node: exp.Expression) -> tuple[list[Any], list[Any]]:
     """The first and the last values of intervals over all that are declared, ascending: each value one, or 512."""
-    if column.line.kind not in {"integer", "decimal", "real", "date", "grid"}:
-        raise refuse(f"MIN, MAX and quantiles are of numbers and dates; {shown(node)} holds {column.type}", node)
+    if column.line.kind not in {"integer", "decimal", "real", "date", "timestamp", "grid"}:
+        raise refuse(f"MIN, MAX and quantiles are of numbers, dates and times; {shown(node)} holds {column.type}", node)
     policy = column.policy
     low, high, size = policy.lower, policy.upper, policy.size(column.type)
     if policy.values is None and (low is None or high is None):
@@ -221,8 +258,10 @@ def _step(first: Any, step: Any, at: int) -> Any:
 
 
 def _number(value: object, node: exp.Expression) -> float:
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        return (value - dt.datetime.combine(_EPOCH, dt.time())) / dt.timedelta(days=1)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return float((value - _EPOCH).days)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
-        raise refuse(f"MIN, MAX and quantiles are of numbers and dates; {shown(node)} is neither", node)
+        raise refuse(f"MIN, MAX and quantiles are of numbers, dates and times; {shown(node)} is none", node)
     return float(value)

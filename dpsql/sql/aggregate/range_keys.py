@@ -8,7 +8,7 @@ asked of it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from sqlglot import exp
@@ -18,10 +18,10 @@ from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.outer.answers import Answer
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.scope import Scope
-from dpsql.workloads.expr.batch import CaseKey, Column, Core, Key, KeyOutput, LabelColumn, Measured, RangeKey
+from dpsql.workloads.expr.batch import CaseKey, Column, Core, KeyOutput, Measured, RangeKey
 from dpsql.workloads.expr.conditions import LineAtom
 from dpsql.workloads.expr.lines import Interval
-from dpsql.workloads.expr.regions import KeyDomain
+from dpsql.workloads.expr.regions import KeyDomain, LabelColumn
 
 NAMES = frozenset({"dp_ranges", "dp_prefixes"})
 MAX_LISTED = {"dp_ranges": 200_000, "dp_prefixes": 1_000}
@@ -76,39 +76,32 @@ def range_key(node: exp.Expression, name: str, scope: Scope) -> CaseKey | RangeK
     return CaseKey(text, labels, conditions)
 
 
-def long_key(keys: Iterable[Key]) -> RangeKey | None:
-    """The key whose groups are not listed, if there is one."""
-    return next((key for key in keys if isinstance(key, RangeKey)), None)
-
-
 def check_core(core: Core, select: exp.Select, *, whole: bool) -> None:
     """Refuse what cannot be worked out row by row when it is asked for. ``whole``: the core is all of the result."""
-    key = long_key(core.keys)
+    key = core.line
     if key is None:
         return
-    if sum(isinstance(other, RangeKey) for other in core.keys) > 1:
-        raise refuse(f"a SELECT is grouped by one {key.text} at most", select, code="too-many-groups")
+
+    def refused(text: str) -> SQLError:
+        return refuse(text, select, code="too-many-groups")
+
+    if sum(not other.listed for other in core.keys) > 1:
+        raise refused(f"a SELECT is grouped by one {key.text} at most")
     if not all(isinstance(column, KeyOutput | Measured) for column in core.columns):
-        raise refuse(
+        raise refused(
             f"{key.text} has {len(key):,} groups, so that only counts, sums and their linear combinations are "
-            "released; release the sum and the count, and divide them in a query over the result",
-            select,
-            code="too-many-groups",
+            "released; release the sum and the count, and divide them in a query over the result"
         )
-    if key.family == "ranges" and not whole:
-        raise refuse(
+    if core.is_view and not whole:
+        raise refused(
             f"{key.text} has {len(key):,} groups: its result is a view whose rows are worked out when they are asked "
             "for. Select the range and its numbers alone, without HAVING, ORDER BY, LIMIT, DISTINCT, grouping sets or "
-            "expressions around them, and query the result afterwards",
-            select,
-            code="too-many-groups",
+            "expressions around them, and query the result afterwards"
         )
     numbers = core.rows * len(core.outputs)
-    if key.family == "prefixes" and numbers > MAX_NUMBERS:
-        raise refuse(
-            f"{key.text} makes {numbers:,} numbers, at most {MAX_NUMBERS:,} are released: group by fewer columns",
-            select,
-            code="too-many-groups",
+    if not core.is_view and numbers > MAX_NUMBERS:
+        raise refused(
+            f"{key.text} makes {numbers:,} numbers, at most {MAX_NUMBERS:,} are released: group by fewer columns"
         )
 
 
@@ -124,8 +117,7 @@ def check_long(answers: Sequence[Answer]) -> None:
                     code="too-many-groups",
                 )
         for core in answer.cores:
-            key = long_key(core.keys)
-            if key is not None and key.family == "ranges":
+            if core.is_view:
                 long[answer.name] = core.rows
 
 

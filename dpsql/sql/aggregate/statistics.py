@@ -8,8 +8,9 @@ after the noise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations_with_replacement
@@ -18,46 +19,30 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.errors import SQLError
-from dpsql.policy.values import fold
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.quantiles import prefixes_of
 from dpsql.sql.aggregate.sums import sum_of
 from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import standing_for
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.predicates import not_null
 from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.typed import Typed, flat
 from dpsql.workloads.expr.batch import CaseKey, Column, Term
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, LineAtom, gather
-from dpsql.workloads.expr.formulas import (
-    Comparison,
-    Fit,
-    Formula,
-    Gini,
-    Independence,
-    Leaf,
-    Negative,
-    Product,
-    Quotient,
-)
+from dpsql.workloads.expr.formulas import Dated, Exponential, Formula, Leaf, Negative, Product, Quotient, Root, Variance
 from dpsql.workloads.expr.formulas import Number as Fixed
 from dpsql.workloads.expr.formulas import Sum as Added
 from dpsql.workloads.expr.lines import Scalar
+from dpsql.workloads.expr.statistics import Comparison, Fit, Gini, Independence, Shape
 
-PAIRED: dict[type[exp.Expr], tuple[str, int]] = {
-    exp.CovarPop: ("covar_pop", 0),
-    exp.CovarSamp: ("covar_samp", 0),
-    exp.Corr: ("corr", 0),
-    exp.RegrSlope: ("coefficient", 1),
-    exp.RegrIntercept: ("coefficient", 0),
-    exp.RegrR2: ("r2", 0),
-}
-"""Aggregates of (y, x), and which number of the fit of y on x they are."""
-TABLES = frozenset({"dp_regression", "dp_ttest", "dp_chisq"})
 MAX_COLUMNS = 10
 MAX_CELLS = 2_500
+_WHOLE = 10**7  # numbers below it have fourth powers that are summed exactly
 _DECIMALS = 12
+_MICROSECOND = Fraction(1, 86_400_000_000)  # of a day
 
 
 class Outputs(Protocol):
@@ -68,6 +53,10 @@ class Outputs(Protocol):
 
     def kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str) -> int:
         """The number of the output that these terms are."""
+        ...
+
+    def units(self, node: exp.Expression) -> int:
+        """The number of the output that COUNT(DISTINCT ...) is."""
         ...
 
 
@@ -83,14 +72,144 @@ class Shown:
     errors: bool = False
 
 
-def paired(node: exp.Expression, collector: Outputs) -> Formula:
-    """CORR, COVAR_*, REGR_*."""
-    what, at = PAIRED[type(node)]
+def distinct(node: exp.Expression, collector: Outputs) -> Formula:
+    """COUNT(DISTINCT ...): units, or values, each once."""
+    return Leaf(collector.units(node))
+
+
+def average(node: exp.Expression, collector: Outputs) -> Formula:
+    """AVG and REGR_AVGY: sum over count, within the bounds; AVG of times in days from the middle of the bounds."""
+    kind = _kind(node, collector.scope)
+    if kind == "date":
+        first = exp.Cast(this=exp.Literal.string("1970-01-01"), to=exp.DataType(this=exp.DType.DATE))
+        days = exp.DateDiff(this=node.this.copy(), expression=first, unit=exp.Var(this="DAY"))
+        return _mean_time(node, days, Fraction(1), collector)
+    if kind == "timestamp":
+        micros = exp.Anonymous(this="epoch_us", expressions=[node.this.copy()])
+        return _mean_time(node, micros, _MICROSECOND, collector)
+    column, n, one = _summed(node, collector)
+    count, total = _leaf(collector, {n: Fraction(1)}), _leaf(collector, {one: Fraction(1)})
+    lower, upper = column.ends
+    return Quotient(total, count, (float(lower), float(upper)))
+
+
+def _mean_time(node: exp.Expression, since: exp.Expression, unit: Fraction, collector: Outputs) -> Formula:
+    """The mean of times since 1970, in parts of ``unit`` days: about the middle, so that sums and counts are alike."""
+    column, n, one = _summed(exp.Avg(this=standing_for(since, node.this)), collector)
+    lower, upper = column.ends
+    middle, half = (lower + upper) / 2 * unit, float((upper - lower) / 2 * unit)
+    count, total = _leaf(collector, {n: Fraction(1)}), _leaf(collector, {one: unit, n: -middle})
+    return Dated(Quotient(total, count, (-half, half)), float(middle))
+
+
+def _kind(node: exp.Expression, scope: Scope) -> str:
+    """The kind of the value that AVG is of; empty for any other aggregate, and for what is no expression."""
+    of = node.this
+    if not isinstance(node, exp.Avg) or not isinstance(of, exp.Expression) or isinstance(of, exp.Distinct):
+        return ""
+    bare = of.unnest()
+    return scope.resolve(bare).line.kind if isinstance(bare, exp.Column) else value_of(bare, scope, clamped=True).kind
+
+
+def variance(
+    node: exp.Expression,
+    collector: Outputs,
+    *,
+    sample: bool = False,
+    power: int = 0,
+    root: bool = False,
+) -> Formula:
+    """VAR_*, STDDEV_*, SEM and REGR_SYY, from sums about the middle of the bounds."""
+    column, n, one = _summed(node, collector)
+    lower, upper = column.ends
+    count = _leaf(collector, {n: Fraction(1)})
+    total = _leaf(collector, {one: Fraction(1), n: -(lower + upper) / 2})
+    squares = _leaf(collector, {replace(one, power=2): Fraction(1)})
+    found = Variance(count, total, squares, float(upper - lower), sample, power)
+    return Root(found) if root else found
+
+
+def geometric_mean(node: exp.Expression, collector: Outputs) -> Formula:
+    """GEOMEAN: the exponential of the mean of logarithms, of numbers above 0."""
+    (argument,) = _single(node)
+    lower, upper = sum_of(argument, collector.scope, called_as(node)).ends
+    if lower <= 0:
+        raise refuse(
+            f"{called_as(node)}({shown(argument)}) multiplies numbers above 0, and its range begins at "
+            f"{float(lower):g}; declare a lower bound above 0, or write {called_as(node)}(GREATEST(..., 1)) around it",
+            node,
+            code="no-bounds",
+        )
+    made = exp.Avg(this=exp.Ln(this=argument.copy()))
+    _, n, one = _summed(made, collector)
+    count, total = _leaf(collector, {n: Fraction(1)}), _leaf(collector, {one: Fraction(1)})
+    return Exponential(Quotient(total, count, (math.log(lower), math.log(upper))))
+
+
+def shape(node: exp.Expression, collector: Outputs, *, what: str) -> Formula:
+    """SKEWNESS and KURTOSIS, from sums of powers up to the third or fourth about the middle of the bounds.
+
+    Powers of whole numbers and decimals are exact where 128 bits hold them, else of DOUBLEs between -1 and 1.
+    """
+    (argument,) = _single(node)
+    moments = _Moments([argument], collector, called_as(node))
+    (centred,), (half,) = moments.centred, moments.scales
+    scale = unit = Fraction(half)
+    level = value_of(centred, collector.scope, clamped=True)
+    if level.kind != "exact" or max(half, *map(abs, _cores(level, centred))) >= _WHOLE:
+        parts = exp.Paren(this=exp.Cast(this=centred, to=exp.DataType(this=exp.DType.DOUBLE)))
+        centred, scale = exp.Paren(this=exp.Div(this=parts, expression=exp.Literal.number(repr(half)))), Fraction(1)
+    square = _product(centred, centred)
+    powers = [_product(square, centred), *([] if what == "skewness" else [_product(square, square)])]
+    sums = [
+        _leaf(collector, {Term(Fraction(1), moments.summed, sum_of(power, collector.scope).name): Fraction(1)})
+        for power in powers
+    ]
+    scales = (Fraction(1), unit, unit**2, scale**3, scale**4)
+    pairs = zip((*moments.leaves, *sums), scales, strict=False)
+    return Shape(tuple(Product((leaf, Fixed(1 / each))) for leaf, each in pairs), what)
+
+
+def _cores(level: Typed, node: exp.Expr) -> tuple[int, int]:
+    whole = flat(level, node)
+    return whole.low, whole.high
+
+
+def _product(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.Mul(this=left.copy(), expression=right.copy()))
+
+
+def _single(node: exp.Expression) -> list[exp.Expression]:
+    """The one argument of a function, in a list."""
+    given = list(node.expressions) if isinstance(node, exp.AnonymousAggFunc) else [node.this]
+    if len(given) != 1 or not isinstance(given[0], exp.Expression) or isinstance(given[0], exp.Distinct):
+        raise refuse(f"{called_as(node)} takes one number, without DISTINCT", node, code="aggregate")
+    return given
+
+
+def _summed(node: exp.Expression, collector: Outputs) -> tuple[Column, Term, Term]:
+    """The column that an aggregate sums, its first argument, with the terms of its count and its sum.
+
+    Of two arguments, over the rows where neither is NULL.
+    """
+    given = [node.this, node.args.get("expression")]
+    if isinstance(node, exp.AnonymousAggFunc):
+        given = list(_single(node))
+    if not isinstance(given[0], exp.Expression):
+        raise refuse(f"{called_as(node)} takes numbers, without DISTINCT", node, code="aggregate")
+    parts = [part for part in given if part is not None]
+    column, *others = (sum_of(part, collector.scope, called_as(node)) for part in parts)
+    where = gather(And, collector.where, *map(not_null, others))
+    return column, Term(Fraction(1), gather(And, where, not_null(column))), Term(Fraction(1), where, column.name)
+
+
+def paired(node: exp.Expression, collector: Outputs, *, what: str, at: int) -> Formula:
+    """CORR, COVAR_*, REGR_*: number ``at`` of ``what`` of the fit of y on x."""
     if node.expression is None:
         raise refuse(
             f"{called_as(node)}(DISTINCT ...) is not answered; leave DISTINCT out", node, code="count-distinct"
         )
-    moments = _Moments([node.expression, node.this], collector)
+    moments = _Moments([node.expression, node.this], collector, called_as(node))
     return Fit(moments.leaves, moments.centres, moments.scales, what, at)
 
 
@@ -98,7 +217,7 @@ def gini(node: exp.Expression, collector: Outputs) -> Formula:
     """dp_gini(x): of a column with declared values that are not negative."""
     (argument,) = _arguments(node, "dp_gini", 1, 1)
     found = prefixes_of(argument, collector.scope, "dp_gini")
-    if found.type == "DATE" or found.values[0] < 0:
+    if found.type != "DOUBLE" or found.values[0] < 0:
         raise refuse("dp_gini takes numbers that are not negative", node)
     if found.values[-1] == 0:
         raise refuse("dp_gini needs a declared value above 0", node)
@@ -118,7 +237,7 @@ def weighted(node: exp.Div, scope: Scope) -> tuple[float, float] | None:
     for one, other in ((product.this, product.expression), (product.expression, product.this)):
         if one.unnest() == weight and not is_constant(other) and not is_constant(weight):
             held, column = sum_of(weight, scope), sum_of(other, scope)
-            if Fraction(held.policy.lower) < 0:  # type: ignore[arg-type]
+            if held.ends[0] < 0:
                 return None
             lower, upper = _bounds(column, other)
             if not_null(column) != TRUE:
@@ -127,28 +246,18 @@ def weighted(node: exp.Div, scope: Scope) -> tuple[float, float] | None:
     return None
 
 
-def shown_by(node: exp.Expression, collector: Outputs) -> tuple[Shown, ...]:
-    """The columns that dp_regression, dp_ttest or dp_chisq stands for; SQLError with the place of what is amiss."""
-    made = {"dp_regression": _regression, "dp_ttest": _ttest, "dp_chisq": _chisq}
-    return tuple(made[name_of(node)](node, collector))
-
-
-def name_of(node: exp.Expr) -> str:
-    """The folded name of a function of dpsql's own; empty for anything else."""
-    return fold(str(node.this)) if isinstance(node, exp.AnonymousAggFunc) else ""
-
-
-def misplaced(node: exp.Expression) -> SQLError:
+def several_columns(node: exp.Expression, name: str) -> SQLError:
     """The refusal of a function that stands for columns where one number must."""
     return refuse(
-        f"{name_of(node)} stands for several columns: it is an item of SELECT by itself, with FILTER if need be, "
-        "and what it gives is queried afterwards",
+        f"{name} stands for several columns: it is an item of SELECT by itself, with FILTER if need be, and what it "
+        "gives is queried afterwards",
         node,
         code="aggregate",
     )
 
 
-def _regression(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
+def regression(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
+    """The columns of dp_regression, a row for each coefficient."""
     y, *x = _arguments(node, "dp_regression", 2, MAX_COLUMNS + 1)
     moments = _Moments([*x, y], collector)
     terms = ("(intercept)", *(part.sql("duckdb", comments=False) for part in x))
@@ -163,7 +272,8 @@ def _regression(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
     yield Shown("p_value", tuple(of("p_value", at) for at in every))
 
 
-def _ttest(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
+def ttest(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
+    """The columns of dp_ttest: the difference of two means and Welch's test."""
     x, by = _arguments(node, "dp_ttest", 2, 2)
     groups = _groups(by, collector)
     if len(groups) != 2:
@@ -187,7 +297,8 @@ def _ttest(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
         yield Shown(what, (Comparison((parts[0], parts[1]), float(upper - lower), what),))
 
 
-def _chisq(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
+def chisq(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
+    """The columns of dp_chisq: the test of independence, and the odds ratio of two by two groups."""
     sides = [_groups(part, collector) for part in _arguments(node, "dp_chisq", 2, 2)]
     rows, columns = map(len, sides)
     for part, groups in zip(node.expressions, sides, strict=True):
@@ -217,10 +328,10 @@ def _chisq(node: exp.Expression, collector: Outputs) -> Iterator[Shown]:
 class _Moments:
     """The sums of z_i z_j, i <= j, for z = (1, columns about their centres), over the rows where none is NULL."""
 
-    def __init__(self, nodes: Sequence[exp.Expr], collector: Outputs) -> None:
+    def __init__(self, nodes: Sequence[exp.Expr], collector: Outputs, called: str = "SUM") -> None:
         self.collector = collector
         self.nodes = [_number(node, collector) for node in nodes]
-        self.columns = [sum_of(node, collector.scope) for node in self.nodes]
+        self.columns = [sum_of(node, collector.scope, called) for node in self.nodes]
         ends = [_bounds(column, node) for column, node in zip(self.columns, nodes, strict=True)]
         self.middles = [(lower + upper) / 2 for lower, upper in ends]
         held = [_written(middle, upper - lower) for middle, (lower, upper) in zip(self.middles, ends, strict=True)]
@@ -230,6 +341,8 @@ class _Moments:
         self.scales = tuple(float((upper - lower) / 2) for lower, upper in ends)
         self.where = gather(And, collector.where, *map(not_null, self.columns))
         self.n = Term(Fraction(1), self.where)
+        self.summed = self.where if len(nodes) > 1 else collector.where  # of one column the sum leaves NULL out
+        self.centred = [self._centred(i) for i in range(len(nodes))]
         pairs = combinations_with_replacement(range(len(nodes) + 1), 2)
         self.leaves = tuple(_leaf(collector, self._terms(i - 1, j - 1)) for i, j in pairs)
 
@@ -237,17 +350,17 @@ class _Moments:
         """The sum of z_i z_j; -1 is the column of ones."""
         if j < 0:
             return {self.n: Fraction(1)}
-        one = Term(Fraction(1), self.where, self.columns[j].name)
+        one = Term(Fraction(1), self.summed, self.columns[j].name)
         if i < 0:
             return {one: Fraction(1), self.n: -self.at[j]}
         if self.columns[i].name == self.columns[j].name:
             if is_two_valued(self.columns[j]):
-                return {self.n: (self.middles[j] - Fraction(self.columns[j].policy.lower)) ** 2}  # type: ignore[arg-type]
+                return {self.n: (self.middles[j] - self.columns[j].ends[0]) ** 2}
             # (v - c)^2 from (v - m)^2, m the middle of the bounds, which c is a short number for.
             off = self.middles[j] - self.at[j]
-            square = Term(Fraction(1), self.where, self.columns[j].name, 2)
+            square = replace(one, power=2)
             return {square: Fraction(1), one: 2 * off, self.n: off * off - 2 * off * self.middles[j]}
-        product = exp.Mul(this=self._centred(i), expression=self._centred(j))
+        product = exp.Mul(this=self.centred[i], expression=self.centred[j].copy())
         return {Term(Fraction(1), self.where, sum_of(product, self.collector.scope).name): Fraction(1)}
 
     def _centred(self, i: int) -> exp.Expr:
@@ -267,7 +380,7 @@ def _number(node: exp.Expr, collector: Outputs) -> exp.Expr:
 
 
 def _bounds(column: Column, node: exp.Expr) -> tuple[Fraction, Fraction]:
-    lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
+    lower, upper = column.ends
     if lower == upper:
         raise refuse(f"{shown(node)} is {float(lower):g} in every row by its bounds; leave it out", node)
     return lower, upper
@@ -275,7 +388,7 @@ def _bounds(column: Column, node: exp.Expr) -> tuple[Fraction, Fraction]:
 
 def is_two_valued(column: Column) -> bool:
     """Whether the bounds are all that there is: (v - c)^2 is one number then, and nothing to measure."""
-    lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
+    lower, upper = column.ends
     step = column.policy.step or (1 if column.line.kind == "integer" and column.line.unit is None else None)
     return step is not None and upper - lower == Fraction(step)
 

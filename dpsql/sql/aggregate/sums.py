@@ -10,6 +10,7 @@ of the expression is NULL adds nothing, unless the expression itself gives NULL 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot import exp
@@ -18,6 +19,7 @@ from dpsql.errors import SQLError
 from dpsql.policy.values import DIGITS
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import name_of
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.row_cost import check_size
@@ -51,6 +53,12 @@ def sum_of(node: exp.Expr, scope: Scope, aggregate: str = "SUM") -> Column:
     column = _summed(_number(bare, scope, aggregate), bare, scope, aggregate)
     scope.computed.summed.setdefault(column.name, bare)
     return column
+
+
+def exactly(column: Column, node: exp.Expr, scope: Scope) -> Column:
+    """The column that SUM(node) adds up, with its exact number in each row where it has one."""
+    t = value_of(node, scope, clamped=True)
+    return replace(column, exact=(t.value, t.unit, t.offset)) if t.kind == "exact" and t.unit else column
 
 
 def _bounded(column: Column, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
@@ -87,7 +95,7 @@ def _number(node: exp.Expr, scope: Scope, aggregate: str) -> Typed:
 
 
 def _summed(t: Typed, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
-    text, t = node.sql("duckdb"), settled(t)
+    text, t = name_of(node), settled(t)
     if t.kind == "exact":
         value, lower, step, steps = _steps(t, node)
         check_size(value, node)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dpsql.common.notes import Note
+from dpsql.common.quoting import identifier
 from dpsql.sql.outer.relation import Relation
 from dpsql.workloads.expr.batch import Core, Query, Table
 
@@ -27,6 +29,13 @@ class Answer:
     text: str = field(default="", repr=False)
 
     @property
+    def aliases(self) -> dict[str, str]:
+        """What the result calls columns of the noisy tables that it shows unchanged, by their names in these."""
+        names = {identifier(column.name): column.name for core in self.cores for column in core.columns}
+        items = getattr(self.outer, "items", ())
+        return {names[item.sql]: item.name for item in items if item.sql in names}
+
+    @property
     def meaning(self) -> list[object]:
         """What tells this statement from another over the same tables, as JSON can hold it."""
         outer = None if self.outer is None else [self.outer.sql(True), self.outer.sql(False)]
@@ -44,7 +53,7 @@ class Understood:
 
     answers: tuple[Answer, ...]
     tables: Mapping[str, Table] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def queries(self) -> tuple[Query, ...]:

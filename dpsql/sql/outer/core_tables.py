@@ -11,7 +11,8 @@ from typing import TypeGuard
 from dpsql.free_sql.extents import TEXT, Extent, either
 from dpsql.free_sql.tables import Bounds, Keys, table
 from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
-from dpsql.workloads.expr.batch import CaseKey, Core, CoreColumn, Key, KeyOutput, RangeKey, Ranked
+from dpsql.workloads.expr.batch import CaseKey, Core, CoreColumn, Derived, KeyOutput, Ranked
+from dpsql.workloads.expr.formulas import Dated
 
 
 def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
@@ -19,7 +20,7 @@ def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
     suffixes: list[tuple[str, ...]] = []
     for column in core.columns:
         if isinstance(column, KeyOutput):
-            suffixes.append(OTHER if column.label == 0 and has_other(column.key) else ())
+            suffixes.append(OTHER if column.label == 0 and column.key.has_other else ())
         else:
             suffixes.append(beside_numbers(core.minimum))
     return _with_companions(tuple(column.name for column in core.columns), tuple(suffixes))
@@ -41,10 +42,11 @@ def core_types(core: Core, columns: Sequence[ColumnInfo] | None = None) -> list[
     for column, info in zip(core.columns, columns or core_columns(core), strict=True):
         kind, beside = "DOUBLE", "DOUBLE"
         if isinstance(column, KeyOutput):
-            key, beside = column.key, "BOOLEAN"
-            kind = key.labels[column.label].type if isinstance(key, CaseKey) else key.type
+            kind, beside = column.key.labels[column.label].type, "BOOLEAN"
         elif isinstance(column, Ranked):
             kind = column.type
+        elif isinstance(column, Derived) and isinstance(column.formula, Dated):
+            kind = "TIMESTAMP"
         found.append((info.name, kind))
         ends = {"_low": kind, "_high": kind, **dict.fromkeys(HIDDEN, "BOOLEAN")}
         found.extend((name, ends.get(suffix, beside)) for suffix, name in info.companions)
@@ -83,7 +85,7 @@ def key_columns(core: Core) -> Keys:
 
 def _tells_apart(column: CoreColumn) -> TypeGuard[KeyOutput]:
     """Whether a column has another value, or NULL, for each group of a key."""
-    if not isinstance(column, KeyOutput) or isinstance(column.key, RangeKey):
+    if not isinstance(column, KeyOutput) or not column.key.listed:
         return False
     key = column.key
     values = key.labels[column.label].values if isinstance(key, CaseKey) else (*key.values, key.other_label)
@@ -93,7 +95,7 @@ def _tells_apart(column: CoreColumn) -> TypeGuard[KeyOutput]:
 def _longest(column: KeyOutput) -> float:
     """The bytes of a key's longest label."""
     key = column.key
-    if isinstance(key, RangeKey):
+    if not key.listed:
         return TEXT
     labels = key.labels[column.label].values if isinstance(key, CaseKey) else (*key.values, key.other_label)
     return max((len(str(label).encode()) for label in labels), default=0)
@@ -107,12 +109,3 @@ def noisy_types(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str
         columns = dict(column for table in union.tables for column in types.pop(table.name))
         found[name] = [*columns.items(), *((bits, "INTEGER") for bits, _ in union.bits)]
     return {**types, **found}
-
-
-def has_other(key: Key) -> bool:
-    """Whether a key has a group of unlisted values that a companion tells from NULL."""
-    if isinstance(key, RangeKey):
-        return False
-    if isinstance(key, CaseKey):
-        return len(key.labels) > 1 and key.labels[1].name == "other"
-    return key.other and key.other_label is None

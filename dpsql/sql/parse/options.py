@@ -19,12 +19,13 @@ from decimal import Decimal
 
 from sqlglot import Token, TokenType
 
+from dpsql.common.options import CLAUSE, on
 from dpsql.errors import SQLError, nearest
 from dpsql.policy import TablePolicy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.tokens import MAX_BATCH, QUOTED, items_of, nesting, place_of, refuse_token, replaced, tokens_of
 
-KNOWN = ("epsilon", "delta", "privacy_unit_column", "max_groups_contributed")
+KNOWN = tuple(on(CLAUSE))
 
 _MAY_HOLD = re.compile(r"DIFFERENTIAL_PRIVACY|ANONYMIZATION|AGGREGATION_THRESHOLD|\bANON_|CONTRIBUTION_BOUNDS", re.I)
 _NUMBER = re.compile(r"[+-]?\s*(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")

@@ -11,11 +11,6 @@ from dpsql.sql.parse.names import empty_database
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 
-AGGREGATES = (
-    "COUNT, COUNT_IF, SUM, AVG, VAR_*, STDDEV_*, MIN, MAX, MEDIAN, QUANTILE_*, CORR, COVAR_*, REGR_SLOPE, "
-    "REGR_INTERCEPT or REGR_R2, with FILTER, or MODE by itself"
-)
-
 _ANSWERED = frozenset(
     [
         "expressions",
@@ -112,17 +107,21 @@ def check_clauses(select: exp.Select, statement: str) -> None:
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
 
 
-def not_an_aggregate(node: exp.Expression) -> SQLError:
-    """The refusal of an expression that stands where an aggregate must."""
+def not_an_aggregate(node: exp.Expression, answered: str) -> SQLError:
+    """The refusal of an expression that stands where an aggregate must; ``answered``: the names of aggregates."""
     for kind, message in _POST.items():
         if isinstance(node, kind):
             return refuse(message, node, code="aggregate")
     if isinstance(node, exp.Column):
         return refuse(f"{shown(node)} is a raw value, which is private; aggregate it", node, code="raw-value")
-    return refuse(f"{shown(node)} is not an admitted aggregate; use {AGGREGATES}", node, code="aggregate")
+    return refuse(
+        f"{shown(node)} is not an admitted aggregate; use one of {answered}, with FILTER, or MODE by itself",
+        node,
+        code="aggregate",
+    )
 
 
-def unanswered_around(column: exp.Expr) -> SQLError | None:
+def unanswered_around(column: exp.Expr, answered: str) -> SQLError | None:
     """The refusal of the function around a raw value that is an aggregate, though the parser takes it for none."""
     node = column.parent
     while node is not None and not isinstance(node, exp.Query):
@@ -131,7 +130,7 @@ def unanswered_around(column: exp.Expr) -> SQLError | None:
             return found
         name = called(node) if isinstance(node, exp.Func) else ""
         if name.lower() in duckdb_functions()[1]:
-            return refuse(f"{name} is an aggregate that is not answered; use {AGGREGATES}", node, code="aggregate")
+            return refuse(f"{name} is an aggregate that is not answered; use one of {answered}", node, code="aggregate")
         node = node.parent
     return None
 

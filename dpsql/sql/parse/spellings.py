@@ -26,7 +26,10 @@ from dpsql.sql.parse.trees import nodes
 _CUBES: Mapping[TokenType, type[exp.Expr]] = {TokenType.CUBE: exp.Cube, TokenType.ROLLUP: exp.Rollup}
 _CUBE_NAMES = {kind.name.lower(): node for kind, node in _CUBES.items()}
 _LISTS = ("list_contains", "list_has", "array_contains", "array_has")
-_AGGREGATES = ("dp_regression", "dp_ttest", "dp_chisq", "dp_gini")  # the parser does not know that they are
+_AGGREGATES = (  # which the parser takes for functions of a row
+    *("dp_regression", "dp_ttest", "dp_chisq", "dp_gini", "geomean", "geometric_mean", "kurtosis_pop", "sem", "mad"),
+    *("entropy", "product", "favg", "fsum", "kahan_sum", "sumkahan", "wavg", "weighted_avg"),
+)
 _CALLED = frozenset({"mean", "mode", "count_star", "row", *_LISTS, *_CUBE_NAMES, *_AGGREGATES})
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TRIGGERS = frozenset(
@@ -283,7 +286,7 @@ def _queries(node: exp.Expr) -> bool:
     return any(isinstance(part, exp.Query) for part in node.expressions)
 
 
-def _fields(node: exp.Expr) -> list[exp.Expr] | None:
+def fields_of(node: exp.Expr) -> list[exp.Expr] | None:
     """The fields of a row in parentheses, or of ROW(...); None for anything else."""
     if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and fold(str(node.this)) == "row"):
         return node.expressions
@@ -293,7 +296,7 @@ def _fields(node: exp.Expr) -> list[exp.Expr] | None:
 def _compared(node: exp.Expr) -> exp.Expr | None:
     """``x = ANY([1, 2])`` as IN, other comparisons with the elements of a list one by one; rows field by field."""
     left, right = node.this, node.expression
-    rows = _fields(left), _fields(right)
+    rows = fields_of(left), fields_of(right)
     if rows[0] is not None and rows[1] is not None and isinstance(node, exp.EQ | exp.NEQ):
         same = _same_row(rows[0], rows[1])
         return same if isinstance(node, exp.EQ) or same is None else exp.Not(this=exp.Paren(this=same))
@@ -316,8 +319,8 @@ def _compared(node: exp.Expr) -> exp.Expr | None:
 
 def _among(node: exp.In) -> exp.Expr | None:
     """``(a, b) IN ((1, 2), (3, 4))`` as an OR of rows that are the same."""
-    fields = _fields(node.this)
-    rows = [_fields(part) for part in node.expressions]
+    fields = fields_of(node.this)
+    rows = [fields_of(part) for part in node.expressions]
     if fields is None or not rows or any(row is None for row in rows):
         return None
     found = [_same_row([field.copy() for field in fields], row) for row in rows if row is not None]

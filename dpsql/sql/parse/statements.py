@@ -21,6 +21,7 @@ from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.quoted import written_at
 from dpsql.sql.parse.shapes import parsed
 from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
+from dpsql.sql.parse.stages import reached
 from dpsql.sql.parse.tokens import QUOTING_SQL, check_size, first_line, place_at, place_of, refuse_token, tokens_of
 from dpsql.sql.parse.trees import loosened, nodes, original, uncollected, written
 
@@ -121,8 +122,10 @@ def parse(text: str) -> tuple[Statement, ...]:
             continue
         if commented:
             _refuse_stray_hints(tree)
+        reached("parse", tree)
         if spelled:
             tree = respelled(tree)
+        reached("spell", tree)
         if isinstance(tree, exp.Create):
             statement = _view(tree)
         else:

@@ -23,6 +23,7 @@ _within = 0
 _was_on = False
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
 _STANDS_FOR = "dpsql_stands_for"
+_NAME, _AS_IT_IS = "dpsql_name", "dpsql_as_it_is"
 logging.getLogger("sqlglot").addFilter(lambda record: not _silent.get())
 
 
@@ -81,6 +82,42 @@ def original(node: exp.Expr, *, inside: bool = False) -> exp.Expr:
     for part in [part for part in nodes(out) if part is not out and part.meta_get(_STANDS_FOR) is not None]:
         part.replace(original(part, inside=True))
     return out
+
+
+def called(node: exp.Expression, name: str) -> exp.Expression:
+    """``node``, which plans call ``name`` wherever it stands: what a unit's columns together are, AVG(age)."""
+    bare = node.unnest()
+    bare.meta[_NAME] = name
+    if isinstance(bare, exp.Case) and len(bare.args["ifs"]) == 1 and bare.args.get("default") is None:
+        called(bare.args["ifs"][0].args["true"], name)  # sums read it in the rows where it is not NULL
+    return node
+
+
+def as_they_are(node: exp.Expression) -> exp.Expression:
+    """``node``, whose columns are read as they are: what is made of them has bounds of its own.
+
+    A unit's count and sum are of all its rows, which may be more than the limit that their bounds are made of.
+    """
+    for part in node.find_all(exp.Column):
+        part.meta[_AS_IT_IS] = True
+    return node
+
+
+def reads_as_it_is(node: exp.Expr) -> bool:
+    """Whether a column is read as it is, also where others are held to their bounds."""
+    return bool(node.meta_get(_AS_IT_IS))
+
+
+def name_of(node: exp.Expr) -> str:
+    """The text of an expression, with the names of its parts that have one."""
+    if not any(part.meta_get(_NAME) is not None for part in nodes(node)):
+        return node.sql(DUCKDB)
+    return node.transform(_by_name).sql(DUCKDB)
+
+
+def _by_name(node: exp.Expr) -> exp.Expr:
+    name = node.meta_get(_NAME)
+    return node if name is None else exp.Var(this=name)
 
 
 def loosened(tree: exp.Expr) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations
 
-from dpsql.errors import InternalError
+from dpsql.common.numerics import HALF_FIT, SUM_BITS
+from dpsql.errors import InternalError, PolicyError
+from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import fold
-from dpsql.workloads.expr.batch import CaseKey, Column, Key, Query, RangeKey, Table
+from dpsql.workloads.expr.batch import CaseKey, Column, Key, OneUnit, Query, Table, unit_sum_name
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.conditions import FALSE, And, Condition, LineAtom, gather, union
+from dpsql.workloads.expr.lines import Line
+from dpsql.workloads.expr.measures import measure_of
 from dpsql.workloads.expr.regions import KeyDomain
-from dpsql.workloads.expr.rows import Cap, Each, RowSource
+from dpsql.workloads.expr.rows import Each, RowSource
 from dpsql.workloads.expr.rows import united as united_sources
+from dpsql.workloads.expr.unit_sums import SumBound, UnitSum
 
 _MOST_GROUPS, _MOST_COUNTS = 10_000, 100  # up to which counts of units are joined: more take long to tell apart
 
@@ -28,9 +36,7 @@ def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each
     """
     if table.source is None or (table.source.unit is None and each is None):
         raise InternalError(f"{table.name} has no unit to count")
-    asked = [
-        (key.name, key.labels, key.conditions) if isinstance(key, CaseKey) else (key.column, len(key)) for key in keys
-    ]
+    asked = _signature(keys)
     if each is not None:
         mark = hashlib.sha256(repr((condition, asked, each)).encode()).hexdigest()[:16]
         source = replace(table.source, distinct=True, each=each)
@@ -39,6 +45,66 @@ def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each
     mark = hashlib.sha256(repr((condition, asked)).encode()).hexdigest()[:16]
     name = f"{table.name} by {table.source.unit.name} #{mark}"
     return replace(table, name=name, source=replace(table.source, distinct=True))
+
+
+def _signature(keys: Sequence[Key]) -> list[tuple[object, ...]]:
+    return [
+        (key.name, key.labels, key.conditions) if isinstance(key, CaseKey) else (key.column, len(key)) for key in keys
+    ]
+
+
+def sums_table(table: Table, condition: Condition, keys: Sequence[Key], column: Column) -> Table:
+    """``table`` as what each unit adds to the sum of ``column`` where a row satisfies ``condition``, within its bounds.
+
+    One Query over it has these keys, whose groups must not overlap, and one sum, of the column ``unit_sum_name``: what
+    the bounds let one unit add in a group, in whole steps. Raises InternalError where there is no bound.
+    """
+    source, bounds = table.source, table.bounds_on(column)
+    if source is None or not bounds:
+        raise InternalError(f"{table.name} bounds no sum of {column.name}")
+    added = _unit_sum(table, column, bounds, keys, source.limit)
+    source = replace(source, distinct=True, added=added)
+    most = Fraction(added.in_cell) * added.row.step * added.stride
+    name, steps = unit_sum_name(column), 2 * added.in_cell
+    line = Line("grid", "BIGINT", 0, steps)
+    policy = ColumnPolicy(name, lower=-most, upper=most, step=2 * most / steps, nulls=False)
+    columns = {**table.columns, fold(name): Column(name, "DOUBLE", line, policy)}
+    mark = hashlib.sha256(repr((condition, _signature(keys), added)).encode()).hexdigest()[:16]
+    return replace(table, name=f"{table.name} by unit and {column.name} #{mark}", columns=columns, source=source)
+
+
+def _unit_sum(table: Table, column: Column, bounds: Sequence[OneUnit], keys: Sequence[Key], limit: int) -> UnitSum:
+    """The sum and its bounds in whole steps, none of which is exceeded by rounding."""
+    lower, upper = column.ends
+    row = measure_of(column.name, column.line, lower, upper, column.policy.step, column.policy.where)
+    lower, upper = lower // row.step * row.step, -(-upper // row.step) * row.step  # 0 is on the grid
+    row = replace(row, lower=lower, upper=upper)
+    largest = max(max(-one.lower, one.upper) for one in bounds)
+    stride = max(1, math.ceil(largest / row.step / HALF_FIT))
+    step, limits = row.step * stride, list[SumBound]()
+    inside = [one.cap is None or any(_within(key, one.cap, table) for key in keys) for one in bounds]
+    # A cell is one group of such a bound; by groups of others the rows of a cell are told apart.
+    is_cell = [
+        not keys if one.cap is None else within and len(keys) == 1 and _is_cap(keys[0], one.cap)
+        for one, within in zip(bounds, inside, strict=True)
+    ]
+    told_by = [one for one, whole in zip(bounds, is_cell, strict=True) if one.cap is not None and not whole]
+    for one, within, whole in zip(bounds, inside, is_cell, strict=True):
+        alone = (whole and not told_by) or (not keys and told_by == [one])
+        grouped = one.cap is not None and not (whole and alone)
+        ends = -int(-one.lower // step), int(one.upper // step)
+        limits.append(SumBound(*ends, one.cap, within, alone=alone, grouped=grouped, text=one.text))
+    if max(abs(lower), abs(upper)) / row.step >= 2**SUM_BITS:
+        raise PolicyError(
+            f"{table.policy.key('at_most')}: values of {column.name} are of more than 2^{SUM_BITS} steps of "
+            f"{float(row.step):.6g}; declare a larger step"
+        )
+    if any(one.most == 0 for one in limits):
+        raise PolicyError(
+            f"{table.policy.key('at_most')}: a bound on the sum of {column.name} is below its step, {float(step):.6g}; "
+            "write a larger one, or declare a smaller step"
+        )
+    return UnitSum(row, stride, tuple(limits), None if any(one.cap is None for one in bounds) else limit)
 
 
 def joined_counts(queries: Iterable[Query], tables: Mapping[str, Table]) -> dict[str, Table]:
@@ -68,7 +134,7 @@ def joined_counts(queries: Iterable[Query], tables: Mapping[str, Table]) -> dict
 def _condition(query: Query) -> Condition | None:
     """The condition under which rows have their unit counted; None where ranges are asked for."""
     terms = [term for output in query.outputs for term in output.terms]
-    return None if len(terms) != 1 or any(isinstance(key, RangeKey) for key in query.keys) else terms[0].condition
+    return None if len(terms) != 1 or not all(key.listed for key in query.keys) else terms[0].condition
 
 
 def _apart(query: Query, other: Query) -> bool:
@@ -118,6 +184,11 @@ def _within(key: Key, cap: Cap, table: Table) -> bool:
             )
         )
     return False
+
+
+def _is_cap(key: Key, cap: Cap) -> bool:
+    """Whether each group of the bound has one group of the key, which lies within them, at most."""
+    return not isinstance(key, CaseKey) or {*key.conditions} <= {*cap.parts, LineAtom(cap.column, (), on_null=True)}
 
 
 def united(tables: Iterable[Table]) -> dict[str, Table]:

@@ -247,6 +247,9 @@ def _rewriter(sources: Sequence[tuple[str, Rows]], using: Sequence[str]) -> Rewr
 
     def find(column: exp.Column) -> exp.Expression | None:
         name, qualifier = fold(column.name), fold(column.table)
+        if isinstance(column.this, exp.Star):  # there is a row where the first of the tables has one
+            first = next((rows.bases[0].alias for alias, rows in sources if fold(alias) == qualifier), column.table)
+            return exp.Column(this=column.this.copy(), table=exp.to_identifier(first, quoted=True))
         found = [
             (alias, rows)
             for alias, rows in sources

@@ -207,7 +207,7 @@ class FromItems:
             if select.args.get("distinct") and not select.args.get("group"):
                 select = _grouped_by_all(select)
             if select.args.get("group") and all(isinstance(source[1], Rows) for source in sources):
-                units = self._of_units(select, sources, columns)  # type: ignore[arg-type]
+                units = self._of_units(select, sources, columns, several=True)  # type: ignore[arg-type]
                 if units is not None:
                     self._found[key] = query, units
                     return units
@@ -263,9 +263,17 @@ class FromItems:
         return rows_of(whole, sources, selects.renamed(names, columns, query))
 
     def _of_units(
-        self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None
+        self,
+        query: exp.Select,
+        sources: Sequence[tuple[str, Rows]],
+        columns: Sequence[str] | None,
+        *,
+        several: bool = False,
     ) -> Rows | None:
-        """A query that groups by the privacy unit as rows of units; None for one that does not."""
+        """A query that groups by the privacy unit as rows of units; None for one that does not.
+
+        ``several``: by other columns, too, so that a unit has several rows.
+        """
         from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 
         flat = flattened(query, sources)
@@ -275,7 +283,7 @@ class FromItems:
         self._check_no_hint(query)
         names = [str(item.alias_or_name) or item.sql("duckdb") for item in query.expressions]
         computed = Computed(rows.table)
-        tables, found = units_of(flat, rows, computed, selects.renamed(names, columns, query))
+        tables, found = units_of(flat, rows, computed, selects.renamed(names, columns, query), several=several)
         self.tables |= {table.name: table for table in tables}
         self.computed[tables[0].name] = computed
         return found

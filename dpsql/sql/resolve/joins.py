@@ -69,7 +69,14 @@ class RowScope:
         return max((each for each in held if each is not None), default=None)
 
     def find(self, node: exp.Column) -> Column:
-        """The column that ``node`` names, of the base or of a joined table; SQLError otherwise."""
+        """The column that ``node`` names, of the base or of a joined table; SQLError otherwise.
+
+        ``t.*`` of COUNT(t.*) is what is NULL where a LEFT JOIN found no row of t.
+        """
+        if isinstance(node.this, exp.Star) and isinstance(node.parent, exp.Count) and not any(node.this.args.values()):
+            number = self._relations.named(node)
+            name = self._joins[number]
+            return _flag(name, always=not name or not self._relations.every[number].outer)
         place = self._relations.place(node)
         relation = self._relations.every[place.relation]
         name = self._joins[place.relation]
@@ -238,10 +245,11 @@ def _columns_of(relation: Relation, join: str) -> dict[str, Column]:
     return found
 
 
-def _flag(join: str) -> Column:
-    """TRUE where the join found a row, NULL elsewhere."""
+def _flag(join: str, *, always: bool = False) -> Column:
+    """TRUE where the join found a row, NULL elsewhere; ``always``: where it must have found one."""
     name = f"{join} found"
-    return Column(name, "BOOLEAN", line_of("BOOLEAN"), ColumnPolicy(name), Stored(MATCHED, "BOOLEAN", join))
+    policy = ColumnPolicy(name, nulls=not always)
+    return Column(name, "BOOLEAN", line_of("BOOLEAN"), policy, Stored(MATCHED, "BOOLEAN", join), always)
 
 
 def _column_name(join: str, column: str, outer: bool) -> str:

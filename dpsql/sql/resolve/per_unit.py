@@ -15,32 +15,36 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.errors import SQLError
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.settings import fix
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
-from dpsql.sql.parse.quoted import called_as, shown
+from dpsql.sql.aggregate.keys import key_of
+from dpsql.sql.aggregate.table import aggregate_of, answered
+from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import standing_for
+from dpsql.sql.parse.trees import called, standing_for
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import relations_of
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
-from dpsql.sql.resolve.unit_means import mean_of, number, spread_of
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.expressions import lowered, row_value, value_of
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, declaring
-from dpsql.sql.values.typed import Typed, exact, flat, type_of, whole
+from dpsql.sql.values.typed import Typed, exact, flat, type_of
+from dpsql.sql.values.typed import whole as as_type
 from dpsql.workloads.expr.batch import Column, Table
-from dpsql.workloads.expr.conditions import TRUE, And, Condition, gather, negate
+from dpsql.workloads.expr.cap import Cap
+from dpsql.workloads.expr.conditions import TRUE, And, Condition, LineAtom, gather
 from dpsql.workloads.expr.lines import Line, line_of
+from dpsql.workloads.expr.regions import KeyDomain
 from dpsql.workloads.expr.rows import EVERY, Along, OfUnit, RowSource, Units
 from dpsql.workloads.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
 _OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
-_SPREADS = (exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevSamp, exp.StddevPop)
 _MOST = 2**62
 _LONGEST = 60
 
@@ -54,11 +58,14 @@ def is_per_unit(select: exp.Select, rows: RowScope) -> bool:
     return rows.table.source.unit.name == EVERY or any(rows.is_unit(names.meant(item)) for item in _items(select))
 
 
-def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequence[str]) -> tuple[list[Table], Rows]:
+def units_of(
+    select: exp.Select, rows: RowScope, computed: Computed, names: Sequence[str], *, several: bool = False
+) -> tuple[list[Table], Rows]:
     """The tables of units that a SELECT makes of ``rows``, and the SELECT's columns over one, called ``names``.
 
     There are two where it has HAVING: an outer join reads the one that keeps to it by itself. ``computed`` keeps what
-    is computed for each row. Raises SQLError for groups that do not follow from the unit, and for clauses and
+    is computed for each row. Where a unit may have ``several`` rows they are by further columns, too. Raises SQLError
+    for other groups that do not follow from the unit, and for clauses and
     aggregates that are not answered.
     """
     for clause in _OVER_UNITS:
@@ -68,7 +75,7 @@ def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequ
                 select,
                 code="per-unit",
             )
-    draft = _Draft(select, rows, computed)
+    draft = _Draft(select, rows, computed, several)
     columns = tuple((name, draft.over(item)) for name, item in zip(names, select.expressions, strict=True))
     having = select.args.get("having")
     where = None if having is None else draft.over(having.this)
@@ -137,6 +144,7 @@ class _Draft:
     select: exp.Select
     rows: RowScope
     computed: Computed
+    several: bool = False
     # By function, canonical text and condition.
     _found: dict[tuple[str, str, Condition], tuple[OfUnit, Column]] = field(default_factory=dict)
     along: tuple[Along, Column] | None = None
@@ -156,12 +164,15 @@ class _Draft:
                 raise self._several(self.select)
         self.keys = [self.names.meant(item) for item in _items(self.select)]
         follows = set(self._following())
+        self.further: dict[str, exp.Expression] = {}
         for key in self.keys:
             if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
                 raise self._several(key)
             for column in key.find_all(exp.Column):
                 if not self.rows.is_unit(column) and self._source(column) not in follows:
-                    raise self._several(column)
+                    if not self.several or self.source.public:
+                        raise self._several(column)
+                    self.further[self.names.canonical(key)] = key
         self._keys = {self.names.canonical(key) for key in self.keys if not self.rows.is_unit(key)}
 
     def _several(self, node: exp.Expr) -> Exception:
@@ -197,14 +208,18 @@ class _Draft:
         return self._over(item.copy())
 
     def _over(self, node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Column) and self.further and self.names.canonical(node) in self.further:
+            return standing_for(self.one_row(node, node, None, TRUE, "min"), node)
         if isinstance(node, exp.Ordered):
             return self._along(node)
+        inner: exp.Expression = node
+        where: Condition = TRUE
         if isinstance(node, exp.Filter):
-            return standing_for(self._aggregate(node.this, truth(node.expression.this, self.scope).true, node), node)
-        if isinstance(node, exp.AggFunc):
-            return standing_for(self._aggregate(node, TRUE, node), node)
-        if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
-            return standing_for(self._aggregate(node.this, TRUE, node), node)
+            inner, where = node.this, truth(node.expression.this, self.scope).true
+        elif isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
+            inner = node.this
+        if inner is not node or isinstance(node, exp.AggFunc):
+            return standing_for(self._aggregate(inner, where, node), node)
         if isinstance(node, exp.Window | exp.WithinGroup | exp.Query):
             raise self._unanswered(node)
         if isinstance(node, exp.Column):
@@ -231,60 +246,18 @@ class _Draft:
                 node,
                 code="per-unit",
             )
-        return self._least(exp.Min(this=node), node, TRUE)
+        return self.one_row(node, node, None, TRUE, "min")
 
     def _aggregate(self, node: exp.Expression, where: Condition, whole_node: exp.Expression) -> exp.Expression:
-        if isinstance(node, exp.Count) and not isinstance(node.this, exp.Distinct) and not node.expressions:
-            argument = node.this
-            if argument is not None and not isinstance(argument, exp.Star):
-                known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
-                where = gather(And, where, truth(known, self.scope).true)
-            return self._count(whole_node, where)
-        if isinstance(node, exp.CountIf):
-            pair = truth(node.this, self.scope)
-            if where != TRUE or pair.false != negate(pair.true):
-                return self._sum(whole_node, node.this, where)  # NULL where the condition is NULL in every row
-            return self._count(whole_node, pair.true)
-        if isinstance(node, exp.ApproxDistinct):
-            return self._distinct(whole_node, node.this, where)
-        if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 1:
-            return self._distinct(whole_node, node.this.expressions[0], where)
-        if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
-            return self._of_one_row(whole_node, node.this, node.expression, where, node.key.replace("arg", "arg_"))
-        if isinstance(node, exp.First | exp.Last):
-            return self._in_order(node, whole_node, where)
-        if isinstance(node, exp.AnyValue):
-            node = exp.Min(this=node.this)
-        if isinstance(node, exp.Sum) and not isinstance(node.this, exp.Distinct):
-            return self._sum(whole_node, node.this, where)
-        if isinstance(node, exp.Avg) and not isinstance(node.this, exp.Distinct):
-            return self._average(node, whole_node, where)
-        if isinstance(node, exp.Median) and not isinstance(node.this, exp.Distinct):
-            return self._median(node, whole_node, where)
-        if isinstance(node, _SPREADS) and not isinstance(node.this, exp.Distinct):
-            return self._spread(node, whole_node, where)
-        if isinstance(node, exp.Min | exp.Max) and not node.expressions:
-            return self._least(node, whole_node, where)
-        if isinstance(node, exp.LogicalOr | exp.LogicalAnd):
-            pair = truth(node.this, self.scope)
-            wanted, other = (pair.true, pair.false) if isinstance(node, exp.LogicalOr) else (pair.false, pair.true)
-            # TRUE where a row has the truth that decides, else the other one, NULL where no row has any.
-            decides = self._count_of("decides", whole_node, gather(And, where, wanted))
-            others = self._count_of("else", whole_node, gather(And, where, other))
-            decided, rest = (exp.GT(this=count, expression=number(0)) for count in (decides, others))
-            one = isinstance(node, exp.LogicalOr)
-            return exp.Case(
-                ifs=[
-                    exp.If(this=decided, true=exp.Boolean(this=one)),
-                    exp.If(this=rest, true=exp.Boolean(this=not one)),
-                ]
-            )
-        raise self._unanswered(node)
+        aggregate = aggregate_of(node)
+        if aggregate is None or aggregate.unit is None or not aggregate.reads(node):
+            raise self._unanswered(node)
+        made = aggregate.unit(self, node, whole_node, where)
+        return made if isinstance(made, exp.Column) else called(made, whole_node.sql("duckdb", comments=False))
 
     def _unanswered(self, node: exp.Expression) -> Exception:
         return refuse(
-            f"{shown(node)} over the rows of a unit is not answered; write COUNT, COUNT_IF, SUM, AVG, MIN, MAX, "
-            "MEDIAN, VAR, STDDEV, ARG_MIN, ARG_MAX, FIRST(x ORDER BY y), BOOL_OR or BOOL_AND",
+            f"{shown(node)} over the rows of a unit is not answered; write one of {answered(units=True)}",
             node,
             code="per-unit",
         )
@@ -303,28 +276,32 @@ class _Draft:
 
     # -- aggregates ------------------------------------------------------------------------------
 
-    def _count(self, node: exp.Expression, where: Condition) -> exp.Expression:
-        return self._count_of("", node, where)
+    @property
+    def most(self) -> int:
+        """The most rows of a unit."""
+        return self.source.limit
 
-    def _count_of(self, what: str, node: exp.Expression, where: Condition) -> exp.Expression:
+    def counted(self, whole: exp.Expression, where: Condition, what: str = "") -> exp.Expression:
         """How many rows of the unit satisfy a condition: at most the declared number of its rows."""
         line = Line("integer", "BIGINT", 0, _MOST)
         least = Fraction(int(where == TRUE))
-        policy = ColumnPolicy("n", lower=least, upper=Fraction(self.source.limit), nulls=False)
+        policy = ColumnPolicy("n", lower=least, upper=Fraction(self.most), nulls=False)
         one = Constant(1, "BIGINT")
-        return self._kept(node, "count", one, where, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
+        each = Line("integer", "BIGINT", 1, 1)
+        return self._kept(whole, "count", one, where, each, line, "BIGINT", policy, what)
 
-    def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
-        level = self._wholenumber(argument, "SUM")
-        most = self.source.limit
+    def summed(self, whole: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
+        """The sum of whole numbers or decimals: between so many least and so many greatest values."""
+        level = self.whole_number(argument, "SUM")
+        most = self.most
         low, high = min(level.low, level.low * most), max(level.high, level.high * most)
         unit = None if level.unit == 1 else level.unit
         line = Line("integer", "HUGEINT", -_MOST, _MOST, unit=unit)
         policy = ColumnPolicy("s", lower=low * level.unit, upper=high * level.unit, nulls=level.nulls or where != TRUE)
         each = Line("integer", "BIGINT", level.low, level.high)
-        return self._kept(node, "sum", whole(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
+        return self._kept(whole, "sum", as_type(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
 
-    def _wholenumber(self, argument: exp.Expression, called: str) -> Typed:
+    def whole_number(self, argument: exp.Expression, called: str) -> Typed:
         """The argument of a SUM and the like, each row clamped to the declared bounds, as a multiple of a whole number.
 
         ``called``: the aggregate, for messages.
@@ -358,70 +335,28 @@ class _Draft:
             )
         return found
 
-    def _median(self, node: exp.Median, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """MEDIAN of whole numbers, which may lie between two of them."""
-        level = self._wholenumber(node.this, called_as(node))
-        policy = ColumnPolicy(
-            "m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=level.nulls or where != TRUE
-        )
-        value, line = whole(level.value, "BIGINT"), line_of("DOUBLE")
+    def middle(self, whole: exp.Expression, level: Typed, where: Condition) -> exp.Expression:
+        """The median of whole numbers."""
+        nulls = level.nulls or where != TRUE
+        policy = ColumnPolicy("m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=nulls)
+        value, line = as_type(level.value, "BIGINT"), line_of("DOUBLE")
         each = Line("integer", "BIGINT", level.low, level.high)
-        found = self._kept(whole_node, "median", value, where, each, line, "DOUBLE", policy)
-        return found if level.unit == 1 else exp.Paren(this=exp.Mul(this=found, expression=number(level.unit)))
+        return self._kept(whole, "median", value, where, each, line, "DOUBLE", policy)
 
-    def _average(self, node: exp.Avg, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """AVG as SUM over COUNT, within the bounds of its argument."""
-        level, count = self._known(node, whole_node, where)
-        total = self._added(node.this, whole_node, where)
-        return mean_of(total, count, level.low * level.unit, level.high * level.unit)
-
-    def _spread(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """VAR and STDDEV from COUNT, SUM and the sum of squares, within what values between the bounds can have."""
-        level, n = self._known(node, whole_node, where)
-        square = exp.Mul(this=exp.Paren(this=node.this.copy()), expression=exp.Paren(this=node.this.copy()))
-        total, squares = (self._added(part, whole_node, where) for part in (node.this, square))
-        return spread_of(node, n, total, squares, (level.high - level.low) * level.unit)
-
-    def _known(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> tuple[Typed, exp.Expression]:
-        """The argument of a mean as whole numbers, and how many rows of the unit have it."""
-        level = self._wholenumber(node.this, called_as(node))
-        known = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
-        return level, self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
-
-    def _added(self, argument: exp.Expression, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """The sum of a part of an aggregate over the aggregate's rows."""
-        added: exp.Expression = exp.Sum(this=argument.copy())
-        if isinstance(whole_node, exp.Filter):
-            added = exp.Filter(this=added, expression=whole_node.expression.copy())
-        return self._sum(added, argument, where)
-
-    def _least(self, node: exp.Min | exp.Max, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """MIN and MAX: a value that a row of the unit has."""
-        return self._of_one_row(whole_node, node.this, None, where, "min" if isinstance(node, exp.Min) else "max")
-
-    def _in_order(self, node: exp.First | exp.Last, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """FIRST(x ORDER BY y) and LAST; rows where y is NULL have no place."""
-        order = node.this
-        if not isinstance(order, exp.Order) or len(order.expressions) != 1:
-            raise refuse(
-                f"{shown(node)} depends on the order of rows; write FIRST(x ORDER BY y), by one column or expression",
-                node,
-                code="per-unit",
-            )
-        (by,) = order.expressions
-        first = isinstance(node, exp.First) != bool(by.args.get("desc"))
-        function = "arg_min_null" if first else "arg_max_null"
-        return self._of_one_row(whole_node, order.this, by.this, where, function)
-
-    def _distinct(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
+    def distinct(self, whole: exp.Expression, argument: exp.Expr, where: Condition) -> exp.Expression:
         """How many values the rows of a unit have: at most the declared number of its rows."""
         value, each, _ = row_value(argument, self.scope)
         line = Line("integer", "BIGINT", 0, _MOST)
-        policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.source.limit), nulls=False)
-        return self._kept(node, "distinct", value, where, each, line, "BIGINT", policy)
+        policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.most), nulls=False)
+        return self._kept(whole, "distinct", value, where, each, line, "BIGINT", policy)
 
-    def _of_one_row(
-        self, node: exp.Expression, argument: exp.Expression, by: exp.Expression | None, where: Condition, function: str
+    def one_row(
+        self,
+        whole: exp.Expression,
+        argument: exp.Expression,
+        by: exp.Expression | None,
+        where: Condition,
+        function: str,
     ) -> exp.Expression:
         """A value that a row of the unit has, with the declared domain of its column; ``by`` says which row."""
         value, line, column = row_value(argument, self.scope)
@@ -430,7 +365,7 @@ class _Draft:
         fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
         fix(policy, "public", False)
         key = None if by is None else row_value(by, self.scope)[:2]
-        return self._kept(node, function, value, where, line, line, kind, policy, by=key)
+        return self._kept(whole, function, value, where, line, line, kind, policy, by=key)
 
     def _kept(
         self,
@@ -497,12 +432,40 @@ class _Draft:
         found = Table("", TablePolicy(base.policy.name, public=True, where=base.policy.where), columns, schema)
         found = replace(found, evaluate=base.evaluate)
         kept = None if having is None else self._test(having, found)
-        units = Units(self.source, where, unit.name, made, kept, None if self.along is None else self.along[0])
+        along = None if self.along is None else self.along[0]
+        keys = tuple((shown(key), *row_value(key, self.scope)[:2]) for key in self.further.values())
+        units = Units(self.source, where, unit.name, made, kept, along, keys)
         name = f"{base.name} by {unit.name} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
         source = RowSource(
-            self.source.table, unit=Stored(unit.name, kind), protects=self.source.protects, single=True, of=units
+            self.source.table,
+            unit=Stored(unit.name, kind),
+            limit=self.source.limit if keys else 1,
+            protects=self.source.protects,
+            caps=self._one_each(),
+            single=not keys,
+            of=units,
         )
         return replace(found, name=name, policy=self._policy(), source=source)
+
+    def _one_each(self) -> tuple[Cap, ...]:
+        """That a unit has one row in each group of the one further column, if it is shown and its groups declared."""
+        if len(self.further) != 1:
+            return ()
+        ((text, node),) = self.further.items()
+        shown_as = self._found.get((" min", text, TRUE))
+        try:
+            key = key_of(node, self.scope)
+        except SQLError:
+            return ()
+        if shown_as is None or not isinstance(key, KeyDomain):
+            return ()
+        column = shown_as[1]
+        if column.policy.other:  # several values that are not declared are several rows, in one group
+            return ()
+        parts = tuple(LineAtom(column.name, (point,)) for point in key.points if point is not None)
+        if self.computed.named(key.column).line != column.line or not parts:
+            return ()
+        return (Cap(column.name, column.line, None, parts, 1, None, f"1 row for each value of {shown(node)}"),)
 
     def _policy(self) -> TablePolicy:
         base, unit = self.rows.table.policy, self.unit
@@ -513,9 +476,9 @@ class _Draft:
         return TablePolicy(
             base.name,
             unit=unit.name,
-            max_rows_per_unit=1,
+            max_rows_per_unit=self.source.limit if self.further else 1,
             minimum=base.minimum,
-            unique=(unit.name,),
+            unique=() if self.further else (unit.name,),
             references=references,
             where=base.where,
         )

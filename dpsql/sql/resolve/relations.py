@@ -104,14 +104,7 @@ class Relations:
         if node.args.get("db") or node.args.get("catalog"):
             raise refuse("write a column as name or table.name", node)
         if node.table:
-            known = [i for i, relation in enumerate(self.every) if relation.answers_to(node.table)]
-            if not known:
-                aliases = [relation.alias for relation in self.every]
-                raise refuse(
-                    f"{node.table} is no table of this statement; {nearest(node.table, aliases)}",
-                    node,
-                    code="unknown-column",
-                )
+            known = self._named(node)
         else:
             known = [i for i, relation in enumerate(self.every) if not relation.looked_up]
         found = [(i, column) for i in known for column in [self.every[i].stored(node.name)] if column is not None]
@@ -131,6 +124,21 @@ class Relations:
             which = " or ".join(f"{self.every[i].called}.{column}" for i, column in found[:2])
             raise refuse(f"{node.name} could be {which}; write which", node, code="unknown-column")
         return Place(*found[0])
+
+    def named(self, node: exp.Column) -> int:
+        """The number of the first relation that a column says it is of."""
+        return self._named(node)[0]
+
+    def _named(self, node: exp.Column) -> list[int]:
+        found = [i for i, relation in enumerate(self.every) if relation.answers_to(node.table)]
+        if not found:
+            aliases = [relation.alias for relation in self.every]
+            raise refuse(
+                f"{node.table} is no table of this statement; {nearest(node.table, aliases)}",
+                node,
+                code="unknown-column",
+            )
+        return found
 
     def equality(self, node: exp.Expr) -> Equality | None:
         """A conjunct as an equality of columns of two relations, None where it is none."""

@@ -60,6 +60,7 @@ def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowS
         name, at = joined, target
     limit = 1 if table.policy.max_rows_per_unit is None else table.policy.max_rows_per_unit
     single = not joins and [fold(name) for name in table.policy.unique] == [fold(unit.column)]
+    declared = table.columns.get(fold(unit.column))
     return RowSource(
         table.name,
         tuple(joins),
@@ -70,6 +71,7 @@ def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowS
         caps=table.caps,
         single=single,
         order=order_of(table) if single and limit == 1 else (),
+        given=not joins and declared is not None and not declared.policy.nulls,
     )
 
 

@@ -30,9 +30,10 @@ from dpsql.sql.values.expressions import lowered, row_value
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workloads.expr.batch import Column, Table
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.conditions import LineAtom
 from dpsql.workloads.expr.lines import Line, line_of
-from dpsql.workloads.expr.rows import Cap, OfPlace, RowSource, Windows
+from dpsql.workloads.expr.rows import OfPlace, RowSource, Windows
 from dpsql.workloads.expr.values import Stored, Test, Value
 
 _PLACES: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}

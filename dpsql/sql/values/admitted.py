@@ -6,6 +6,8 @@ RESPECT NULLS, EXCLUDE, a cast's format. Whatever is set and is not listed here 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
@@ -18,13 +20,12 @@ _ONE = frozenset({"this"})
 _READ: dict[type[exp.Expr], frozenset[str]] = {
     **dict.fromkeys((exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _TWO),
     **dict.fromkeys((exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.Filter), _TWO),
-    **dict.fromkeys((exp.Not, exp.Neg, exp.Paren, exp.Boolean, exp.Null, exp.Sum, exp.CountIf, exp.Where), _ONE),
+    **dict.fromkeys((exp.Not, exp.Neg, exp.Paren, exp.Boolean, exp.Null, exp.Where), _ONE),
     exp.From: _ONE,
     **dict.fromkeys((exp.Like, exp.ILike), frozenset({"this", "expression", "negate"})),
     exp.Between: frozenset({"this", "low", "high"}),
     exp.In: frozenset({"this", "expressions"}),
     exp.Div: frozenset({"this", "expression", "typed", "safe"}),
-    exp.Count: frozenset({"this", "big_int"}),
     exp.Star: frozenset(),
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.If: frozenset({"this", "true", "false"}),
@@ -58,18 +59,14 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.AtTimeZone: frozenset({"this", "zone"}),
     exp.Pad: frozenset({"this", "expression", "fill_pattern", "is_left"}),
     exp.DateFromParts: frozenset({"year", "month", "day"}),
-    **dict.fromkeys((exp.Anonymous, exp.AnonymousAggFunc), frozenset({"this", "expressions"})),
+    exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Column: frozenset({"this", "table"}),
     exp.Identifier: frozenset({"this", "quoted"}),
     exp.Literal: frozenset({"this", "is_string"}),
     exp.Alias: frozenset({"this", "alias"}),
     exp.TableAlias: _ONE,
     exp.Table: frozenset({"this", "db", "alias"}),
-    **dict.fromkeys((exp.Avg, exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp), _ONE),
-    **dict.fromkeys((exp.CovarPop, exp.CovarSamp, exp.Corr, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2), _TWO),
-    **dict.fromkeys((exp.Min, exp.Max, exp.Median, exp.ApproxDistinct), _ONE),
-    **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Nullif), _TWO),
-    **dict.fromkeys((exp.Quantile, exp.ApproxQuantile), frozenset({"this", "quantile"})),
+    exp.Nullif: _TWO,
     exp.Coalesce: frozenset({"this", "expressions"}),
     exp.Distinct: frozenset({"expressions"}),
     exp.Order: frozenset({"expressions"}),
@@ -84,14 +81,15 @@ def is_admitted(node: exp.Expression) -> bool:
     return type(node) in _READ and not isinstance(node, exp.AggFunc)
 
 
-def check_admitted(tree: exp.Expr) -> None:
+def check_admitted(tree: exp.Expr, aggregates: Mapping[type[exp.Expr], frozenset[str]] | None = None) -> None:
     """Refuse a node that is not listed, or that carries an argument that is not read.
 
-    For what a scan answers: conditions, group keys, aggregates. Run once it has been understood: it guards
-    against the parser, not the user. Outer SQL is written again with all its arguments and needs no such guard.
+    For what a scan answers: conditions, group keys, aggregates, whose arguments ``aggregates`` lists. Run once it has
+    been understood: it guards against the parser, not the user. Outer SQL is written again with all its arguments and
+    needs no such guard.
     """
     for node in nodes(tree):
-        read = _READ.get(type(node))
+        read = _READ.get(type(node), (aggregates or {}).get(type(node)))
         if read is None:
             raise refuse(f"{node.key.upper()} is not answered; leave it out", node)
         for name, value in node.args.items():

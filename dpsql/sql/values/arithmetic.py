@@ -28,7 +28,7 @@ from dpsql.sql.values.typed import (
     whole,
 )
 from dpsql.workloads.expr.lines import to_float
-from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
+from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Value
 
 Ends: TypeAlias = tuple[Fraction, Fraction]
 # A range of a whole number that needs no declared bounds to be summed.
@@ -90,9 +90,9 @@ def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
                 return replace(t, unit=t.unit * factor.offset, offset=t.offset * factor.offset, family=family,
                                constant=None)  # fmt: skip
         x, y = flat(a, node), flat(b, node)
-        ends = _product(x.low, x.high, y.low, y.high)
+        ends = _product(x.low, x.high, y.low, y.high, same=x.value == y.value)
         return _whole("*", node, ends, x, y, family=family, unit=x.unit * y.unit)
-    return _of_doubles("*", a, b, node, lambda x, y: _product(*x, *y))
+    return _of_doubles("*", a, b, node, lambda x, y: _product(*x, *y, same=a.value == b.value))
 
 
 def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typed:
@@ -198,11 +198,13 @@ def remainder(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     most = max(abs(y.low), abs(y.high)) - 1
     low, high = max(min(x.low, 0), -most), min(max(x.high, 0), most)
     found = _whole("%", node, (low, high), x, y, family=_family(a, b), unit=unit)
-    # DuckDB fails on the least number of a type % -1.
     value = found.value
-    if not b.is_constant and y.low <= -1 <= y.high:
-        minus = Compared(y.value, "=", Constant(-1, y.value.type))
-        value = CaseValue(((minus, Constant(0, value.type)),), value, value.type)
+    least = Constant(-(2**63) if value.type == "BIGINT" else -(2**127), value.type)
+    if not b.is_constant and y.low <= -1 <= y.high and x.low <= int(least.value or 0):
+        # DuckDB fails on the least number of a type % -1; NULL % -1 stays NULL.
+        minus = Compared(whole(y.value, value.type), "=", Constant(-1, value.type))
+        is_least = Compared(whole(x.value, value.type), "=", least)
+        value = CaseValue(((Every((minus, is_least)), Constant(0, value.type)),), value, value.type)
     found = replace(found, value=_unless_zero(y, value), gap=b.gap)
     return replace(found, nulls=True) if not b.is_constant and y.low <= 0 <= y.high else found
 
@@ -362,9 +364,12 @@ def _unless_zero(divisor: Typed, value: Value) -> Value:
     return CaseValue(((zero, Constant(None, value.type)),), value, value.type)
 
 
-def _product(a: Fraction | int, b: Fraction | int, c: Fraction | int, d: Fraction | int) -> tuple:  # type: ignore[type-arg]
-    every = (a * c, a * d, b * c, b * d)
-    return min(every), max(every)
+def _product(
+    a: Fraction | int, b: Fraction | int, c: Fraction | int, d: Fraction | int, *, same: bool = False
+) -> tuple:  # type: ignore[type-arg]
+    """The ends of a product of numbers from a to b and from c to d; ``same``: of a number with itself."""
+    every = (a * a, b * b) if same else (a * c, a * d, b * c, b * d)
+    return 0 * a if same and a < 0 < b else min(every), max(every)
 
 
 def _family(a: Typed, b: Typed) -> str:

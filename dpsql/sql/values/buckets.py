@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from dpsql.common.numerics import DAY
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.calendar import (
@@ -19,7 +20,7 @@ from dpsql.sql.values.calendar import (
     utc,
     zoneless,
 )
-from dpsql.sql.values.civil import DAY, MICROS, civil, day_number, plus_months
+from dpsql.sql.values.civil import MICROS, civil, day_number, plus_months
 from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.values import Call, Constant, Value
 

@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
+from dpsql.common.numerics import CYCLE, DAY, YEAR_2000
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values.civil import CYCLE, DAY, MICROS, YEARS, day_number, plus_months, truncation
+from dpsql.sql.values.civil import MICROS, YEARS, day_number, plus_months, truncation
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, integer_call, stepped, whole
 from dpsql.workloads.expr.lines import line_of
@@ -25,7 +26,7 @@ Branches: TypeAlias = tuple[tuple[Test, Value], ...]
 _FARTHEST = 3_652_425 * DAY
 _MOST_YEARS = 200_000
 # The first days of the years -200,000 and 200,000: 400-year cycles from the year 2000.
-NEAR = (10_957 - 505 * CYCLE, 10_957 + 495 * CYCLE)
+NEAR = (YEAR_2000 - 505 * CYCLE, YEAR_2000 + 495 * CYCLE)
 
 # Parts of a date or time: least and greatest value, and whether DuckDB fails at its calendar's ends.
 PARTS: dict[str, tuple[int, int]] = {

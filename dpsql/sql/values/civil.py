@@ -8,10 +8,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
-DAY = 86_400_000_000
-"""Microseconds of a day."""
-CYCLE = 146_097
-"""Days of 400 years."""
+from dpsql.common.numerics import CYCLE, DAY
+
 MICROS = {"second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": DAY, "week": 7 * DAY}
 """Microseconds of a unit of fixed length."""
 _EPOCH = dt.date(1970, 1, 1).toordinal()

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.common.notes import BIAS, Note
 from dpsql.errors import SQLError, nearest
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import place, refuse
@@ -393,7 +394,7 @@ def note_undeclared(operand: Operand, value: Scalar, node: exp.Expr, scope: Scop
         written = f"'{value}'" if isinstance(value, str) else str(value)
         where = place(node)
         at = "" if where[0] is None else f" (line {where[0]}, column {where[1]})"
-        scope.computed.notes[f"{written} is no declared value of {column.name}{at}: {known}"] = None
+        scope.computed.notes[Note(f"{written} is no declared value of {column.name}{at}: {known}", BIAS)] = None
 
 
 def _check_ordered(operand: Operand, node: exp.Expr) -> None:

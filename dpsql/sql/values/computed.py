@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.common.notes import Note
 from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import fold
 from dpsql.workloads.expr.batch import Column, Table
@@ -30,10 +31,10 @@ class Computed:
     """
 
     base: Table
-    notes: dict[str, None] = field(default_factory=dict)
+    notes: dict[Note, None] = field(default_factory=dict)
     patterns: dict[tuple[str, str], None] = field(default_factory=dict)
     summed: dict[str, exp.Expr] = field(default_factory=dict)
-    _found: dict[tuple[Value, Line, str], Column] = field(default_factory=dict)
+    _found: dict[tuple[Value, Line], list[Column]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _by_name: dict[str, Column] = field(default_factory=dict)
     _domains: dict[str, tuple[Column, KeyDomain]] = field(default_factory=dict)
@@ -52,12 +53,20 @@ class Computed:
         bounds: tuple[Fraction, Fraction] | None = None,
         step: Fraction | None = None,
     ) -> Column:
-        """The column of a value on a line; ``bounds`` and ``step`` where it is summed."""
+        """The column of a value on a line; ``bounds`` and ``step`` where it is summed.
+
+        What is summed and compared, too, is one column: one that was compared first receives the bounds.
+        """
         low, high = bounds or (None, None)
-        key = (value, line, f"{low} {high} {step}")
-        found = self._found.get(key)
-        if found is not None:
-            return found
+        same = self._found.setdefault((value, line), [])
+        for at, found in enumerate(same):
+            policy = found.policy
+            if bounds is None or (policy.lower, policy.upper, policy.step) == (low, high, step):
+                return found
+            if policy.lower is None:
+                bounded = replace(policy, lower=low, upper=high, step=step)
+                same[at] = self._by_name[fold(found.name)] = replace(found, policy=bounded)
+                return same[at]
         short = "".join(c if c.isprintable() else " " for c in text)[:_LONGEST]
         name, copy = short, 0
         while fold(name) in self._names or not name:
@@ -65,8 +74,9 @@ class Computed:
             name = f"{short} #{copy}"
         self._names.add(fold(name))
         policy = ColumnPolicy(name, lower=low, upper=high, step=step, nulls=nulls)
-        self._found[key] = self._by_name[fold(name)] = Column(name, kind, line, policy, value)
-        return self._found[key]
+        column = self._by_name[fold(name)] = Column(name, kind, line, policy, value)
+        same.append(column)
+        return column
 
     def over(self, table: Table) -> Computed:
         """The same columns, and those to come, for a statement that reads ``table``: with other joins, say."""
@@ -94,7 +104,7 @@ class Computed:
     @property
     def values(self) -> list[Value]:
         """What is computed for each row."""
-        return [value for value, _, _ in self._found]
+        return [value for value, _ in self._found]
 
     def table(self) -> Table:
         """The table with the computed columns beside its own."""

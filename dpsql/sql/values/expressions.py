@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import name_of, reads_as_it_is
 from dpsql.sql.values import arithmetic, functions
 from dpsql.sql.values.casts import cast
 from dpsql.sql.values.evaluation import evaluate
@@ -119,7 +120,7 @@ def registered(typed: Typed, node: exp.Expr, scope: Scope) -> Column:
     elif typed.column is not None:
         return typed.column
     check_size(value, node)
-    return scope.computed.column(value, line, line.type, node.sql("duckdb"), nulls=nulls)
+    return scope.computed.column(value, line, line.type, name_of(node), nulls=nulls)
 
 
 class _Reader:
@@ -208,7 +209,7 @@ class _Reader:
             found = Typed(line.kind, value, nulls=nulls, gap=wide, column=column)
         else:
             raise refuse(f"{shown(node)} holds {column.type}; only IS [NOT] NULL is admitted for it", node)
-        if self.clamped and not gap:
+        if self.clamped and not gap and not reads_as_it_is(node):
             return clamp(found, column, node)
         return found
 
@@ -362,7 +363,7 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
         )
     if not t.numeric:
         return t
-    lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
+    lower, upper = column.ends
     if t.kind == "exact":
         low, high = max(t.low, -(-lower // t.unit)), min(t.high, upper // t.unit)
         if low > high:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dpsql.common.numerics import DAY
 from dpsql.sql.values import labels
 from dpsql.sql.values.buckets import starts_of
-from dpsql.sql.values.civil import DAY, MICROS, day_number, plus_months, truncation
+from dpsql.sql.values.civil import MICROS, day_number, plus_months, truncation
 from dpsql.sql.values.zones import transitions
 from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Node, Stored, Value, parts, walk

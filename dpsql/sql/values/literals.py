@@ -9,12 +9,12 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from dpsql.common.numerics import DAY
 from dpsql.errors import DataError
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes
 from dpsql.sql.values.calendar import interval_of, moved_by
-from dpsql.sql.values.civil import DAY
 from dpsql.workloads.expr.lines import Scalar, line_of, to_float
 
 _CASTS = {

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from dpsql.common.numerics import DAY
 from dpsql.errors import InternalError
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.calendar import if_near, infinities, moment_of, near
-from dpsql.sql.values.civil import DAY
 from dpsql.sql.values.evaluation import evaluate, known
 from dpsql.sql.values.typed import MOMENTS, Typed
 from dpsql.workloads.expr.lines import line_of

@@ -47,6 +47,8 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Json, Matrix
+from dpsql.common.numerics import ROUNDING
+from dpsql.common.pattern_block import decoded
 from dpsql.errors import DataError, Error
 from dpsql.linalg import exact, modular, norms
 from dpsql.linalg import inner as algebra
@@ -56,7 +58,7 @@ from dpsql.linalg.linked import linked_by
 from dpsql.strategies.cached.cache_entries import FORMAT, packed, read, unpack_certificate, unpack_matrix
 from dpsql.strategies.core.blocks import evened, standing
 from dpsql.strategies.core.certificate import Certificate, dual_value
-from dpsql.strategies.core.frame import Frame
+from dpsql.strategies.core.frame import LARGE_PRODUCT, Frame
 from dpsql.strategies.core.integer import full_rank
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.workloads.families.contributions import Contributions
@@ -241,9 +243,7 @@ def _feed_inner(digest: hashlib._Hash, inner: Any) -> None:
     digest.update(b") ")
 
 
-_PRODUCT = 2e9  # multiplications from which equal columns are merged before norms are taken
 _PLAIN = 512  # rank up to which the bound is evaluated in one piece
-_ROUNDING = 1e-9
 
 
 def admitted(
@@ -267,10 +267,10 @@ def admitted(
         raise ValueError("integers out of range")
     moved = sparse.csc_array(W.moved(basis))
     columns = moved
-    if mixing.shape[0] * mixing.shape[1] * moved.shape[1] > _PRODUCT:
+    if mixing.shape[0] * mixing.shape[1] * moved.shape[1] > LARGE_PRODUCT:
         columns = moved[:, distinct_columns(moved, up_to_sign=True).keep]
-    blocks = tuple(head["blocks"])
-    if blocks and (any(type(m) is not int or m < 1 for m in blocks) or sum(blocks) != mixing.shape[0]):
+    blocks = tuple(decoded(block) for block in head["blocks"])
+    if blocks and (any(m < 1 for m in blocks) or sum(blocks) != mixing.shape[0]):
         raise ValueError("not the blocks of these rows")
     if blocks and noise == "gaussian":
         raise ValueError("blocks are for pure noise")
@@ -302,7 +302,7 @@ def admitted(
 
 def _same(found: float, kept: object) -> float:
     """``kept`` where it is ``found`` but for rounding."""
-    return kept if isinstance(kept, float) and abs(kept - found) <= _ROUNDING * found else found
+    return kept if isinstance(kept, float) and abs(kept - found) <= ROUNDING * found else found
 
 
 def _framed(mixing: Matrix, basis: Csr, W: Workload) -> tuple[Frame, Matrix]:
@@ -334,17 +334,30 @@ def _fits(mixing: Matrix, basis: Csr, contributions: Csr | None) -> bool:
 
 
 def _full_rank(mixing: Matrix) -> bool:
-    """Has the integer ``mixing`` (p x u) full column rank? Its connected parts are proved one by one."""
-    held = sparse.csc_array(mixing)
-    held.eliminate_zeros()
-    number, left, right = linked_by(held)
+    """Has the integer ``mixing`` (p x u) full column rank? Its connected parts are proved, equal ones once."""
+    entries = sparse.csc_array(mixing)
+    entries.eliminate_zeros()
+    number, left, right = linked_by(entries)
     if number == 1:
-        return full_rank(np.asarray(held.toarray()))
+        return full_rank(np.asarray(entries.toarray()))
     tall, wide = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
     if bool((tall < wide).any()):
         return False
-    for part in np.flatnonzero(wide > 1):  # a part of one column is not zero: it has a row
-        block = held[:, np.flatnonzero(right == part)].toarray()[np.flatnonzero(left == part)]
-        if not full_rank(np.asarray(block)):
-            return False
+    rows, columns = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+    places = np.empty_like(rows)
+    places[rows] = np.arange(rows.size)
+    ordered = sparse.csc_array(entries[:, columns])
+    indices = places[ordered.indices] - np.repeat((np.cumsum(tall) - tall)[right[columns]], np.diff(ordered.indptr))
+    proved: set[tuple[bytes, ...]] = set()
+    firsts = np.cumsum(wide) - wide
+    for part in np.flatnonzero(wide > 1).tolist():  # a part of one column is not zero: it has a row
+        starts = ordered.indptr[firsts[part] : firsts[part] + wide[part] + 1]
+        inside = slice(starts[0], starts[-1])
+        key = (starts - starts[0]).tobytes(), indices[inside].tobytes(), ordered.data[inside].tobytes()
+        if key not in proved:
+            shape = int(tall[part]), int(wide[part])
+            block = sparse.csc_array((ordered.data[inside], indices[inside], starts - starts[0]), shape=shape)
+            if not full_rank(np.asarray(block.toarray())):
+                return False
+            proved.add(key)
     return True

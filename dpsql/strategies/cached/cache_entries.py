@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Json, Matrix
+from dpsql.common.pattern_block import encoded
 from dpsql.linalg import exact
 from dpsql.linalg.forms import MATRIX_CAP, is_sparse
 from dpsql.strategies.core.certificate import Certificate
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 
 FORMAT = 2
-_ENTRY = 2**52  # as in rounding: integers of B's factors stay below
 
 
 def packed(key: str, S: MatrixStrategy, certificate: Certificate | None) -> bytes:
@@ -44,7 +44,7 @@ def packed(key: str, S: MatrixStrategy, certificate: Certificate | None) -> byte
         "considered": [[name, float(error)] for name, error in S.considered],
         "expected": float(S.expected),
         "lower": None if S.lower_bound is None else float(S.lower_bound),
-        "blocks": list(S.blocks),
+        "blocks": [encoded(block) for block in S.blocks],
         "certificates": len(parts),
         "product": certificate is not None and bool(certificate.factors),
     }
@@ -111,7 +111,7 @@ def _integers(values: Array) -> NDArray[np.int64]:
     if values.dtype.kind != "i":
         raise ValueError("not integers")
     out = np.ascontiguousarray(values, dtype=np.int64)
-    if exact.max_abs(out) >= _ENTRY:
+    if exact.max_abs(out) >= 2**52:  # as in rounding: integers of B's factors stay below
         raise ValueError("integers out of range")
     return out
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
+import numpy as np
+
+from dpsql.common.best_so_far import Offers
 from dpsql.errors import InternalError
-from dpsql.strategies.choose.task import BY_SOURCE, Task, drafts
+from dpsql.strategies.choose.task import BY_SOURCE, Draft, Task, drafts
+from dpsql.strategies.core.base import Strategy
 from dpsql.strategies.core.blocks import standing
 from dpsql.strategies.core.integer import Piece, finish
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.core.time_left import TimeLeft
 from dpsql.workloads.families.matrix import Workload
+
+STRATEGIES: Offers[Strategy] = Offers("strategies")
+"""Drafts of a selection in integers, of less error each, with a certificate that holds by then."""
 
 
 def searched(W: Workload, noise: str, *, tolerance: float, time_limit: float | None) -> MatrixStrategy:
@@ -23,6 +31,11 @@ def best_of(task: Task, method: str) -> MatrixStrategy:
 
     One whose rows are too unlike in size to be rounded leaves its place to the next (parts that a union hardly sees).
     """
+    with STRATEGIES.taken() as offer:
+        return _best_of(task, method, offer)
+
+
+def _best_of(task: Task, method: str, offer: Callable[[Callable[[], Strategy]], None]) -> MatrixStrategy:
     W, noise, tolerance = task.W, task.noise, task.tolerance
     lower = task.optimum().lower if noise == "gaussian" else None
     apart: tuple[float, str, tuple[Piece, ...]] | None = None
@@ -32,7 +45,15 @@ def best_of(task: Task, method: str) -> MatrixStrategy:
         pieces, error, _ = plan_by_source(task)
         apart = error, BY_SOURCE, pieces
         task.apart, task.known = pieces, error
-    found = drafts(task, method)
+    best = [np.inf]
+
+    def hear(draft: Draft) -> None:
+        error, name, pieces = draft
+        if (rank := standing(name, error)) < best[0]:
+            best[0] = rank
+            offer(lambda: finish(W, name, noise, pieces, error, tolerance, lower, ((name, error),), np.inf))
+
+    found = drafts(task, method, hear)
     if apart is not None and apart[0] < (1.0 - 1e-6) * min(standing(draft[1], draft[0]) for draft in found):
         found.append(apart)
     considered = tuple((label, value) for value, label, _ in found)

@@ -45,9 +45,11 @@ from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.core.parts import union_piece
 from dpsql.strategies.core.reduce import cholesky
 from dpsql.strategies.core.symmetric import solve
-from dpsql.strategies.gaussian.alike_cells import longest_sums
+from dpsql.strategies.core.time_left import unlisted_seconds
+from dpsql.strategies.gaussian.exchangeable_cells import longest_sums
 from dpsql.strategies.gaussian.groups import parts_of_groups
 from dpsql.strategies.pure.halves import halves
+from dpsql.strategies.pure.pattern_blocks import pattern_piece
 from dpsql.workloads.compile.unlisted import bounded_norm
 from dpsql.workloads.families.contributions import MOST_LISTED, Part
 from dpsql.workloads.families.matrix import Workload
@@ -64,8 +66,13 @@ _ROUNDED = 2**30  # of the largest entry, where integers say how far a unit move
 def strategy_by_source(task: Task) -> MatrixStrategy:
     """The strategy of least computed error by teams of sources, for the task's units, whose parts W reads one by one.
 
-    Raises DataError where a query reads two sources, as selections of the teams do, and above ``task.known``.
+    Raises DataError where a query reads two sources, as selections of the teams do, above ``task.known``, and where
+    that is known and there is no time to finish another strategy.
     """
+    seconds = unlisted_seconds(task.W)
+    if task.known < np.inf and not task.time.fits(seconds):
+        raise DataError("strategy: another plan of the batch is there, and no time for a further one; allow more time")
+    task.time = task.time.searches_for(seconds)
     pieces, error, least = plan_by_source(task)
     task.below(error)
     tried = ((BY_SOURCE, error),)
@@ -87,6 +94,7 @@ def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, Callable[[], f
         planned.update(row for one in mine for row in one.rows.tolist())
         if not mine:
             continue
+        task.say(f"{BY_SOURCE}: {len(mine)} sources of a unit")
         planner = _Planner(task)
         same = SameRows(task, planner.gaussian)
         # The list of one source is all that a listed unit does: it is planned already.
@@ -165,12 +173,14 @@ class _Planner(Sources):
         return replace(team, pieces=pieces, error=team.error * times)
 
     def _laplace(self, source: Source, listed: bool) -> Team:
-        """One source by its single corners, of which ``most`` add up in L1, by its list, if ``listed`` and short, or by
-        differences between halves of its groups.
+        """One source by its single corners, of which ``most`` add up in L1, in one block of the gauge of what a unit
+        changes of it, by its list, if ``listed`` and short, or by differences between halves of its groups.
         """
         most = source.part.most
         found = [self._drafted([source], single=True, by=most)]
         if most > 1:
+            piece = pattern_piece(self.W, source.rows, source.part, self.common) if self.task.in_blocks else None
+            found += [Team((piece,), piece.trace(piece.root), 0.0, None)] if piece is not None else []
             found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
             halved = self._halved(source, min(team.error for team in found))
             found += [halved] if halved is not None else []

@@ -14,7 +14,7 @@ from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import cholesky
-from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, alike_cells, solve_alike_cells
+from dpsql.strategies.gaussian.exchangeable_cells import AlikeOptimum, Sum, alike_cells, solve_alike_cells
 from dpsql.strategies.pure.row_mixing import symmetric_root
 from dpsql.workloads.families.contributions import Part
 from dpsql.workloads.families.matrix import Workload

@@ -24,13 +24,13 @@ from dpsql.strategies.choose.class_queries import moved_by, piece_of, planned_al
 from dpsql.strategies.choose.sources import NEAR, WRITTEN, Source, Sources, Team, rows_of, scaled, shares_of
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.choose.team_bounds import Proof
+from dpsql.strategies.core.bound_over_tables import least_of_tables
 from dpsql.strategies.core.certificate import Certificate, dual_value
 from dpsql.strategies.core.integer import Piece
-from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
 from dpsql.strategies.core.symmetric import Part, solve
-from dpsql.strategies.gaussian.alike_cells import AlikeOptimum, Sum, longest_tied
-from dpsql.strategies.gaussian.alike_patterns import longest_unions, solve_alike_patterns
+from dpsql.strategies.gaussian.exchangeable_cells import AlikeOptimum, Sum, longest_tied
+from dpsql.strategies.gaussian.exchangeable_patterns import longest_unions, solve_alike_patterns
 from dpsql.strategies.gaussian.groups import plan_tied_groups
 from dpsql.strategies.pure.row_mixing import symmetric_root
 from dpsql.strategies.pure.tied_groups import plan_pure_groups

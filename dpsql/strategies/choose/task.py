@@ -38,6 +38,7 @@ from dpsql.strategies.core.simple import (
 from dpsql.strategies.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategies.gaussian.optimal import solve
 from dpsql.strategies.pure import norm_blocks, p_identity, row_mixing
+from dpsql.strategies.pure.pattern_blocks import pattern_blocks
 from dpsql.workloads.families.matrix import Workload
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
@@ -345,16 +346,30 @@ class Task:
         rows = sparse.csr_array(sparse.vstack([piece.rows for piece in held], format="csr"))
         moved = self.W.moved(rows)
         columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
-        sizes = tuple(size for piece in held for size in piece.blocks or (1,) * piece.root.shape[0])
+        # A block for patterns is a start for one of the max-norm.
+        sizes = tuple(int(size) for piece in held for size in piece.blocks or (1,) * piece.root.shape[0])
         return Piece(rows, root, columns, gram, blocks=sizes)
 
     def _norm_blocks(self, block: Block) -> Piece:
         if not self.in_blocks:
             raise DataError("strategy: norm-blocks is for noise='pure', whose noise may be drawn in blocks")
+        patterns = pattern_blocks(self.W, block)
+        error = np.inf if patterns is None else patterns.trace(patterns.root)
+        try:
+            found = self._turned_blocks(block, min(self.known / block.count, error))
+        except DataError:
+            if patterns is None:
+                raise
+            return patterns
+        ((found,), other) = normalise((found,), self.noise)
+        return found if patterns is None or other <= error * (1.0 + 1e-9) else patterns
+
+    def _turned_blocks(self, block: Block, goal: float) -> Piece:
+        """Rows in blocks of the max-norm."""
         start = self._start()
         if start is None or 2 * max(start.blocks) > sum(start.blocks):
             # Rows of other sources may join a block of nearly all rows, which turning does not see.
-            return self._in_blocks(block, self.known / block.count)
+            return self._in_blocks(block, goal)
         turned = norm_blocks.turned_on(start.gram, _dense(start), start.root, start.blocks, self.deadline)
         return replace(start, root=turned.C, blocks=turned.blocks)
 
@@ -430,12 +445,17 @@ class Task:
         return self._optimum
 
 
-def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]]:
+Draft = tuple[float, str, tuple[Piece, ...]]
+
+
+def drafts(task: Task, method: str, hear: Callable[[Draft], None] = lambda _: None) -> list[Draft]:
     """(error, method, pieces of sensitivity 1) of every method that is tried, or of the one that is asked for.
+
+    ``hear`` hears of each at once.
 
     Raises DataError where none of them takes so large a workload.
     """
-    found: list[tuple[float, str, tuple[Piece, ...]]] = []
+    found: list[Draft] = []
     lower = task.optimum().lower if task.noise == "gaussian" else None
     for name in _in_turn(task) if method == "auto" else (method,):
         if found and lower is not None and found[0][0] <= (1.0 + task.tolerance) * lower:
@@ -452,8 +472,11 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
             if method != "auto":
                 raise
             continue
-        task.say(f"{name}: error {error:.6g}")
         found.append((error, name, pieces))
+        least, best, _ = min(found, key=lambda draft: draft[0])
+        beside = "the best so far" if best == name else f"the best so far is {best} with {least:.6g}"
+        task.say(f"{name}: error {error:.6g}; {beside}")
+        hear(found[-1])
         task.known = min(task.known, error)
     if not found:
         raise DataError("strategy: the workload is too large for every method; split the batch")

@@ -22,8 +22,8 @@ from scipy import sparse
 from dpsql.common.arrays import Flags, Floats, Ints
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import distinct_columns
+from dpsql.strategies.core.bound_over_tables import least_of_tables
 from dpsql.strategies.core.certificate import Certificate
-from dpsql.strategies.core.meeting import least_of_tables
 from dpsql.strategies.core.reduce import cholesky
 from dpsql.strategies.core.symmetric import Lines, Part, lower_bound
 from dpsql.workloads.families.contributions import Part as UnitPart

@@ -14,10 +14,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dpsql.common.arrays import Flags, Floats, Ints
+from dpsql.common.numerics import NEGLIGIBLE
 
 _DEPTH = 8
 _CLIP = 3.0
-_FLOOR = 1e-13
 _NO_WEIGHT = 3e-3  # of the largest weight: columns below it leave an active set
 
 
@@ -63,7 +63,7 @@ def ascend(
     ``clock``.
     """
     began = clock()
-    f = np.log(np.maximum(weights, _FLOOR / weights.size))
+    f = np.log(np.maximum(weights, NEGLIGIBLE / weights.size))
     state = evaluate(_normal(f))
     past_f: list[Floats] = []
     past_g: list[Floats] = []
@@ -97,7 +97,7 @@ def ascend(
 
 def _normal(f: Floats) -> Floats:
     lam = np.exp(f - f.max())
-    lam = np.maximum(lam / lam.sum(), _FLOOR / lam.size)
+    lam = np.maximum(lam / lam.sum(), NEGLIGIBLE / lam.size)
     return np.asarray(lam / lam.sum())
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints, Matrix, Sparse
+from dpsql.common.numerics import SEED
 from dpsql.linalg.columns import columns_at, distinct_columns
 from dpsql.linalg.inner import Inner
+from dpsql.strategies.core.limits import PAIRED_ROWS
 
 _SAMPLE = 3000
-_ROWS_CAP = 1500
 _GROUPS_CAP = 8
 _GROWTH = 3  # an interval adds two breakpoints to the axis that it shares, a value of a key one
-_SEED = 20_151
 _COUNTED = 2**16  # values up to which they are counted, not sorted
 
 
@@ -41,9 +41,9 @@ def group_rows(matrix: Sparse) -> list[list[int]] | None:
     fixed sample of columns; rows are taken in their order, since neighbours mostly belong together.
     """
     v, N = matrix.shape
-    if v > _ROWS_CAP:
+    if v > PAIRED_ROWS:
         return None
-    sample = np.random.default_rng(_SEED).choice(N, size=min(N, _SAMPLE), replace=False)
+    sample = np.random.default_rng(SEED).choice(N, size=min(N, _SAMPLE), replace=False)
     seen = matrix[:, np.sort(sample)].toarray()
     groups: list[list[int]] = []
     labels: list[Ints] = []

@@ -15,24 +15,21 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from dpsql.common.arrays import Floats
+from dpsql.common.chain import Step
 from dpsql.errors import DataError
-from dpsql.reconstruct import Answers, LineAnswers
+from dpsql.reconstruct import Answers
+from dpsql.strategies.core.limits import WRITTEN
 from dpsql.workloads.cells.integers import Integers
-from dpsql.workloads.compile.compiled import Compiled
-from dpsql.workloads.compile.line_batch import Lined
-from dpsql.workloads.compile.structured import Structured
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.families.marginals import Marginals, spelled
 from dpsql.workloads.families.matrix import Workload
 
-Batch: TypeAlias = Compiled | Structured | Lined
-"""A batch of SQL as it was compiled."""
-AnyWorkload: TypeAlias = Workload | Marginals | Structured | Lined
+AnyWorkload: TypeAlias = Workload | Marginals | Batch
 """Queries as some strategy knows them; each refuses, with DataError, what it was not made for."""
 
 NOISES = ("gaussian", "laplace")
 PURE = "pure"  # what ``select`` is asked for: "laplace", in blocks where these are better
 OBJECTIVES = ("total", "max")
-MATRIX_ENTRIES = 2**24  # of B up to which it is written out from products
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +101,23 @@ class Strategy(Protocol):
             return None
         return max(0.0, self.value / self.lower_bound - 1.0)
 
+    @property
+    def reduced(self) -> Workload | None:
+        """The workload that was split into independent problems (``reduce_workload``), where that was done."""
+        return None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """How it was chosen for what it is planned for: the least error of several ways, or the one there is."""
+        ratios = {name: error / self.expected for name, error in self.considered if name != self.method}
+        others = [f"{name} {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda one: one[1])[:3]]
+        text = f"; squared errors of others over its own: {', '.join(others)}" if others else ""
+        return (Step("choose", False, f"{self.method}{text}", self.gap),)
+
     def matrix(self) -> Floats:
         """B (p x n) as floats. Raises DataError above 2^24 entries; ``measured`` serves at any size."""
         p, n = self.shape
-        if p * n > MATRIX_ENTRIES:
+        if p * n > WRITTEN:
             raise DataError(f"strategy: B would have {p:,} x {spelled(n)} entries; use measured")
         columns = [self.measured.times([int(i == j) for i in range(n)], 1) for j in range(n)]
         return np.array(columns, dtype=np.float64).reshape(n, p).T
@@ -135,6 +145,6 @@ class Strategy(Protocol):
         """The compiled batch with what this strategy measures of it."""
         return batch
 
-    def answers_of(self, batch: Batch) -> Answers | LineAnswers:
+    def answers_of(self, batch: Batch) -> Answers:
         """How the noisy measurements become the answers of the batch, or of the planned queries."""
         ...

@@ -6,6 +6,9 @@ a unit can change, and one coordinate of a block of m has the variance (m + 1)(m
 the same scale; coordinates are uncorrelated. So the best linear unbiased answers are least squares with the rows of a
 block divided by the root of that factor. Blocks of one row are Laplace measurements: a Laplace strategy is the list of
 blocks that are all single.
+
+A block for 0/1 patterns with at most l ones (``dpsql.common.pattern_block``) has noise of the gauge of these patterns;
+its coordinates are correlated, and least squares are over the rows times the inverse root of their covariance matrix.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Array, Floats, Matrix
+from dpsql.common.arrays import Array, Csr, Floats, Matrix
+from dpsql.common.pattern_block import PatternBlock
 from dpsql.linalg.forms import is_sparse
 
 NORM_BLOCKS = "norm-blocks"
@@ -40,8 +44,17 @@ def deviations(blocks: Sequence[int]) -> Floats:
     return np.repeat([factor(size) ** 0.5 for size in blocks], blocks)
 
 
+def whitening(blocks: Sequence[int]) -> Csr:
+    """The inverse root (p x p) of the covariance matrix of the noise, in that of Laplace noise of the same scale."""
+    from dpsql.reconstruct.block_sums import covariance_root
+
+    return covariance_root(blocks, deviations(blocks) ** 2, inverse=True)
+
+
 def whitened(root: Array, blocks: Sequence[int]) -> Floats:
-    """Rows over the deviations of their noise."""
+    """Rows over the deviations of their noise, times ``whitening`` where it is correlated."""
+    if any(isinstance(block, PatternBlock) for block in blocks):
+        return np.asarray(whitening(blocks) @ root)
     return np.asarray(root / deviations(blocks)[:, None])
 
 
@@ -50,5 +63,5 @@ def evened(mixing: Matrix, blocks: Sequence[int]) -> Matrix:
     if not blocks:
         return mixing
     if is_sparse(mixing):
-        return sparse.csr_array(sparse.diags_array(1.0 / deviations(blocks)) @ mixing)
+        return sparse.csr_array(whitening(blocks) @ mixing)
     return whitened(mixing, blocks)

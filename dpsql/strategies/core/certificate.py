@@ -17,15 +17,12 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints, Sparse
+from dpsql.common.numerics import AT_ONCE, ROUNDING
 from dpsql.errors import DataError
 from dpsql.linalg.basis import Basis
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
+from dpsql.strategies.core.time_left import PRODUCT
 from dpsql.workloads.families.matrix import Workload
-
-_CHUNK = 8192
-# Seconds on one slow core for each multiplication: of eigenvalues, and of a product with a sparse matrix.
-_EIGENVALUES, _PRODUCT = 0.6e-10, 1e-9
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +73,15 @@ def equal_weights_bound(block: Block, fits: Callable[[float], bool]) -> float:
     plain = v == S.nnz and not (S - sparse.eye_array(v, format="csr")).count_nonzero()
     total = float(np.asarray(S.multiply(block.gram).sum()))
     found: float = total / N
-    if plain and fits(_EIGENVALUES * v**3):
+    if plain and fits(PRODUCT * v**3):
         s = scipy.linalg.eigvalsh(block.gram)
         slack = (64.0 + 4.0 * v) * np.finfo(np.float64).eps * float(np.linalg.norm(block.gram))
         found = max(found, float(np.sqrt(np.maximum(s - slack, 0.0)).sum()) ** 2 / N)
-        return found * (1.0 - _ROUNDING)
-    if plain or fits(_PRODUCT * S.nnz * v):
+        return found * (1.0 - ROUNDING)
+    if plain or fits(10.0 * PRODUCT * S.nnz * v):  # a sparse product takes ten times as long
         product = block.gram if plain else np.asarray(S @ block.gram)
         found = max(found, total**3 / (N * float(np.einsum("ij,ji->", product, product))))
-    return found * (1.0 - _ROUNDING)
+    return found * (1.0 - ROUNDING)
 
 
 def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None, moved: Sparse | None = None) -> float:
@@ -144,8 +141,8 @@ def nuclear_norm(gram: Floats, Y: Sparse, lam: Floats) -> float:
     """
     v, k = Y.shape
     inner = np.zeros((v, v))
-    for at in range(0, k, _CHUNK):
-        part = Y[:, at : at + _CHUNK].toarray() * np.sqrt(lam[at : at + _CHUNK])
+    for at in range(0, k, AT_ONCE):
+        part = Y[:, at : at + AT_ONCE].toarray() * np.sqrt(lam[at : at + AT_ONCE])
         inner += part @ part.T
     length = np.sqrt(np.diag(inner))
     length[length == 0] = 1.0

@@ -27,14 +27,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 
 from dpsql.common.arrays import Flags, Floats, Ints
+from dpsql.common.numerics import ROUNDING, SEED
+from dpsql.linalg.long_calls import eigh
 from dpsql.strategies.core.symmetric import Part
 
-_EXACT = 1e-9  # of the largest entry: how far a matrix may be from the sum of its parts, by rounding
 _NEGLIGIBLE = 1e-11  # of the largest eigenvalue: what no query asks
-_SEED = 20_188
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,7 @@ class Colouring:
 
     def constant(self, M: Floats) -> bool:
         """Whether a matrix (N x N) is invariant, to 1e-9 of its largest entry."""
-        return bool(np.abs(self.entries(M)[self.colour] - M).max() <= _EXACT * np.abs(M).max())
+        return bool(np.abs(self.entries(M)[self.colour] - M).max() <= ROUNDING * np.abs(M).max())
 
     def pairs(self, cells: Ints, times: Ints) -> tuple[int, ...]:
         """How many pairs of each colour the contribution has that is ``times`` in ``cells``, and 0 in all others."""
@@ -105,7 +104,7 @@ class Decomposition:
 
         ``kept`` (L,): the colours on which an invariant matrix may be other than 0, if not all; products must keep it.
         """
-        rng = np.random.default_rng(_SEED)
+        rng = np.random.default_rng(SEED)
         for _ in range(3):  # random matrices may nearly have one eigenvalue twice
             one, two, three = rng.normal(size=(3, cells.size.size)) * (1.0 if kept is None else kept)
             a, b, c = (each + each[cells.transposed] for each in (one, two, three))
@@ -113,7 +112,7 @@ class Decomposition:
             split = None if units is None else cls(cells, units)
             x = rng.normal(size=len(cells.colour))
             twice, once = a[cells.colour] @ (b[cells.colour] @ x), cells.product(a, b)[cells.colour] @ x
-            closed = np.abs(once - twice).max() <= _EXACT * np.abs(twice).max()
+            closed = np.abs(once - twice).max() <= ROUNDING * np.abs(twice).max()
             if split is not None and split.adds_up(c) and closed:
                 return split
         return None
@@ -134,11 +133,11 @@ class Decomposition:
 
     def adds_up(self, M: Floats) -> bool:
         """Whether an invariant matrix (L,) is the sum of what it is in the parts."""
-        return bool(np.abs(self.combined(self.coordinates(M)) - M).max() <= _EXACT * np.abs(M).max())
+        return bool(np.abs(self.combined(self.coordinates(M)) - M).max() <= ROUNDING * np.abs(M).max())
 
     def moments(self, pairs: Floats) -> list[Floats]:
         """N_k (orbits x d x d) of contributions by their ``pairs`` (orbits x L), in every part."""
-        least = _EXACT**1.5 * np.abs(pairs).sum(axis=1)[:, None, None]  # rounding, where a part does not see them
+        least = ROUNDING**1.5 * np.abs(pairs).sum(axis=1)[:, None, None]  # rounding, where a part does not see them
         moments = [np.tensordot(pairs, u, axes=(1, 2)) for u in self.units]
         return [np.where(np.abs(N).max(axis=(1, 2), keepdims=True) > least, N, 0.0) for N in moments]
 
@@ -161,11 +160,11 @@ def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None
     None where a projection has no whole number of dimensions: eigenvalues of a that should be apart are too close.
     """
     root, left = np.sqrt(cells.size), np.tensordot(a, cells.table, axes=1)
-    s, V = scipy.linalg.eigh((left + left.T) / 2.0, driver="evd", check_finite=False)
-    spaces = np.split(V, np.flatnonzero(np.diff(s) > 10.0 * _EXACT * (s[-1] - s[0])) + 1, axis=1)
+    s, V = eigh((left + left.T) / 2.0)
+    spaces = np.split(V, np.flatnonzero(np.diff(s) > 10.0 * ROUNDING * (s[-1] - s[0])) + 1, axis=1)
     projections = [basis @ (basis.T @ (cells.identity * root)) / root for basis in spaces]
     copies = [float((cells.size * cells.identity) @ e) for e in projections]
-    if any(abs(rho - round(rho)) > _EXACT * len(cells.colour) or rho < 0.5 for rho in copies):
+    if any(abs(rho - round(rho)) > ROUNDING * len(cells.colour) or rho < 0.5 for rho in copies):
         return None
     rest, units = list(range(len(copies))), list[Floats]()
     while rest:
@@ -173,7 +172,7 @@ def _linked(cells: Colouring, a: Floats, b: Floats) -> tuple[Floats, ...] | None
         seen = np.tensordot(cells.product(projections[i], b), cells.table, axes=1)  # e_i b from the left
         across = {j: seen @ (projections[j] * root) / root for j in rest}
         length = {j: float(np.sqrt(cells.size @ u**2)) for j, u in across.items()}
-        alike = [j for j in rest[1:] if length[j] > 100.0 * _EXACT * float(np.abs(b).max())]
+        alike = [j for j in rest[1:] if length[j] > 100.0 * ROUNDING * float(np.abs(b).max())]
         row = [projections[i], *(across[j] * (np.sqrt(copies[i]) / length[j]) for j in alike)]
         units.append(np.array([[cells.product(one[cells.transposed], other) for other in row] for one in row]))
         rest = [j for j in rest[1:] if j not in alike]

@@ -23,6 +23,7 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats, Ints, Matrix, Sparse
+from dpsql.common.numerics import SEED
 from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse, row_squares
@@ -31,8 +32,7 @@ from dpsql.linalg.linked import linked_by
 from dpsql.linalg.ranges import changes_of, product_of
 from dpsql.workloads.families.matrix import Workload
 
-_LARGE_PRODUCT = 2**31  # multiplications
-_DIRECTIONS, _SEED = 16, 20_261
+LARGE_PRODUCT = 2**31  # multiplications
 _FEW = 0.125  # of the entries of a matrix, up to which it is kept sparse
 
 
@@ -229,7 +229,7 @@ class Factored:
     def half(self, coords: Matrix) -> Floats:
         """C R^-1 for C = ``coords``: C (A^T A)^-1 C^T is its product with its transpose."""
         q, v = coords.shape
-        changes = changes_of(coords) if q >= 4 * v and q * v * v > _LARGE_PRODUCT else None
+        changes = changes_of(coords) if q >= 4 * v and q * v * v > LARGE_PRODUCT else None
         if changes is not None:
             return product_of(changes, scipy.linalg.solve_triangular(self.R, np.eye(v), check_finite=False))
         return np.asarray(scipy.linalg.solve_triangular(self.R, dense(coords).T, trans="T", check_finite=False).T)
@@ -245,9 +245,9 @@ def _residual(R: Floats, block: Floats, answers: Matrix) -> float:
 
     A row of which one entry is too large passes all of them with a probability below 1e-9.
     """
-    if R.shape[0] * block.size <= _LARGE_PRODUCT:
+    if R.shape[0] * block.size <= LARGE_PRODUCT:
         return float(np.abs(R @ block - dense(answers)).max(initial=0.0))
-    directions = np.random.default_rng(_SEED).normal(size=(block.shape[1], _DIRECTIONS))
+    directions = np.random.default_rng(SEED).normal(size=(block.shape[1], 16))
     return float(np.abs(R @ (block @ directions) - answers @ directions).max(initial=0.0))
 
 

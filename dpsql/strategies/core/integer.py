@@ -17,11 +17,14 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
+from dpsql.common.pattern_block import PatternBlock
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular, norms
-from dpsql.linalg.forms import dense
+from dpsql.linalg.forms import RANK_CAP, dense
+from dpsql.linalg.linked import linked_by
 from dpsql.strategies.core.blocks import whitened
 from dpsql.strategies.core.frame import BesideCells
+from dpsql.strategies.core.limits import MEASURED
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.workloads.compile.sensitivity import sensitivity_over
 from dpsql.workloads.families.matrix import Workload
@@ -30,8 +33,7 @@ _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
 _SUM_BITS = 2  # more where bounds of long sums add up what rounding does to each of them
 _FAR = 1.5  # error over what was planned that no rounding of nearly the same trace makes
 _DENSE_CAP = 2**23
-_COPIED_CAP = 2**25
-_DEPENDENT_CAP = 6000
+_APART, _FEW_ENTRIES = 2**18, 8  # entries from which parts are looked for, where fewer than one in so many is not 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +79,12 @@ class Piece:
         C = np.diag(root.astype(np.float64)) if root.ndim == 1 else root.astype(np.float64)
         if self.blocks:
             C = whitened(C, self.blocks)
-        if self.coords is not None:
-            C = np.asarray(C @ (dense(self.coords)))
-        cells = BesideCells.of(C) if self.gram.ndim == 2 else None
-        found = None if cells is None else cells.trace(self.gram)
-        if found is not None:
-            return found
-        if C.shape[0] != C.shape[1] or not _upper(C):
-            C = np.asarray(scipy.linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
-        diagonal = np.abs(np.diag(C))
-        if C.shape[0] < C.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
-            return np.inf
-        inverse = scipy.linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
-        return float(np.sum((self.gram @ inverse) * inverse))
+        if self.gram.ndim == 1 or not _mostly_zero(C):
+            return _trace_of(C if self.coords is None else np.asarray(C @ dense(self.coords)), self.gram)
+        few = sparse.csr_array(C) if self.coords is None else sparse.csr_array(C) @ sparse.csr_array(self.coords)
+        number, of_row, of_column = linked_by(few)
+        parts = [(np.flatnonzero(of_row == part), np.flatnonzero(of_column == part)) for part in range(number)]
+        return sum(_trace_of(dense(few[p][:, v]), self.gram[np.ix_(v, v)]) for p, v in parts if v.size)
 
     def norms(self, root: Array) -> tuple[int, int]:
         """Exact (L1, squared L2) sensitivity of the integers root @ rows; by blocks, if any, in place of L1."""
@@ -135,6 +130,26 @@ class Piece:
         return l1, l2
 
 
+def _mostly_zero(root: Array) -> bool:
+    """Has a large matrix few entries, so that it may fall into parts?"""
+    return root.size >= _APART and bool(np.count_nonzero(root) * _FEW_ENTRIES < root.size)
+
+
+def _trace_of(C: Floats, gram: Floats) -> float:
+    """tr(gram (C^T C)^-1) for C (p x v); inf at lost rank."""
+    cells = BesideCells.of(C) if gram.ndim == 2 else None
+    found = None if cells is None else cells.trace(gram)
+    if found is not None:
+        return found
+    if C.shape[0] != C.shape[1] or not _upper(C):
+        C = np.asarray(scipy.linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
+    diagonal = np.abs(np.diag(C))
+    if C.shape[0] < C.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
+        return np.inf
+    inverse = scipy.linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
+    return float(np.sum((gram @ inverse) * inverse))
+
+
 def _upper(C: Floats) -> bool:
     return C.shape[0] == C.shape[1] and not np.tril(C, -1).any()
 
@@ -146,6 +161,10 @@ def full_rank(root: Ints) -> bool:
     p, u = root.shape
     if p < u or not root.any(axis=0).all():
         return False
+    if _mostly_zero(root):
+        number, of_row, of_column = linked_by(sparse.csr_array(root))
+        if number > 1:
+            return all(full_rank(root[np.ix_(of_row == part, of_column == part)]) for part in np.unique(of_column))
     if p == u and (_orthogonal_rows(root) or _positive(root)):
         return True
     head = root[:u]
@@ -220,7 +239,7 @@ def check_entries(pieces: Sequence[Piece], *, joined: bool = False) -> None:
     ``joined``: entries of one matrix of all roots, zeros too.
     """
     for p in pieces:
-        if p.copies > 1 and p.coords is not None and p.rows.shape[0] > _DEPENDENT_CAP:
+        if p.copies > 1 and p.coords is not None and p.rows.shape[0] > RANK_CAP:
             raise DataError(
                 f"strategy: {p.rows.shape[0]:,} queries that depend on each other are too many to be measured one by "
                 "one; use method='auto'"
@@ -228,11 +247,11 @@ def check_entries(pieces: Sequence[Piece], *, joined: bool = False) -> None:
     entries = sum(p.copies * p.root.size for p in pieces if p.copies > 1)
     if joined:
         entries = sum(p.copies * p.root.shape[0] for p in pieces) * sum(p.copies * p.root.shape[-1] for p in pieces)
-    if entries > _COPIED_CAP:
+    if entries > MEASURED:
         count = sum(p.copies for p in pieces)
         raise DataError(
             f"strategy: {count:,} parts of the workload would be measured by matrices of {entries:,} entries, above "
-            f"the cap of {_COPIED_CAP:,}; ask for fewer groups, or coarser ones"
+            f"the cap of {MEASURED:,}; ask for fewer groups, or coarser ones"
         )
 
 
@@ -260,6 +279,7 @@ def finish(
     if units is None and (len(pieces) > 1 or pieces[0].copies > 1):
         _check_apart(W, pieces)
     blocks = _blocks_of(pieces)
+    patterned = any(isinstance(block, PatternBlock) for block in blocks)
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
     bits = _FIRST_BITS - ceil(log2(min(peaks)))
@@ -270,7 +290,8 @@ def finish(
         if max(peaks) * 2.0 ** (bits + extra) >= 2.0**52:
             break
         mixings = [np.rint(np.ldexp(p.root, bits + extra)).astype(np.int64) for p in pieces]
-        divisor = gcd(*(int(np.gcd.reduce(m, axis=None)) for m in mixings))
+        # Noise for patterns is drawn fast at a large scale alone.
+        divisor = 1 if patterned else gcd(*(int(np.gcd.reduce(m, axis=None)) for m in mixings))
         mixings = [m // divisor for m in mixings] if divisor > 1 else mixings
         if not all(full_rank(m) for m in mixings):
             continue

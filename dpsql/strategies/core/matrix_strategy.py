@@ -16,11 +16,11 @@ from dpsql.errors import DataError, InternalError, quoted
 from dpsql.linalg.basis import check
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.reconstruct import Answers, MatrixAnswers
-from dpsql.strategies.core.base import NOISES, AnyWorkload, Batch, Strategy
-from dpsql.strategies.core.blocks import deviations, evened
+from dpsql.strategies.core.base import NOISES, AnyWorkload, Strategy
+from dpsql.strategies.core.blocks import evened, whitening
 from dpsql.strategies.core.frame import Frame
 from dpsql.workloads.cells.integers import Factored, Integers
-from dpsql.workloads.compile.compiled import Compiled
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.families.marginals import Marginals
 from dpsql.workloads.families.matrix import Workload
 
@@ -80,6 +80,11 @@ class MatrixStrategy(Strategy):
     def independent(self) -> int:
         """The rows of the mixing or of the basis, whichever are fewer."""
         return min(self.shape[0], int(self.basis.shape[0]))
+
+    @property
+    def reduced(self) -> Workload | None:
+        """The planned workload."""
+        return self.planned
 
     def matrix(self) -> Floats:
         """B (p x n) as floats. Raises DataError above 2^27 entries."""
@@ -180,12 +185,13 @@ class MatrixStrategy(Strategy):
 
     def answers_of(self, batch: Batch) -> Answers:
         """Least squares over all measurements. Raises InternalError for a batch that is not compiled to one matrix."""
-        if not isinstance(batch, Compiled):
+        matrix = batch.matrix
+        if matrix is None:
             raise InternalError("strategy: one matrix measures a batch that was compiled to one")
-        if not batch.once.repeats:
-            return MatrixAnswers.of(self.reconstruction(batch.workload(batch.scale)), batch.answered, batch.numbers)
-        once = batch.once
-        R = self.reconstruction(batch.asked.weighed(once.scale[once.answered]))
+        if not matrix.repeats:
+            return MatrixAnswers.of(self.reconstruction(matrix.workload(matrix.scale)), matrix.answered, matrix.numbers)
+        once = matrix.once
+        R = self.reconstruction(matrix.asked.weighed(once.scale[once.answered]))
         return MatrixAnswers(R, MatrixAnswers.of(R, once.answered, once.scale.size).place[once.place])
 
     def _explicit(self, W: AnyWorkload) -> Workload:
@@ -202,8 +208,8 @@ class MatrixStrategy(Strategy):
         """R for the measurements from R for these over the deviations of their noise."""
         if not self.blocks:
             return R
-        inverse = 1.0 / deviations(self.blocks)
-        return sparse.csr_array(R @ sparse.diags_array(inverse)) if is_sparse(R) else R * inverse
+        inverse = whitening(self.blocks)
+        return sparse.csr_array(R @ inverse) if is_sparse(R) else np.asarray(R @ inverse)
 
     def _frame(self) -> Frame:
         if "frame" not in self._cache:

@@ -23,11 +23,10 @@ from dpsql.linalg.forms import dense, is_sparse
 from dpsql.strategies.core.axes import group_rows
 from dpsql.strategies.core.blocks import whitened
 from dpsql.strategies.core.integer import Piece, check_entries
+from dpsql.strategies.core.limits import PAIRED_ROWS
 from dpsql.strategies.core.reduce import inverse_of, merge_cells, reduced_basis
 from dpsql.strategies.core.simple import moved_columns
 from dpsql.workloads.families.matrix import Workload
-
-_JOINT_CAP = 1500  # independent rows up to which shares are refined
 
 
 def split(W: Workload) -> tuple[Workload, ...]:
@@ -104,7 +103,7 @@ def joined_piece(
     squares = noise == "gaussian"
     share = np.array([max(error, 1e-300) ** (1 / 4 if squares else 1 / 3) for _, error in planned])
     share /= np.sqrt((share**2).sum()) if squares else share.sum()
-    metrics = np.zeros((len(planned), gram.shape[0], gram.shape[0])) if gram.shape[0] <= _JOINT_CAP else None
+    metrics = np.zeros((len(planned), gram.shape[0], gram.shape[0])) if gram.shape[0] <= PAIRED_ROWS else None
     sizes = [p.copies * (p.blocks or (1,) * p.root.shape[0]) for p in pieces]
     blocks = tuple(size for each in sizes for size in each) if any(p.blocks for p in pieces) else ()
     if metrics is not None:

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats, Ints, Matrix, Sparse
+from dpsql.common.chain import Step
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
-from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.linalg.forms import MATRIX_CAP, RANK_CAP
 from dpsql.strategies.core.copies import Copies, alike
 from dpsql.workloads.families.matrix import Workload
 
-RANK_CAP = 6000
 _FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal
 
 
@@ -92,6 +92,27 @@ def reduce_workload(W: Workload, deadline: float = np.inf, last: float = np.inf)
     if "blocks" not in W._cache:
         W._cache["blocks"] = _reduce(W, deadline, last)
     return W._cache["blocks"]  # type: ignore[no-any-return]
+
+
+def reductions(W: Workload) -> tuple[Step, ...]:
+    """What ``reduce_workload`` makes of W, as steps; of sources that are planned in teams, that they are.
+
+    Cost: the reduction, which planning kept with W, but for a strategy that was read from a file.
+    """
+    if W.units is not None and not W.units.listable:
+        text = "what one unit can change is not listed; sources are planned in teams, under an upper bound"
+        return (Step("sources", False, text),)
+    found, blocks = list[Step](), reduce_workload(W)
+    single = sum(block.basis.shape[0] for block in blocks if block.solo)
+    problems = sum(block.count for block in blocks if not block.solo)
+    if single or problems > 1:
+        parts = [f"{problems:,} independent problems"] * bool(problems)
+        parts += [f"{single:,} queries that share no cell with others"] * bool(single)
+        found.append(Step("split", True, " and ".join(parts)))
+    if any(block.count > 1 for block in blocks):
+        different = sum(not block.solo for block in blocks)
+        found.append(Step("copies", True, f"problems that are alike are planned once, which leaves {different:,}"))
+    return tuple(found)
 
 
 def reduced_basis(W: Workload) -> Basis | None:

@@ -17,12 +17,13 @@ from dpsql.common.arrays import Csr, Floats, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import columns_at, distinct_columns
-from dpsql.linalg.forms import dense, is_identity, kron, sparse_kron
+from dpsql.linalg.forms import RANK_CAP, dense, is_identity, kron, sparse_kron
+from dpsql.linalg.long_calls import product
 from dpsql.strategies.core.integer import Piece, leaves_first
+from dpsql.strategies.core.limits import WRITTEN
 from dpsql.strategies.core.reduce import Block, reduce_workload
 from dpsql.workloads.families.matrix import Workload
 
-_ROW_CAP = 4096
 _FULL = 20
 
 
@@ -49,7 +50,7 @@ def identity_piece(block: Block, W: Workload) -> Piece:
         gram = np.asarray(D.power(2).T @ block.gram).ravel()  # rows share no column
     elif is_identity(D):
         gram = np.diag(block.gram)
-    elif max(D.shape) <= _ROW_CAP:
+    elif max(D.shape) ** 2 <= WRITTEN:
         gram = np.diag(cell_gram(block, D))
     else:
         R = block.factor()
@@ -72,7 +73,7 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     touches = np.asarray(abs(W.span) @ reached.astype(np.int64)) > 0
     diagonal = W.inner.diagonal()
     if diagonal is None:
-        if W.shape[0] > _ROW_CAP:
+        if W.shape[0] ** 2 > WRITTEN:
             raise DataError(
                 f"strategy: the workload has {W.shape[0]} queries, too many to be measured one by one; "
                 "use method='auto'"
@@ -118,10 +119,7 @@ def cell_gram(block: Block, D: Csr) -> Floats:
         return np.asarray(np.cumsum(np.cumsum(few, axis=0), axis=1), dtype=np.float64)
     held = D.toarray() if _FULL * D.nnz > D.shape[0] * D.shape[1] else D  # a dense product is quicker
     U = (block.factor() @ held).astype(np.float64)
-    return np.asarray(U.T @ U)
-
-
-ORDER_CAP = 6000
+    return product(U.T, U)
 
 
 def joined(pieces: tuple[Piece, ...]) -> tuple[Csr, Floats, Floats]:
@@ -137,8 +135,8 @@ def product_piece(W: Workload, factors: list[tuple[Piece, ...]]) -> Piece:
     order = 1
     for pieces in factors:
         order *= sum(p.rows.shape[0] for p in pieces)
-    if order > ORDER_CAP:
-        raise DataError(f"strategy: the product has rank {order}, above the cap of {ORDER_CAP}; plan its factors apart")
+    if order > RANK_CAP:
+        raise DataError(f"strategy: the product has rank {order}, above the cap of {RANK_CAP}; plan its factors apart")
     parts = [joined(pieces) for pieces in factors]
     rows = reduce(sparse_kron, (p[0] for p in parts))
     root = leaves_first(np.asarray(reduce(kron, (p[1] for p in parts))))

@@ -46,14 +46,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import sqrt
+from time import monotonic
 from typing import Protocol, TypeAlias
 
 import numpy as np
-import scipy
 
 from dpsql.common.arrays import Floats, Matrix
 from dpsql.errors import InternalError
 from dpsql.linalg.inner import Dense
+from dpsql.linalg.long_calls import eigh
 from dpsql.strategies.core.ascent import ascend
 
 FLOOR = 1e-15  # of the largest eigenvalue of a part; of all parts for one that no contribution moves
@@ -151,7 +152,7 @@ class DualState:
         lines: Sequence[Lines] = (),
         floor: float = FLOOR,
     ) -> None:
-        spectra = [scipy.linalg.eigh(seen.gram(weights), driver="evd", check_finite=False) for _, seen in blocks]
+        spectra = [eigh(seen.gram(weights)) for _, seen in blocks]
         single = [(weights @ part.moments) * part.roots**2 for part in lines]
         largest = max([1e-300, *(float(s[-1]) for s, _ in spectra), *(float(K.max(initial=0.0)) for K in single)])
         self.t, self._exact = 0.0, 0.0
@@ -210,15 +211,19 @@ def solve(
     Stops after 2,000 steps and at ``deadline`` (monotonic seconds) with the gap reached. ``start``: weights to begin
     with, equal ones otherwise. With ``worst`` orbits are generated: from the metrics it gives the moments, in every
     part, of further orbits that are longer than 1 under them, or None. That takes at most 12 rounds of so many steps,
-    each from equal weights. Cost a step: r^3 and orbits r^2 for every part of r queries.
+    each from equal weights, of which none begins that would end after ``deadline``.
+    Cost a step: r^3 and orbits r^2 for every part of r queries.
     """
     taken, rounds = 0, 1 if worst is None else _ROUNDS
+    before = monotonic()
     while True:
         equal = np.full(len(parts[0].moments), 1.0 / len(parts[0].moments))
         state, weights, count = ascend(_dual(parts), equal if start is None else start, tolerance, deadline, _STEPS)
         metrics = _metrics(parts, state)
         taken, rounds, start = taken + count, rounds - 1, None
-        more = worst(metrics) if worst is not None and rounds else None
+        now = monotonic()
+        before, later = now, now + (now - before)  # when the next round would end
+        more = worst(metrics) if worst is not None and rounds and later < deadline else None
         if more is None:
             return Optimum(metrics, state.lower, state.upper(), weights, taken)
         parts = [replace(p, moments=np.concatenate([p.moments, new])) for p, new in zip(parts, more, strict=True)]

@@ -8,21 +8,24 @@ beforehand, by the sizes of matrices alone: what would end too late is not begun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
 import numpy as np
+from scipy import sparse
 
 from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.linalg.linked import linked_by
 from dpsql.strategies.core.reduce import Block
 from dpsql.workloads.families.matrix import Workload
 
 SHARE, GRACE = 1.15, 0.7
 """A selection, and what its strategy makes of a plan, may take SHARE times the limit and GRACE seconds."""
-# Seconds on one slow core for each multiplication.
-_STEP, _WIDER, _ROUNDED, _ANSWERED, _ASKED, _PLACED = 2e-10, 0.8e-10, 1e-10, 0.6e-10, 1.5e-10, 2e-10
-_CELLS, _TREES = 3e-10, 3e-7  # the latter for each pair of cells
+PRODUCT, _STEP = 1e-10, 2e-10
+"""Seconds on one slow core for a multiplication: of a product or eigenvalues, and of what a step of a search does."""
+_PAIR = 2e-6  # seconds for each pair of groups of which rows and units are counted, where their sums are bounded
+_TREES = 3e-7  # seconds for each pair of cells
 _SHORT = 0.05  # seconds that always fit
 
 
@@ -53,24 +56,39 @@ class TimeLeft:
         """The same where so many seconds are needed afterwards: searches end earlier if they must."""
         return TimeLeft(min(self.deadline, self.last - seconds), self.last - seconds)
 
+    def searches_for(self, seconds: float) -> TimeLeft:
+        """The same where so many seconds are needed after the searches, and all else may take as long as before."""
+        return replace(self, deadline=min(self.deadline, self.last - seconds))
+
 
 NO_LIMIT = TimeLeft()
 
 
 def step_seconds(v: int, N: int) -> float:
     """One step of ``optimal.solve`` for rank v and N columns, and its answer as a metric."""
-    return _STEP * v**3 + _WIDER * v * v * max(0, N - v)
+    return _STEP * v**3 + PRODUCT * v * v * max(0, N - v)
 
 
 def asked_seconds(blocks: Sequence[Block], W: Workload) -> float:
     """The error of the queries measured as they are asked."""
-    return sum(_ASKED * W.shape[0] * block.rank**2 for block in blocks if not block.solo)
+    return sum(_STEP * W.shape[0] * block.rank**2 for block in blocks if not block.solo)
 
 
 def cells_seconds(blocks: Sequence[Block]) -> float:
     """A search over weighted sums of cells, its error and the factors of its rows, besides the steps of the search."""
     sizes = [block.columns.shape[1] for block in blocks if not block.solo]
-    return float(sum(_CELLS * N**3 + _TREES * N**2 for N in sizes))
+    return float(sum(_STEP * N**3 + _TREES * N**2 for N in sizes))
+
+
+def unlisted_seconds(W: Workload) -> float:
+    """Rounding, bounds and the reconstruction of the answers to W, of what is planned source by source.
+
+    Parts that share no cell are rounded and reconstructed apart.
+    """
+    number, rows, columns = linked_by(sparse.csc_array(W.span))
+    sizes = np.minimum(np.bincount(rows, minlength=number), np.bincount(columns, minlength=number)).astype(np.float64)
+    pairs = _PAIR * (sizes**2).sum() if W.units is not None and W.units.tied else 0.0
+    return float((8.0 * _STEP * sizes**3).sum() + pairs)
 
 
 def finish_seconds(blocks: Sequence[Block], W: Workload) -> float:
@@ -79,9 +97,9 @@ def finish_seconds(blocks: Sequence[Block], W: Workload) -> float:
     total = 0.0
     for block in blocks:
         if not block.solo:
-            total += _ROUNDED * block.rank**3
+            total += PRODUCT * block.rank**3
             if np.bincount(block.basis.indices).max() > 1:  # W's coordinates in such rows are solved for
-                total += _PLACED * block.rank**3
+                total += _STEP * block.rank**3
             if m * p <= MATRIX_CAP:
-                total += _ANSWERED * block.count * m * block.rank**2
+                total += PRODUCT * block.count * m * block.rank**2
     return total

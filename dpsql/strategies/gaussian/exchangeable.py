@@ -19,12 +19,12 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints
+from dpsql.common.numerics import DIGITS
 from dpsql.strategies.core.ascent import Solution
 from dpsql.strategies.core.symmetric import FLOOR, Lines, Part, solve
 
 _ALIKE = 1e-11  # of the largest entry: how far entries of one class may be apart, by rounding
 EXACTLY = 1e-14  # the same where entries are sums of the same terms
-_DIGITS = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ def classes_of(gram: Floats, apart: float = _ALIKE) -> Classes | None:
     squares = gram * gram
     cubes = np.einsum("ij,ij->i", squares, gram)
     told = np.stack([np.diag(gram) / top, squares.sum(axis=1) / top**2, cubes / top**3], axis=1)
-    _, first, label = np.unique(np.round(told, _DIGITS), axis=0, return_index=True, return_inverse=True)
+    _, first, label = np.unique(np.round(told, DIGITS), axis=0, return_index=True, return_inverse=True)
     label = label.ravel()
     k = first.size
     if 2 * k > d:

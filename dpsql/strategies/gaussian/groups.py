@@ -52,15 +52,14 @@ from scipy import sparse
 from dpsql.common.arrays import Floats, Ints
 from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece
+from dpsql.strategies.core.limits import SIZES
 from dpsql.strategies.core.reduce import Block, cholesky
 from dpsql.strategies.core.symmetric import Lines, Part, solve
 from dpsql.workloads.families.contributions import Tied
 from dpsql.workloads.families.matrix import Workload
 
-_ORBITS = 40_000
-_KINDS = 60_000
+_ORBITS = 60_000  # kinds of contributions that are listed
 _PAIRS = 4  # corners of a group up to which one of two of them is tried
-_SIZES = 24  # numbers of groups of a unit that are tried
 
 
 def parts_of_groups(
@@ -76,7 +75,7 @@ def parts_of_groups(
 
     ``groups`` g, ``weights`` gamma of each class of alike groups; class i is of source t = ``source[i]``, of whose
     groups at most ``most[t]`` count a unit, ``times[t]`` times each. ``factor`` (w x w) of the other queries. None
-    above 40,000 orbits.
+    above 60,000 orbits.
     """
     limits = [min(int(most[t]), g) for t, g in zip(source, groups, strict=True)]
     if (others.shape[1] + 1) * prod(limit + 1 for limit in limits) > _ORBITS:
@@ -131,7 +130,7 @@ def plan_tied_groups(block: Block, tied: Tied, tolerance: float, deadline: float
     g, d = block.count, block.rank
     whole = spread(Piece(block.basis, np.eye(d), block.columns, block.gram), block.copies)
     corners = corners_of_group(whole, tied, g, d) if g > 1 and not block.solo else None
-    if corners is None or 2 * min(tied.limit, g, _SIZES) * len(_at_random(corners[0])) ** 2 > _KINDS:
+    if corners is None or 2 * min(tied.limit, g, SIZES) * len(_at_random(corners[0])) ** 2 > _ORBITS:
         return None
     second, sums = _kinds(*corners, tied, min(tied.limit, g))
     factor = cholesky(block.gram)
@@ -180,7 +179,7 @@ def _kinds(first: Floats, more: Floats, tied: Tied, limit: int) -> tuple[Floats,
     most = tied.most
     found: list[tuple[Floats, Floats]] = []
     singles = _at_random(first)
-    for s in sorted({round(size) for size in np.geomspace(1, limit, _SIZES)}):
+    for s in sorted({round(size) for size in np.geomspace(1, limit, SIZES)}):
         for far in {0, most - s}:
             for heavy in _at_random(first + far * more):
                 found += [_kind(heavy, single, s) for single in singles[: len(singles) if s > 1 else 1]]

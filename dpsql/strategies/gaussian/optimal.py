@@ -36,18 +36,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Sparse
+from dpsql.common.numerics import AT_ONCE, ROUNDING, SEED
 from dpsql.linalg.inner import Dense, Product
+from dpsql.linalg.long_calls import eigh
 from dpsql.strategies.core.ascent import Solution, ascend, exchange
 from dpsql.strategies.core.axes import Written, find_axes
+from dpsql.strategies.core.limits import ROUNDS, WRITTEN
 from dpsql.strategies.core.reduce import Block
 from dpsql.strategies.core.symmetric import FLOOR, DualState
 from dpsql.strategies.core.time_left import LateError, step_seconds
 from dpsql.strategies.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
-
-_SEED = 20_122
-_CHUNK = 8192
-_CACHE_BYTES = 2**28
-_ROUNDS = 80
 
 
 class _Columns:
@@ -57,20 +55,20 @@ class _Columns:
         self._csc = sparse.csc_array(columns)
         v, N = self.shape = (int(columns.shape[0]), int(columns.shape[1]))
         self._dense: list[Array] | None = None
-        if 4 * v * N <= _CACHE_BYTES:
-            self._dense = [self._chunk(at) for at in range(0, N, _CHUNK)]
+        if v * N <= 4 * WRITTEN:  # in single precision
+            self._dense = [self._chunk(at) for at in range(0, N, AT_ONCE)]
 
     def _chunk(self, at: int) -> Array:
-        return np.asarray(self._csc[:, at : at + _CHUNK].astype(np.float32).toarray(order="F"))
+        return np.asarray(self._csc[:, at : at + AT_ONCE].astype(np.float32).toarray(order="F"))
 
     def squares(self, T: Floats) -> Floats:
         """||T y_j||^2 for every column, in single precision: good to about 1e-5."""
         N = self.shape[1]
         T32 = T.astype(np.float32)
         out = np.empty(N)
-        for i, at in enumerate(range(0, N, _CHUNK)):
+        for i, at in enumerate(range(0, N, AT_ONCE)):
             part = T32 @ (self._dense[i] if self._dense is not None else self._chunk(at))
-            out[at : at + _CHUNK] = np.einsum("ij,ij->j", part, part)
+            out[at : at + AT_ONCE] = np.einsum("ij,ij->j", part, part)
         return out
 
     def some(self, index: NDArray[np.int64]) -> Floats:
@@ -87,13 +85,13 @@ def generate(
     """As ``optimal.solve`` for a block with R^T R = gram, by column generation."""
     Y = _Columns(block.columns)
     v = Y.shape[0]
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(SEED)
     active = _spanning(Y, R, rng)
     lam = np.full(active.size, 1.0 / active.size)
     lower, upper, metric = 0.0, np.inf, np.eye(v)
     weights = np.zeros(Y.shape[1])
     steps, inner = 0, 0.05
-    for round_ in range(_ROUNDS):
+    for round_ in range(ROUNDS):
         evaluate = partial(DualState, [(1.0, Dense((R @ Y.some(active)).T))])
         state, lam, count = ascend(evaluate, lam, inner, deadline, 30)
         steps += count
@@ -143,7 +141,6 @@ def _spanning(Y: _Columns, R: Floats, rng: np.random.Generator) -> NDArray[np.in
 
 # Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
 _DENSE_ENTRIES = 4_000_000
-_DEPENDENT = 1e-9  # of the largest pivot
 _CLASSES_FROM = 256  # columns from which classes of alike ones are looked for
 
 
@@ -197,7 +194,7 @@ class CellState:
         self._singular, self._parts = singular, list[tuple[Floats, Floats, Floats, Floats]]()
         for G, lengths in parts:
             root = np.sqrt(weights[: len(G)] * lengths)
-            s, V = scipy.linalg.eigh(root[:, None] * G * root, driver="evd", check_finite=False)
+            s, V = eigh(root[:, None] * G * root)
             s = np.maximum(s, max(float(s[-1]), 1e-300) * FLOOR)
             if singular and not self._parts:
                 s[0] = 0.0  # what rounding left of it is much beside weights of next to nothing
@@ -250,7 +247,7 @@ def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
         return lambda X: X
     factors, pivots, _ = scipy.linalg.lapack.dgetrf(Y)
     size = np.abs(np.diag(factors))
-    if size.min() <= _DEPENDENT * size.max():
+    if size.min() <= ROUNDING * size.max():
         return None
 
     def back(X: Floats) -> Floats:

@@ -35,6 +35,7 @@ from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, even
+from dpsql.strategies.core.limits import ENOUGH, RIDGE
 from dpsql.strategies.marginals.multipliers import Place
 from dpsql.workloads.compile.structured import Structured, is_marginal
 
@@ -42,13 +43,11 @@ from dpsql.workloads.compile.structured import Structured, is_marginal
 # few seconds; beyond, up to the second figure, most steps take runs of neighbours, whose own sum is held to the first.
 _FEW_CUBES, _MOST_CUBES = 1e7, 1.6e8
 _RUNS = 128
-_POLISHED, _STEADY_LONG = 4, 2  # steps over all regions of such axes
+_POLISHED = 4  # steps over all regions of such axes, with moving centres and with steady ones
 _MAX_TERMS = 1_000_000
 _STEADY, _MOVING = 12, 80  # steps with the centres where they were, and with moving ones
 _IDLE = 30  # moving ones without a gain, after which no more are made
-_LEAST = 1e-3  # what centres have to save, of the error
 _FEW = 32  # regions of which one may be left out
-_RIDGE = 1e-9
 _FINENESS = {1: 64, 2: 32, 3: 16}  # integers of a centre over its regions, by the axes of a block that have one
 _MOST_BITS, _COARSE = 20, 96  # of a block's centres together; the sum of a centre where they would have more
 _FLOOR = 1e-10
@@ -88,11 +87,11 @@ def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], de
         idle = idle + 1 if search.best > before * (1.0 - 1e-5) else 0
         if idle == _IDLE and number >= _STEADY:
             break
-    if search.best**2 > (1.0 - _LEAST) * plain**2:
+    if search.best**2 > (1.0 - ENOUGH) * plain**2:
         return {key: AxisCentre(None, _short(axis.spread @ axis.even_mu)) for key, axis in search.axes.items()}
     steady = _STEADY
     if any(axis.spread.shape[0] > axis.d for axis in search.axes.values()):
-        runs, search, steady = search, _Search.of(batch, wanted, None), _STEADY_LONG
+        runs, search, steady = search, _Search.of(batch, wanted, None), _POLISHED
         assert search is not None  # noqa: S101 - as it was over runs
         for key, axis in search.axes.items():
             axis.begin(runs.axes[key])
@@ -199,7 +198,7 @@ class _Axis:
     def solve(self, g_c: Floats) -> None:
         """m and c of the present v and mu, X found for the derivatives ``g_c`` by log c; then mu moves on."""
         gram = self._summed(g_c / np.maximum(self.smooth, 1e-300))
-        gram[np.diag_indices(self.d)] += _RIDGE * float(np.trace(gram)) / self.d
+        gram[np.diag_indices(self.d)] += RIDGE * float(np.trace(gram)) / self.d
         pull, root_mu = gram @ self.v, np.sqrt(self.mu)
         gram -= pull[:, None] + (pull - float(pull @ self.v))  # of rows w - w v 1
         s, V = np.linalg.eigh(root_mu[:, None] * gram * root_mu)

@@ -18,6 +18,7 @@ from scipy import sparse
 
 from dpsql.common.arrays import Floats
 from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.strategies.core.limits import ENOUGH
 from dpsql.strategies.kronecker.structured import OneUnit, StructuredStrategy, structured_strategy
 from dpsql.workloads.compile.structured import Structured, is_marginal
 
@@ -57,7 +58,7 @@ def least_largest(
         ratios = weights.ratios(found)
         largest = max(float(ratio.max()) for ratio in ratios)
         lower = found.lower_bound if best is None else lower
-        idle = idle + 1 if best is not None and largest > best[0] * (1.0 - 1e-3) else 0
+        idle = idle + 1 if best is not None and largest > best[0] * (1.0 - ENOUGH) else 0
         if best is None or largest < best[0]:
             best = largest, found
             say(f"{found.method}: largest error {largest:.6g}")

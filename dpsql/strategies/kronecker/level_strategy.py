@@ -28,16 +28,19 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats, Ints
+from dpsql.common.chain import Step
+from dpsql.common.numerics import NEGLIGIBLE, ROUNDING
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import RowBlock
 from dpsql.linalg.levels import AxisLevels, LevelRows, levels_of
 from dpsql.reconstruct.level_answers import LevelAnswers, LevelSpan
-from dpsql.strategies.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategies.core.base import AnyWorkload, Strategy
 from dpsql.strategies.core.symmetric import Optimum, solve
 from dpsql.strategies.core.symmetric import Part as Isotypic
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.layout import common_multiplicity
 from dpsql.workloads.compile.level_integers import LevelIntegers, Part, Reading, nulls_of
-from dpsql.workloads.compile.rows_apart import rows_apart
+from dpsql.workloads.compile.rows_in_classes import rows_apart
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.families.marginals import Marginals
@@ -46,10 +49,7 @@ from dpsql.workloads.families.matrix import Workload
 METHOD = "levels"
 _MOST_AXES = 12
 _MOST_TERMS, _MOST_CORNERS, _MOST_READINGS, _MOST_MEASURED = 20_000, 2_000, 64, 2**22
-_DEPENDENT = 1e-9
-_NOTHING = 1e-13
 _RIDGE = 1e-6  # of what readings no number needs
-_BITS = (8, 12, 16, 20, 24, 28)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,12 @@ class LevelStrategy(Strategy):
     method: str = METHOD
     objective: str = "total"
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Groupings that nest, as levels."""
+        text = f"groupings nest: {len(self.integers.parts):,} parts, each between a level and the next coarser one"
+        return Step("levels", True, text), *super().steps
+
     @cached_property
     def measured(self) -> LevelIntegers:
         return self.integers
@@ -83,12 +89,9 @@ class LevelStrategy(Strategy):
         """The squared errors of the numbers of such a batch (m,), each in the units of its block's weight."""
         if not isinstance(W, Structured) or not _same_rows(W, self.planned):
             raise DataError("strategy: levels answer the blocks that they are planned for; plan this batch")
-        weight = np.zeros(W.numbers)
-        for block in W.blocks:
-            weight[block.start : block.stop] = block.weight
         common = common_multiplicity(self.planned.layouts)
         square = sensitivity_of(self.noise, self.measured, self.planned.layouts) / common**2
-        return np.asarray(square * weight**2 * self._answers.squares[0])
+        return np.asarray(square * W.weights**2 * self._answers.squares[0])
 
     def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
         """The lower bound."""
@@ -237,7 +240,7 @@ class _Problem:
                 found.append((span, kind, np.asarray(g)))
             readings = tuple(self._reading(part, keys[at], homes) for at in chosen)
             s, V = scipy.linalg.eigh(E, driver="evd")
-            used = s > _NOTHING * s[-1]
+            used = s > NEGLIGIBLE * s[-1]
             isotypic = Isotypic(1.0, (V[:, used] * np.sqrt(s[used])).T, sqrt(rho) * h[:, chosen])
             self.parts.append(_Draft(part, readings, found, isotypic))
         return True
@@ -292,7 +295,7 @@ class _Problem:
             roots.append(scipy.linalg.cholesky(near, check_finite=False) * scale / alike)
         smallest = min(float(np.abs(np.diag(root)).min()) for root in roots)
         common = common_multiplicity(self.batch.layouts)
-        for bits in _BITS:
+        for bits in range(8, 29, 4):  # of the smallest entry of a diagonal
             parts = tuple(
                 Part(part.levels, part.readings, np.rint(root * (2.0**bits / smallest) / 16.0).astype(np.int64))
                 for part, root in zip(self.parts, roots, strict=True)
@@ -335,7 +338,7 @@ def _independent(h: Floats) -> tuple[list[int], Floats]:
         left = scaled[:, at] - Q @ (Q.T @ scaled[:, at])
         left -= Q @ (Q.T @ left)
         size = float(np.linalg.norm(left))
-        if size > _DEPENDENT:
+        if size > ROUNDING:
             chosen.append(at)
             Q = np.column_stack([Q, left / size])
     found = np.linalg.lstsq(scaled[:, chosen], scaled, rcond=None)[0]

@@ -23,34 +23,29 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Floats, Ints
+from dpsql.common.numerics import NEGLIGIBLE, ROUNDING, SINGULAR
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, RowFactor, even
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategies.choose.best import searched
 from dpsql.strategies.core.reduce import cholesky
+from dpsql.strategies.core.time_left import step_seconds
 from dpsql.strategies.gaussian.exchangeable import Classes, classes_of, solve_classes
 from dpsql.strategies.gaussian.optimal import solve_cells
 from dpsql.strategies.kronecker.centres import AxisCentres
 from dpsql.strategies.marginals.multipliers import Place
 from dpsql.strategies.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
+from dpsql.workloads.compile.choice import LONG_AXIS
 from dpsql.workloads.compile.structured import Structured, is_marginal, is_nearly_marginal
 from dpsql.workloads.families.matrix import Workload
 
 Choice = TypeVar("Choice", bound=AxisIntegers)
 
-MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own
 _RIDGE = 1e-8
-_NEGLIGIBLE = 1e-13
-_FEW_BITS, _MANY_BITS = 3, 24  # of the largest entry of a matrix in fewer bits
-_SINGULAR = 1e-12
-# Seconds on one slow core over d^3: of a search of one step, rounded and shortened (for Laplace noise one that is
-# worth it, since a search cut short may do worse than none), and of one by classes.
-_SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
 _CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
 _LONG = 256  # regions from which a Gaussian search takes the regions themselves, not rows over them
 _EVEN = 0.01  # share of even weights where a search starts at given ones
-_ALIKE = 1e-9  # of the largest entry: how far a Gram matrix may be from its mirror image, by rounding
 _SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the sums of classes
 
 
@@ -144,12 +139,12 @@ class ResidualMatrices:
             sizes = self.batch.sizes[table]
             d = sizes[axis]
             matrix = factor.matrix
-            if len(factor.axes) == 1 and (is_marginal(matrix) or (d > MAX_AXIS and is_nearly_marginal(matrix))):
+            if len(factor.axes) == 1 and (is_marginal(matrix) or (d > LONG_AXIS and is_nearly_marginal(matrix))):
                 self.rows[key] = None  # of a long axis a few regions in no group, such as NULL, make no difference
             else:
-                if d > MAX_AXIS:
+                if d > LONG_AXIS:
                     raise DataError(
-                        f"strategy: {self.batch.names[table][axis]} has {d:,} regions, at most {MAX_AXIS:,} are "
+                        f"strategy: {self.batch.names[table][axis]} has {d:,} regions, at most {LONG_AXIS:,} are "
                         "planned beside many others unless each is a group: drop the column, or use coarser ranges"
                     )
                 held = factor.centred(inside, self.means[table])
@@ -163,7 +158,7 @@ class ResidualMatrices:
         if key not in self.parts:
             self.parts[key] = factor.length(inside, self.means[table])
             whole = float(factor.matrix.power(2).sum())
-            if self.parts[key] <= _NEGLIGIBLE * whole:
+            if self.parts[key] <= NEGLIGIBLE * whole:
                 self.parts[key] = 0.0
         return self.parts[key]
 
@@ -203,10 +198,11 @@ class ResidualMatrices:
         if self.deadline is None:
             return True
         left = self.deadline - monotonic()
-        if left <= 0 or d**3 * _CLASS_SECONDS > left:
+        step = step_seconds(d, d)
+        if left <= 0 or step > left:
             return False
-        whole = d**3 * (_SECONDS if self.noise == "gaussian" else _LAPLACE_SECONDS)
-        return whole <= left or self._exchangeable(gram) is not None
+        # A search, rounded and shortened: one that is cut short may do worse than none.
+        return 10.0 * step <= left or self._exchangeable(gram) is not None
 
     def _selected(self, gram: Floats, d: int) -> Mixed:
         """The best strategy for a Gram matrix on what is orthogonal to 1, in the basis e_a - e_d."""
@@ -284,7 +280,7 @@ class ResidualMatrices:
         if n is not None:  # of rows w - w v 1
             pull = ridged @ v
             ridged = ridged - pull[:, None] - pull + float(v @ pull)
-        mirror = bool(np.abs(ridged - ridged[::-1, ::-1]).max() <= _ALIKE * np.abs(ridged).max())
+        mirror = bool(np.abs(ridged - ridged[::-1, ::-1]).max() <= ROUNDING * np.abs(ridged).max())
         start, near, key = np.full(d, 1.0 / d), 0.9 * self.tolerance / 3, b"" if n is None else n.tobytes()
         given = self.optima.get(key, self.weights.get(key))
         if given is not None:
@@ -390,7 +386,7 @@ def _shortened(
 
     whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)), centre)
     target, top = (1.0 + tolerance) * error(whole), float(np.abs(held).max())
-    best, low, high = whole, _FEW_BITS, _MANY_BITS
+    best, low, high = whole, 3, 24  # bits of the largest entry
     while low < high:  # more bits are nearer, so the least number that suffices is found by halving
         bits = (low + high) // 2
         found = spanned(np.rint(held * (2.0**bits / top)).astype(np.int64))
@@ -408,7 +404,7 @@ def _squared_quotient(wanted: Floats, S: Floats) -> float:
     triangular = S.shape[0] == S.shape[1] and not np.tril(S, -1).any()
     R = S if triangular else scipy.linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
     diagonal = np.abs(np.diag(R))
-    if diagonal.min() <= diagonal.max() * _SINGULAR:
+    if diagonal.min() <= diagonal.max() * SINGULAR:
         return np.inf
     half = scipy.linalg.solve_triangular(R, wanted, trans="T", check_finite=False)
     return float(np.einsum("ij,ij->", half, half))

@@ -37,11 +37,12 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats, Ints
+from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.strategies.core.limits import CUBES
 from dpsql.strategies.kronecker import shared_rows
-from dpsql.strategies.kronecker.shared_rows import ENTRIES, LostError
+from dpsql.strategies.kronecker.shared_rows import LostError
 
 _SMALL = 300  # the order up to which a part is written out
-_CUBES = 3e10  # sum of the orders cubed: a few seconds
 _LABELS = 2**21
 _FEW_ENTRIES = 64
 _BARBS = 2**25  # entries of all blocks of an arrow
@@ -96,7 +97,7 @@ class Parts:
         part.order = max(part.order, order)
         self.work += len(item.rows) * len(item.columns)
         self.labels += len(item.rows) + len(item.columns)
-        if self.work > ENTRIES or self.labels > _LABELS:
+        if self.work > MATRIX_CAP or self.labels > _LABELS:
             raise LostError
 
     def plan(self) -> float:
@@ -122,7 +123,7 @@ class Parts:
             if key not in self.arrows and part.order > shared_rows.MOST_ORDER:
                 raise LostError
             cost += whole
-        if cost > _CUBES:
+        if cost > CUBES:
             raise LostError
         return cost
 

@@ -13,13 +13,12 @@ from scipy import sparse
 
 from dpsql.common.arrays import Matrix
 from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.workloads.compile.level_integers import nulls_of
 from dpsql.workloads.compile.structured import Structured
 
 MOST_ORDER = 2_500
 """The most rows of one part of K."""
-ENTRIES = 2**27
-"""The most entries that blocks add to K."""
 
 
 class LostError(Exception):
@@ -70,7 +69,7 @@ def _product(factors: Sequence[RowFactor], block: RowBlock, sizes: Sequence[int]
     if len(factors) == 1 and factors[0].keys == keys:
         return factors[0]
     rows, columns = [block.key_sizes[key] for key in keys], [sizes[axis] for axis in axes]
-    if prod(columns) > MOST_ORDER or prod(rows) * prod(columns) > ENTRIES // 8:
+    if prod(columns) > MOST_ORDER or prod(rows) * prod(columns) > MATRIX_CAP // 8:
         raise LostError
     held = np.ones((1,) * (len(keys) + len(axes)))
     for factor in factors:

@@ -16,7 +16,7 @@ Weights. For Gaussian noise (sum k^2 n)(sum e / k^2) is least at k_T^2 ~ (e_T / 
 n_T)^1/2)^2 (Cauchy-Schwarz); for Laplace noise (sum k l)^2 (sum e / k^2) at k_T ~ (e_T / l_T)^1/3. They are rounded to
 whole numbers, doubled until the loss is below a tenth of the tolerance. Tables whose units differ are scaled to one
 sensitivity, for no neighbour moves both; k rows of a unit count k-fold (``dpsql.workloads.compile.sensitivity``), or
-less where a bound keeps them apart (``dpsql.strategies.kronecker.apart``).
+less where a bound keeps them apart (``dpsql.strategies.kronecker.weights_under_bounds``).
 
 Matrices: ``dpsql.strategies.kronecker.residual_matrices``. For marginals the error is the singular value bound,
 certified; for mixtures it is computed from what is measured, exactly, and set against ``structured_bound`` where that
@@ -36,19 +36,22 @@ from time import monotonic
 import numpy as np
 
 from dpsql.common.arrays import Floats
+from dpsql.common.chain import Step
 from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
 from dpsql.reconstruct import ResidualAnswers
-from dpsql.strategies.core.base import AnyWorkload, Batch, Strategy
-from dpsql.strategies.kronecker.apart import ApartWeights, least_apart
+from dpsql.strategies.core.base import AnyWorkload, Strategy
+from dpsql.strategies.core.limits import ENOUGH, MEASURED
 from dpsql.strategies.kronecker.centres import centres_of
 from dpsql.strategies.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategies.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategies.kronecker.structured_blocks import block_residuals
+from dpsql.strategies.kronecker.weights_under_bounds import ApartWeights, least_apart
 from dpsql.strategies.marginals.multipliers import Place, homes, subsets, whole_multipliers
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
 from dpsql.workloads.compile.layout import Layout, common_multiplicity
-from dpsql.workloads.compile.rows_apart import Reach, rows_apart
+from dpsql.workloads.compile.rows_in_classes import Reach, rows_apart
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.expr.too_many import to_leave_out
@@ -56,11 +59,8 @@ from dpsql.workloads.families.marginals import Marginals
 from dpsql.workloads.families.matrix import Workload
 
 METHOD, MIXED = "residual-basis", "residual-products"
-MAX_MEASURED = 2**25
 MAX_RESIDUALS = 200_000
 MAX_AXES = 20  # of one statement
-_ENOUGH = 1e-3  # within which no better certificate is looked for
-_STEPS = 2**16
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,12 @@ class StructuredStrategy(Strategy):
     considered: tuple[tuple[str, float], ...]
     objective: str = "total"
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Groupings as sums of residuals."""
+        text = f"each grouping is a sum of residuals, centred along its columns; {len(self.residuals):,} are measured"
+        return Step("residuals", False, text), *super().steps
+
     @cached_property
     def measured(self) -> KroneckerIntegers:
         return KroneckerIntegers(self.planned.histograms, self.residuals)
@@ -108,14 +114,11 @@ class StructuredStrategy(Strategy):
 
     def variances(self, W: AnyWorkload) -> Floats:
         """The squared errors of the numbers of a batch (m,), each in the units of its block's weight."""
-        answers = self._answers(W)
-        weight = np.zeros(answers.numbers)
-        for block in answers.blocks:
-            weight[block.start : block.stop] = block.weight
+        batch = self._batch(W)
         common = common_multiplicity(self.planned.layouts)
         reach = sensitivity_of(self.noise, self.measured, self.planned.layouts)
         square = (reach / common) ** 2 if self.noise == "laplace" else reach / common**2
-        return np.asarray(square * (weight * answers.errors(OneUnit(self.noise), 1)) ** 2)
+        return np.asarray(square * (batch.weights * self._answers(batch).errors(OneUnit(self.noise), 1)) ** 2)
 
     def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
         """The lower bound, where one is known."""
@@ -129,9 +132,12 @@ class StructuredStrategy(Strategy):
         """Least squares, block by block."""
         return self._answers(self.planned)
 
-    def _answers(self, W: AnyWorkload) -> ResidualAnswers:
+    def _batch(self, W: AnyWorkload) -> Structured:
         if not isinstance(W, Structured) or W.sizes != self.planned.sizes:
             raise DataError("strategy: residuals of a batch answer batches over the same regions; plan this one")
+        return W
+
+    def _answers(self, W: Structured) -> ResidualAnswers:
         return ResidualAnswers(W.blocks, self.residuals, W.sizes, W.numbers)
 
 
@@ -178,7 +184,7 @@ def structured_strategy(
 
     exact = batch.pure and not any(block.component for block in batch.blocks)
     weights = {key: held.weights for key, held in centres.items()}
-    enough = expected / (1.0 + min(tolerance, _ENOUGH))
+    enough = expected / (1.0 + min(tolerance, ENOUGH))
     lower = _bound(batch, drafts, tables) if exact else structured_bound(batch, until, weights, enough)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
@@ -203,7 +209,7 @@ def _drafts(
         residual = Residual(table, component, axes, home[place], integers)
         error = sum(chooser.squared(block, axes, integers) for block in mine)
         measured += residual.rows
-        if measured > MAX_MEASURED:
+        if measured > MEASURED:
             raise _too_many_measurements(batch, wanted)
         drafts.append((residual, error))
     return drafts, costs
@@ -311,7 +317,7 @@ def _tables(
     if found is None:
         return None
     extended, residuals, variance = found
-    if sum(residual.rows for residual in residuals) > MAX_MEASURED:
+    if sum(residual.rows for residual in residuals) > MEASURED:
         return None
     l1, l2 = _known(extended, residuals)
     common = common_multiplicity(extended.layouts)
@@ -353,9 +359,9 @@ def _too_many_residuals(batch: Structured) -> DataError:
 def _too_many_measurements(batch: Structured, wanted: Mapping[Place, object]) -> DataError:
     names = [[batch.names[table][axis] for axis in axes] for table, _, axes in wanted]
     sizes = [prod(batch.sizes[table][axis] for axis in axes) for table, _, axes in wanted]
-    dropped = to_leave_out(names, sizes, MAX_MEASURED) or ["the finest of them"]
+    dropped = to_leave_out(names, sizes, MEASURED) or ["the finest of them"]
     return DataError(
-        f"strategy: the batch needs about {sum(sizes):,} measurements, at most {MAX_MEASURED:,} are made: ask for "
+        f"strategy: the batch needs about {sum(sizes):,} measurements, at most {MEASURED:,} are made: ask for "
         f"fewer groupings, coarsen the columns, or leave out {listed(dropped)}"
     )
 
@@ -404,7 +410,7 @@ def _rounded(
         return float(tables.largest({number: times**2 for number, times in k.items()})) * squares(k)
 
     target = (1.0 + tolerance / 10.0) * float((error / wanted**2).sum())
-    finest = _STEPS
+    finest = 2**16
     while True:
         k = whole_multipliers(dict(enumerate(wanted.tolist())), loss, target, finest)
         finest = min(k.values()) // 2

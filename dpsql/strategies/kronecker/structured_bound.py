@@ -25,8 +25,8 @@ weight they have no coordinates, so that marginals over hundreds of columns leav
 Rows of a unit that a bound keeps apart are in several regions of an axis at once, whose weights are then no diagonal.
 
 Tables. With k_t rows of a unit, the norm of table t and the length of the mean m_t = E[W c], of which the square is the
-entry of K_t in the first coordinate of every axis, ``dpsql.strategies.core.meeting`` bounds units that move several
-tables at once.
+entry of K_t in the first coordinate of every axis, ``dpsql.strategies.core.bound_over_tables`` bounds units that move
+several tables at once.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Ints
+from dpsql.common.numerics import ROUNDING
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
-from dpsql.strategies.core.meeting import least_of_tables
+from dpsql.strategies.core.bound_over_tables import least_of_tables
+from dpsql.strategies.core.limits import CUBES
 from dpsql.strategies.kronecker import shared_rows
-from dpsql.strategies.kronecker.apart import alone_apart, blocks_apart
 from dpsql.strategies.kronecker.root_parts import Item, Parts
 from dpsql.strategies.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
+from dpsql.strategies.kronecker.weights_under_bounds import alone_apart, blocks_apart
 from dpsql.workloads.compile.layout import common_multiplicity
-from dpsql.workloads.compile.rows_apart import rows_anywhere, rows_apart
+from dpsql.workloads.compile.rows_in_classes import rows_anywhere, rows_apart
 from dpsql.workloads.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
 _Order = tuple[tuple[int, int], ...]  # (axis, its coordinates) ...
 
-_CUBES = 3e10  # what all weights may cost, in the parts' orders cubed
 _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
 _GIVEN = 0.05  # the same beside weights that are given
-_LOST = 1e-9
 
 
 def structured_bound(
@@ -211,7 +211,7 @@ class _Table:
                     best = found
             except LostError:
                 lost = True
-            if self.spent > _CUBES / 20 or monotonic() > deadline or (best is not None and serves(best)):
+            if self.spent > CUBES / 20 or monotonic() > deadline or (best is not None and serves(best)):
                 break
         if best is None:
             raise LostError
@@ -331,7 +331,7 @@ class _Table:
                         within[number] = value
                         whole += (c - 1) * value**2
             exact = float((P.data**2).sum())
-            if abs(exact - whole) > _LOST * exact:
+            if abs(exact - whole) > ROUNDING * exact:
                 raise LostError
         elif any(len(members) > 1 for f in (left, right) for axis in f.axes for members in self.classes[axis]):
             raise LostError
@@ -355,7 +355,7 @@ class _Table:
             for axis in factor.axes:
                 weight = np.multiply.outer(weight, _by_region(self._basis(axis, component), self.classes[axis]) ** 2)
             exact = float((factor.matrix.power(2).toarray().ravel() * weight.ravel()).sum())
-            if abs(exact - float(found @ found)) > _LOST * exact:
+            if abs(exact - float(found @ found)) > ROUNDING * exact:
                 raise LostError
             self.products[key] = np.expand_dims(found, along)
         return self.products[key]  # type: ignore[no-any-return]

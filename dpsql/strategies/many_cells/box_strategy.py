@@ -16,18 +16,20 @@ from math import sqrt
 from time import monotonic
 
 import numpy as np
-import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Floats, Ints, Matrix
+from dpsql.common.numerics import AT_ONCE, SEED
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.basis import Basis, choose_basis
-from dpsql.linalg.forms import row_squares
+from dpsql.linalg.forms import RANK_CAP, row_squares
+from dpsql.linalg.long_calls import eigh
 from dpsql.strategies.core.ascent import ascend, exchange
 from dpsql.strategies.core.certificate import nuclear_norm
 from dpsql.strategies.core.integer import Piece, finish
+from dpsql.strategies.core.limits import RIDGE, ROUNDS
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
-from dpsql.strategies.core.reduce import RANK_CAP, cholesky
+from dpsql.strategies.core.reduce import cholesky
 from dpsql.strategies.core.symmetric import DualState
 from dpsql.workloads.cells.boxes import Boxes, BoxIntegers, BoxWorkload
 
@@ -35,15 +37,11 @@ METHODS = ("optimal", "workload")
 WORK = 4.0e12
 """Multiplications that a search without a time limit may take: two or three minutes of one core."""
 
-_SEED = 20_332
-_ROUNDS = 60
 _STEPS = 12  # dual steps between two scans
 _SOME = 8192  # states that an early scan looks at
 _UNSEEN = 1.1  # by which weights that were not scanned are thought worse than their own columns show
 _CLOSE = 0.02  # gap from which every scan looks at all states
-_PROBED = 4096  # states scanned to learn how long a scan takes
 _FINAL = 2.7  # what follows the search, in scans of single precision
-_FLOOR = 1e-9  # of the largest eigenvalue: blocks that depend on each other are measured as if they moved so little
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,6 +53,11 @@ class BoxStrategy(MatrixStrategy):
     """
 
     boxes: Boxes | None = field(default=None)
+
+    @property
+    def reduced(self) -> None:
+        """None: it is planned whole."""
+        return None
 
     @property
     def measured(self) -> BoxIntegers:
@@ -168,7 +171,7 @@ class _Search:
         # U y for a column of blocks y is R basis y.
         self.root = np.asarray(self.R @ chosen.rows.toarray().astype(np.float64))
         self.tolerance, self.deadline, self.say, self.clock = tolerance, deadline, say, clock
-        self.rng = np.random.default_rng(_SEED)
+        self.rng = np.random.default_rng(SEED)
         self.some = _SOME
         self.changes = int(np.count_nonzero(np.diff(self.boxes.holds, axis=1)))
         # After the search all states are scanned once more, in double precision, and the strategy is rounded.
@@ -184,13 +187,13 @@ class _Search:
         inner = 0.1
         if not self._open():
             U = self._columns(self.active, np.float32)
-            state = DualState([(1.0, _Single(U))], self.lam, floor=_FLOOR)
+            state = DualState([(1.0, _Single(U))], self.lam, floor=RIDGE)
             self.best = (state.t, self.active, self.lam)
             return None
-        for round_ in range(_ROUNDS):
+        for round_ in range(ROUNDS):
             U = self._columns(self.active, np.float32)
             state, self.lam, steps = ascend(
-                partial(DualState, [(1.0, _Single(U))], floor=_FLOOR),
+                partial(DualState, [(1.0, _Single(U))], floor=RIDGE),
                 *(self.lam, inner, self.deadline - self.reserve, _STEPS),
                 clock=self.clock,
             )
@@ -231,7 +234,7 @@ class _Search:
         """What a scan of all states in single precision will take: as the quickest of a few parts of it."""
         number = self.boxes.alive.shape[1]
         ticks, sizes = [], []
-        for _, part in self.boxes.squares(self.root, np.arange(min(number, _PROBED)), single=True):
+        for _, part in self.boxes.squares(self.root, np.arange(min(number, AT_ONCE)), single=True):
             ticks.append(self.clock())
             sizes.append(len(part))
         each = [(after - before) / size for before, after, size in zip(ticks, ticks[1:], sizes[1:], strict=False)]
@@ -267,8 +270,8 @@ class _Search:
     def _final(self) -> Floats:
         _, active, lam = self.least
         U = self._columns(active, np.float64)
-        s, V = scipy.linalg.eigh((U * lam) @ U.T, driver="evd", check_finite=False)
-        return np.asarray((V / np.sqrt(np.maximum(s, s[-1] * _FLOOR))) @ V.T)
+        s, V = eigh((U * lam) @ U.T)
+        return np.asarray((V / np.sqrt(np.maximum(s, s[-1] * RIDGE))) @ V.T)
 
     def lower(self) -> float:
         """The bound that the weights prove, below its exact value by rounding at most."""

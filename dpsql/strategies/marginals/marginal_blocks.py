@@ -32,11 +32,10 @@ from dpsql.workloads.families.marginals import Marginals
 Bools = NDArray[np.bool_]
 
 _WORK = 4e8  # products that the exchange of blocks may take
-_SCALES = (0.5, 0.7, 0.85, 1.0, 1.2)  # the new block's weight over the sum of those it replaces, when scored
+_SCALES = (1.0, 1.2)  # the new block's weight over the sum of those it replaces, when scored
 _TRIED = 6  # exchanges of best score that are optimised in each round
 _PAIRED = 128  # blocks of fewest cells whose unions are looked at; fewer where there are many spaces
 _ENTRIES = 2**22  # numbers in one table of exchanges by spaces
-_LOG_MOST = 600.0  # log of the cells of the largest block that is looked at
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def plan_blocks(W: Marginals, effort: float = 1.0) -> BlockPlan:
     Never above the error of those sets at their best weights. Deterministic; the work is counted, a second or two at
     ``effort`` 1. Cost of a round: (spaces + blocks) times exchanges, at most some 10^7.
     """
-    return _planned(_Problem.of(W), W.sizes, W.sets, effort, _LOG_MOST)
+    return _planned(_Problem.of(W), W.sizes, W.sets, effort, log_most=600.0)  # e^600 cells are a float
 
 
 def plan_spaces(

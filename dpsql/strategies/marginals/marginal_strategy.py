@@ -44,13 +44,15 @@ from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.reconstruct import Answers, ResidualAnswers
-from dpsql.strategies.core.base import MATRIX_ENTRIES, AnyWorkload, Batch, Strategy
+from dpsql.strategies.core.base import AnyWorkload, Strategy
+from dpsql.strategies.core.limits import MEASURED, WRITTEN
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.marginals.marginal_blocks import plan_blocks
 from dpsql.strategies.marginals.multipliers import Subset, homes, precisions, subsets, whole_multipliers
 from dpsql.strategies.marginals.residual import residual_plan
 from dpsql.strategies.marginals.sign_blocks import precision, sign_plan, signs
 from dpsql.strategies.marginals.sign_blocks import rows_of as sign_rows
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.histograms import homes_of
 from dpsql.workloads.compile.kronecker import Histogram, KroneckerIntegers
 from dpsql.workloads.compile.products import row_blocks
@@ -58,7 +60,6 @@ from dpsql.workloads.families.marginals import Marginals, spelled
 from dpsql.workloads.families.matrix import Workload
 
 RESIDUALS, BLOCKS, SIGNS = "residual-basis", "marginal-blocks", "sign-blocks"
-NUMBERS_CAP = 2**25  # integers measured
 _MATRIX_ROWS = 2000
 
 
@@ -205,7 +206,7 @@ class MarginalStrategy(Strategy):
     def matrix(self) -> Floats:
         """B (p x n) as floats. Raises DataError above 2^24 entries."""
         p, n = self.shape
-        if p * n > MATRIX_ENTRIES:
+        if p * n > WRITTEN:
             raise DataError(f"strategy: B would have {p} x {spelled(n)} entries; use measured, integers and solve")
         parts = []
         for residual in self.measured.residuals:
@@ -244,7 +245,7 @@ class MarginalStrategy(Strategy):
     def written_out(self) -> MatrixStrategy | None:
         """Blocks as a strategy with a matrix over all cells; None where B has over 2^24 entries or 2,000 rows."""
         p, n = self.shape
-        if p * n > MATRIX_ENTRIES or p > _MATRIX_ROWS:
+        if p * n > WRITTEN or p > _MATRIX_ROWS:
             return None
         k = np.repeat(np.array(list(self.multipliers.values())), [self._rows(S) for S in self.multipliers])
         rows = sparse.csr_array(self.matrix() / k[:, None]).astype(np.int64)
@@ -351,8 +352,8 @@ def sign_strategy(W: Marginals, tolerance: float = 1e-4) -> MarginalStrategy:
     """
     plan = sign_plan(W)
     _check(W, (), tolerance)
-    if sum(sign_rows(W.sizes, T) for sets in plan.blocks for T in sets) > NUMBERS_CAP:
-        raise DataError(f"strategy: these marginals need over {NUMBERS_CAP} measurements; ask for smaller marginals")
+    if sum(sign_rows(W.sizes, T) for sets in plan.blocks for T in sets) > MEASURED:
+        raise DataError(f"strategy: these marginals need over {MEASURED} measurements; ask for smaller marginals")
     blocks = tuple(sum(sign_rows(W.sizes, T) for T in sets) for sets in plan.blocks)
 
     def error_of(k: Mapping[int, int]) -> float:
@@ -382,8 +383,8 @@ def blocks_error(W: Marginals, multipliers: Mapping[Subset, int]) -> float:
 def _check(W: Marginals, sets: Iterable[Subset], tolerance: float) -> None:
     if not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
-    if sum(prod(W.sizes[i] for i in T) for T in sets) > NUMBERS_CAP:
-        raise DataError(f"strategy: these marginals need over {NUMBERS_CAP} measurements; ask for smaller marginals")
+    if sum(prod(W.sizes[i] for i in T) for T in sets) > MEASURED:
+        raise DataError(f"strategy: these marginals need over {MEASURED} measurements; ask for smaller marginals")
 
 
 def _squares(W: Marginals, precision: Mapping[Subset, Fraction | float]) -> float:

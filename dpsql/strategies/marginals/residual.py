@@ -33,12 +33,11 @@ from dpsql.common.arrays import Csr
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP, sparse_kron
 from dpsql.strategies.core.integer import Piece
+from dpsql.strategies.core.limits import WRITTEN
 from dpsql.strategies.core.simple import moved_columns
 from dpsql.strategies.marginals.multipliers import Subset
 from dpsql.workloads.families.marginals import Marginals
 from dpsql.workloads.families.matrix import Workload
-
-ENTRIES_CAP = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ def helmert(d: int) -> NDArray[np.int64]:
 def fits(plan: ResidualPlan) -> bool:
     """Whether ``residual_piece`` writes the plan out."""
     W, n = plan.planned, plan.planned.shape[1]
-    return W.rank * n <= ENTRIES_CAP and len(W.sets) * n <= MATRIX_CAP
+    return W.rank * n <= WRITTEN and len(W.sets) * n <= MATRIX_CAP
 
 
 def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
@@ -87,7 +86,7 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         raise DataError(f"strategy: marginals over {n} cells do not fit a workload of {W.shape[1]} columns")
     if not fits(plan):
         raise DataError(
-            f"strategy: the residual rows over {n} cells would have over {ENTRIES_CAP} entries; use "
+            f"strategy: the residual rows over {n} cells would have over {WRITTEN} entries; use "
             "strategy.residual_strategy"
         )
     rows, weight, gram = [], [], []

@@ -26,10 +26,9 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Ints
+from dpsql.common.numerics import DIGITS
 from dpsql.strategies.marginals.multipliers import Subset
 from dpsql.workloads.families.marginals import Marginals
-
-_DIGITS = 9  # to which weights of sets are told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,7 @@ def sign_plan(W: Marginals) -> SignPlan:
     }
     groups: dict[tuple[int, float], list[Subset]] = {}
     for T in cost:
-        groups.setdefault((len(T), float(f"{cost[T] / rows_of(sizes, T):.{_DIGITS}g}")), []).append(T)
+        groups.setdefault((len(T), float(f"{cost[T] / rows_of(sizes, T):.{DIGITS}g}")), []).append(T)
     held = [(tuple(group), rows_of_all(sizes, group), sum(cost[T] for T in group)) for group in groups.values()]
     return _merged(held)
 

@@ -27,8 +27,10 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats, Ints
+from dpsql.linalg.long_calls import eigh
 from dpsql.strategies.core.blocks import deviations, factor
 from dpsql.strategies.core.reduce import Block
+from dpsql.strategies.pure.row_mixing import MOST_COLUMNS
 
 _STAGES = ((8, 0.3, 20.0), (20, 0.1, 60.0), (60, 0.03, 200.0), (200, 0.01, 600.0))
 _JOINED = 48  # rows up to which blocks are joined two by two
@@ -89,7 +91,7 @@ def least_of(gram: Floats, Y: Floats) -> float:
     noise has that many times the variance which Gaussian noise for columns of such a norm would have.
     """
     S = Y @ Y.T / Y.shape[1]
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    values, vectors = eigh(gram)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return float(np.sqrt(np.maximum(scipy.linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
 
@@ -285,7 +287,8 @@ def _turned(
     Stages that take all their steps gain less and less: where those that are left and one more, each gaining as much as
     the last, would not come below ``goal``, it ends.
     """
-    held = Y if seen is None else seen
+    few = MOST_COLUMNS * Y.shape[0]
+    columns = np.arange(Y.shape[1]) if seen is None and Y.shape[1] <= 2 * few else np.zeros(0, dtype=np.int64)
 
     def watch(xk: Floats) -> None:
         if monotonic() > deadline:
@@ -295,6 +298,10 @@ def _turned(
     for left, (inner, soft, outer) in zip(range(len(_STAGES) - 1, -1, -1), _STAGES, strict=True):
         if monotonic() > deadline:
             break
+        if seen is None and columns.size < Y.shape[1]:  # the longest, whatever they were before
+            order = np.argsort(-norms(C @ Y, draft.blocks), kind="stable")
+            columns = np.union1d(columns, order[:few])
+        held = Y[:, columns] if seen is None else seen
         found = scipy.optimize.minimize(
             _Objective(gram, held, draft.blocks, inner, soft, outer),
             C.ravel(),

@@ -21,6 +21,7 @@ from dpsql.strategies.pure.halves import differences
 _STAGES = ((0.3, 20.0), (0.05, 80.0), (0.01, 300.0))
 _ROUNDS = 6
 WIDTH = 10  # columns for each row of C that a round of a turned search takes on
+MOST_COLUMNS = 200  # the same of any search with more than twice as many
 _STEPS = 75  # of a round
 _BEYOND = 1.01  # how far columns that were left out may go beyond the others
 _TURNS = 5
@@ -87,16 +88,20 @@ def error_of(gram: Floats, C: Floats, Y: Floats) -> float:
 def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, width: int | None = None) -> Floats:
     """C (v x v) of small error, from the start ``root``; steps limited by ``work`` multiplications.
 
-    ``width``: begin each stage with so many columns, the longest, and take on as many that turn out to be longer.
+    ``width``: begin each stage with so many columns, the longest, and take on as many that turn out to be longer; of
+    very many columns this is done without being asked for.
     """
     v, N = Y.shape
+    most, counted = 150 if width is None else _STEPS, N
+    if width is None and 2 * MOST_COLUMNS * v < N:
+        width = counted = MOST_COLUMNS * v
     # Rows of very different length (rounded floats carry a factor 2^36) would mislead the minimiser:
     # C is sought for rows of length 1, and undone at the end.
     length = np.sqrt((Y * Y).mean(axis=1))
     Y, gram, root = Y / length[:, None], gram * np.outer(length, length), root * length
     spread = float(np.abs(root).max())
     root = root / spread
-    limit = int(np.clip(work / (len(_STAGES) * (6.0 * v * v * N + 8.0 * v**3)), 5, 150))
+    steps = int(np.clip(work / (len(_STAGES) * (6.0 * v * v * counted + 8.0 * v**3)), 5, most))
 
     def watch(xk: Floats) -> None:
         if monotonic() > deadline:
@@ -104,7 +109,6 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, 
 
     def stage(C: Floats, soft: float, sharp: float) -> Floats:
         held = np.arange(N) if width is None else np.argsort(-np.abs(C @ Y).sum(axis=0), kind="stable")[:width]
-        steps = limit if width is None else min(limit, _STEPS)
         for _ in range(_ROUNDS):
             objective = _Objective(gram, Y[:, held], soft, sharp)
             found = scipy.optimize.minimize(

@@ -41,21 +41,21 @@ from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.convolution import LONGEST
 from dpsql.linalg.forms import MATRIX_CAP, dense
-from dpsql.linalg.lines import BlockLine, ByLength, CyclicLine, Line, averaged, averaged_over_ranges
+from dpsql.linalg.lines import BlockLine, ByBlocks, CyclicLine, Line
 from dpsql.linalg.prefix_line import WEIGHED, PrefixLine, prefix_kernel
 from dpsql.linalg.sine import kernel_of
 from dpsql.reconstruct import LineAnswers, MatrixAnswers
-from dpsql.strategies.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategies.core.base import AnyWorkload, Strategy
+from dpsql.strategies.core.limits import FACTOR_BITS, KERNEL_BITS
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.pure.hierarchical import weights_of_traces
 from dpsql.strategies.ranges.range_transform import range_transform, roots
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.line_batch import Lined, LineIntegers
 from dpsql.workloads.families.marginals import Marginals
 from dpsql.workloads.families.matrix import Workload
 
 FAMILIES = ("ranges", "prefixes")
-_KERNEL_BITS = 17
-_FACTOR_BITS = 18
 _WEIGHT_BITS = 12
 _ROW_BITS = 10
 _DUAL = 2.2  # the power of the diagonal of G^1/2 whose weights give the largest bound, to 0.1
@@ -87,15 +87,9 @@ def line_strategy(n: int, family: str, noise: str) -> LinePlan:
         line, total = _blocks(n, family)
         return LinePlan(line, family, noise, "nested-blocks", line.l1**2 * total, None, svd_bound)
     shift: CyclicLine | PrefixLine = CyclicLine(_circulant(n)) if family == "ranges" else _fourth_root(n)
-    total = _total(shift.spread, n, family)
+    total = shift.spread.total(n, family)
     method = "circulant" if family == "ranges" else "prefix-transform"
     return LinePlan(shift, family, noise, method, shift.l2_squared * total, lower, svd_bound)
-
-
-def _total(spread: ByLength, n: int, family: str) -> float:
-    lengths = np.arange(1, n + 1)
-    often = (n + 1.0 - lengths) if family == "ranges" else np.ones(n)
-    return float(often @ spread.table[1:])
 
 
 def _bounds(n: int, family: str) -> tuple[float, float]:
@@ -140,7 +134,7 @@ def _circulant(n: int) -> Ints:
     gram[0] = ((n + 1.0 - k) * k.astype(np.float64) ** 2).sum()
     gram[1:] = (waves[0] - waves[1:]) / (2.0 * half[1:] ** 2)
     f = scipy.fft.irfft(np.sqrt(np.sqrt(gram)), n) if n > 1 else np.ones(1)
-    scaled = np.rint(f / f[0] * 2.0**_KERNEL_BITS).astype(np.int64)
+    scaled = np.rint(f / f[0] * 2.0**KERNEL_BITS).astype(np.int64)
     # Symmetric to the last digit, so that the eigenvalues are real.
     return np.concatenate([scaled[: n // 2 + 1], scaled[1 : (n + 1) // 2][::-1]])
 
@@ -151,7 +145,7 @@ def _fourth_root(n: int) -> PrefixLine:
     g(0) = 2^17, d < 2^18; the largest e of a line short enough is 2^10, or e is 1 where that is better (n = 2 and 3).
     """
     g = prefix_kernel(roots(2 * n)[::2] ** -0.5, 0.5**0.5)
-    kernel, ones = np.rint(g / g[0] * 2.0**_KERNEL_BITS).astype(np.int64), np.ones(n, dtype=np.int64)
+    kernel, ones = np.rint(g / g[0] * 2.0**KERNEL_BITS).astype(np.int64), np.ones(n, dtype=np.int64)
     weights: list[Ints | None] = [None]
     if n <= WEIGHED:
         diagonal = _diagonal(n)
@@ -159,9 +153,9 @@ def _fourth_root(n: int) -> PrefixLine:
     found = []
     for e in weights:
         norms = np.sqrt(PrefixLine(kernel, ones, e).squares.astype(np.float64))
-        factors = np.floor((2.0**_FACTOR_BITS - 1.0) * (norms.min() / norms)).astype(np.int64)
+        factors = np.floor((2.0**FACTOR_BITS - 1.0) * (norms.min() / norms)).astype(np.int64)
         found.append(PrefixLine(kernel, factors, e))
-    return min(found, key=lambda line: line.l2_squared * _total(line.spread, n, "prefixes"))
+    return min(found, key=lambda line: line.l2_squared * line.spread.total(n, "prefixes"))
 
 
 def _blocks(n: int, family: str) -> tuple[BlockLine, float]:
@@ -177,7 +171,7 @@ def _blocks(n: int, family: str) -> tuple[BlockLine, float]:
         sizes = [size for size in reversed(sizes) if size <= padded]
         for size in sizes:
             if size not in known:
-                known[size] = _trace(size, n, family)
+                known[size] = ByBlocks((size,), (1.0,)).total(n, family)  # tr(G P), P averaging over blocks
         _, weights = weights_of_traces([known[size] for size in sizes], sizes, "laplace")
         whole = [max(1, round(w / weights.max() * 2**_WEIGHT_BITS)) if w > 0 else 0 for w in weights.tolist()]
         kept = [(size, weight) for size, weight in zip(sizes, whole, strict=True) if weight]
@@ -188,14 +182,6 @@ def _blocks(n: int, family: str) -> tuple[BlockLine, float]:
             best = (error, line, total)
     assert best is not None  # noqa: S101 - single cells are always tried
     return best[1], best[2]
-
-
-def _trace(size: int, n: int, family: str) -> float:
-    """tr(G P) of the projection on what is constant on blocks of ``size`` cells."""
-    if family == "ranges":
-        return averaged_over_ranges(size, n)
-    stop = np.arange(1, n + 1)
-    return float(averaged(size, np.zeros_like(stop), stop).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,13 +233,13 @@ class LinedStrategy(Strategy):
         """Prefix sums of the line for each number of the small batch."""
         inner = self.planned.inner
         some = MatrixAnswers.of(self.rest.reconstruction(inner.workload(inner.scale)), inner.answered, inner.numbers)
-        return LineAnswers(self.along.line, dense(some.whole), self.planned.key.family)
+        return LineAnswers(self.along.line, dense(some.whole), self.planned.line.family)
 
     def _parts(self, W: AnyWorkload) -> tuple[Floats, Floats]:
         """The squared errors of the small batch, and those of the line's ranges."""
         inner = self._lined(W).inner
-        if len(self.planned.key) > MATRIX_CAP:
-            raise DataError(f"strategy: {len(self.planned.key):,} ranges are too many to be listed one by one")
+        if len(self.planned.line) > MATRIX_CAP:
+            raise DataError(f"strategy: {len(self.planned.line):,} ranges are too many to be listed one by one")
         times = float(self.along.line.l2_squared if self.noise == "gaussian" else self.along.line.l1**2)
         return self.rest.variances(inner.workload(inner.objective)), times * self.along.line.spread.of(*self._ranges())
 
@@ -266,7 +252,7 @@ class LinedStrategy(Strategy):
         return first, last + 1
 
     def _lined(self, W: AnyWorkload) -> Lined:
-        if not isinstance(W, Lined) or (W.length, W.key.family) != (self.planned.length, self.along.family):
+        if not isinstance(W, Lined) or (W.length, W.line.family) != (self.planned.length, self.along.family):
             raise DataError(f"strategy: this one is for {self.along.family} over {self.planned.length:,} values")
         return W
 
@@ -275,12 +261,12 @@ def lined_strategy(batch: Lined, rest: MatrixStrategy, objective: str = "total")
     """The strategy for ``batch``, whose small batch is measured by ``rest``. DataError for another objective."""
     if objective == "max":
         raise DataError(
-            f"{batch.key.text} has {len(batch.key):,} groups and is planned for the least total error; leave "
+            f"{batch.line.text} has {len(batch.line):,} groups and is planned for the least total error; leave "
             "objective='max' out"
         )
     if rest.blocks:
         raise InternalError("strategy: norms of noise in blocks do not multiply along a line")
-    along = line_strategy(batch.length, batch.key.family, rest.noise)
+    along = line_strategy(batch.length, batch.line.family, rest.noise)
     line, expected = along.line, rest.expected * along.error
     method = along.method if rest.shape == (1, 1) else f"{along.method} x {rest.method}"
     known = rest.lower_bound is not None and along.lower_bound is not None

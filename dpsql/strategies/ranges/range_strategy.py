@@ -26,14 +26,14 @@ from scipy import sparse
 from dpsql.common.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.linalg.prefix_line import largest_product
 from dpsql.linalg.sine import SineMatrix, cosine_sums
 from dpsql.strategies.core.base import AnyWorkload
+from dpsql.strategies.core.limits import FACTOR_BITS, KERNEL_BITS
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.strategies.ranges.range_transform import all_ranges, range_transform, roots, total_error
 from dpsql.workloads.families.matrix import Workload
 
-_KERNEL_BITS = 17
-_FACTOR_BITS = 18
 _REFINED = 2.0**40  # measurements above so many sensitivities lose digits as floats that noise does not cover
 
 
@@ -48,6 +48,11 @@ class RangeStrategy(MatrixStrategy):
     """
 
     mixing: SineMatrix  # type: ignore[assignment] # a matrix that is never written out
+
+    @property
+    def reduced(self) -> None:
+        """None: it is planned whole."""
+        return None
 
     @property
     def factors(self) -> Ints:
@@ -148,8 +153,8 @@ def range_strategy(W: Workload) -> RangeStrategy:
     C = SineMatrix(_kernel(n))
     squares = C.square_diagonal()
     norms = np.sqrt(squares.astype(np.float64))
-    d = np.floor((2.0**_FACTOR_BITS - 1.0) * (norms.min() / norms)).astype(np.int64)
-    l2_squared = _largest(squares, d)
+    d = np.floor((2.0**FACTOR_BITS - 1.0) * (norms.min() / norms)).astype(np.int64)
+    l2_squared = largest_product(squares, d)
     if not C.decreasing:
         raise InternalError("strategy: the kernel of the range transform is not decreasing")
     # No entry of C is negative then: its columns, which are its rows, sum up to C 1, and below 2^62 with d.
@@ -169,11 +174,4 @@ def _kernel(n: int) -> Ints:
     period = n + 1 if n < 2**16 else int(scipy.fft.next_fast_len(n + 1, real=True))
     values = np.concatenate([[0.0], roots(period - 1) ** -0.5, [0.5**0.5]])
     f = cosine_sums(values)[: n + 2] / (2.0 * period)
-    return np.asarray(np.rint(np.ldexp(f, _KERNEL_BITS))).astype(np.int64)
-
-
-def _largest(squares: Ints, d: Ints) -> int:
-    """max_j d_j^2 squares_j as a Python integer: floats find the candidates, integers decide."""
-    products = d.astype(np.float64) ** 2 * squares
-    near = np.flatnonzero(products >= products.max() * (1.0 - 1e-12))
-    return max(int(d[j]) ** 2 * int(squares[j]) for j in near.tolist())
+    return np.asarray(np.rint(np.ldexp(f, KERNEL_BITS))).astype(np.int64)

@@ -18,13 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.common.numerics import AT_ONCE, TOGETHER
 from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Atom, Condition, LineAtom, OpaqueAtom
 from dpsql.workloads.expr.regions import AxisTruths, BoolArray, IntArray, mix
 
 Words = npt.NDArray[np.uint64]
-
-_STATES = 4096  # states swept together: their hashes over 400 regions take 13 MB
-_COMPARED = 2**19  # sets compared together
 
 
 def is_conjunction(condition: Condition) -> bool:
@@ -117,8 +115,8 @@ class Alive:
             step = codes[number] if changes[number, at] > 0 else negative[number]
             begins[at + 1].append((int(number), step))
         first = np.flatnonzero(holds[:, 0]) if size else np.zeros(0, dtype=np.int64)
-        for start in range(0, self.alive.shape[1], _STATES):
-            part = self.alive[:, start : start + _STATES]
+        for start in range(0, self.alive.shape[1], AT_ONCE):
+            part = self.alive[:, start : start + AT_ONCE]
             width = part.shape[1]
             hashes = np.zeros((size, width), dtype=np.uint64)
             starts = np.zeros((size, width), dtype=bool)
@@ -137,9 +135,10 @@ class Alive:
         """Have the combinations ``places`` and ``mates`` (state x regions + region) equal sets, pair by pair?"""
         size = holds.shape[1]
         states, regions = words(self.alive), words(holds)
-        for start in range(0, len(places), _COMPARED):
-            here = np.divmod(places[start : start + _COMPARED], size)
-            there = np.divmod(mates[start : start + _COMPARED], size)
+        step = TOGETHER // 2
+        for start in range(0, len(places), step):
+            here = np.divmod(places[start : start + step], size)
+            there = np.divmod(mates[start : start + step], size)
             for word in range(states.shape[0]):
                 row, column = states[word], regions[word]
                 if not np.array_equal(row[here[0]] & column[here[1]], row[there[0]] & column[there[1]]):

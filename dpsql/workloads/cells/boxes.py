@@ -33,6 +33,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Matrix
+from dpsql.common.numerics import AT_ONCE
 from dpsql.errors import InternalError
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense
@@ -42,7 +43,6 @@ from dpsql.workloads.expr.regions import Axis, BoolArray, IntArray, mix
 from dpsql.workloads.families.matrix import Workload
 
 _STATES = 1024  # states of one product
-_ROWS = 2**13  # pairs whose sets are held at once
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class Boxes:
     def columns(self, pairs: IntArray) -> sparse.csc_array:
         """``sets`` as integers: (blocks x pairs)."""
         parts = [
-            sparse.csc_array(self.sets(pairs[at : at + _ROWS]).astype(np.int64)) for at in range(0, len(pairs), _ROWS)
+            sparse.csc_array(self.sets(pairs[at : at + AT_ONCE]).astype(np.int64))
+            for at in range(0, len(pairs), AT_ONCE)
         ]
         return sparse.csc_array(sparse.hstack(parts, format="csc"))
 
@@ -107,9 +108,9 @@ class Boxes:
         """
         halves = np.stack([counts & (2**32 - 1), counts >> 32], axis=1).astype(np.float64)
         found = np.zeros((len(self), 2), dtype=np.int64)
-        for at in range(0, len(pairs), _ROWS):
-            held = self.sets(pairs[at : at + _ROWS]).astype(np.float64)
-            found += (held @ halves[at : at + _ROWS]).astype(np.int64)
+        for at in range(0, len(pairs), AT_ONCE):
+            held = self.sets(pairs[at : at + AT_ONCE]).astype(np.float64)
+            found += (held @ halves[at : at + AT_ONCE]).astype(np.int64)
         return [int(low) + (int(high) << 32) for low, high in found]
 
     def spread(self, number: int) -> IntArray:
@@ -179,7 +180,8 @@ class Boxes:
     def _distinct(self, pairs: IntArray) -> sparse.csc_array:
         """The different sets of some pairs as columns."""
         held = np.concatenate(
-            [np.packbits(self.sets(pairs[at : at + _ROWS]), axis=0) for at in range(0, len(pairs), _ROWS)], axis=1
+            [np.packbits(self.sets(pairs[at : at + AT_ONCE]), axis=0) for at in range(0, len(pairs), AT_ONCE)],
+            axis=1,
         )
         _, first = np.unique(held.T, axis=0, return_index=True)
         return self.columns(pairs[np.sort(first)])

@@ -20,7 +20,6 @@ from dpsql.workloads.expr.regions import IntArray
 
 MAX_MEASURES_IN_A_CELL = 16
 MAX_CORNER_ENTRIES = 4_000_000
-_PACKED = 62  # flags that one integer holds
 
 
 def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csc_array:
@@ -61,7 +60,7 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csc_array:
 def _kinds(there: Flags) -> tuple[Flags, IntArray]:
     """The distinct columns, as rows in ascending order, and which of them each column is."""
     rows = there.shape[0]
-    if rows > _PACKED:
+    if rows > 62:  # flags that one integer holds
         kinds, inverse = np.unique(there.T, axis=0, return_inverse=True)
         return kinds, inverse.ravel()
     weights = 1 << np.arange(rows, dtype=np.int64)[::-1]

@@ -18,12 +18,10 @@ from scipy import sparse
 
 from dpsql.common.arrays import Csr, Matrix
 from dpsql.linalg.exact import product, product_bits, word_width
-from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.forms import SMALL, is_sparse
 from dpsql.linalg.norms import column_norms, largest_norm
 from dpsql.workloads.cells.corners import corners_of
 from dpsql.workloads.expr.regions import IntArray
-
-_SMALL = 2**18  # entries up to which a matrix is multiplied as it is
 
 
 class Integers(Protocol):
@@ -83,7 +81,7 @@ class Factored:
     def left(self) -> Matrix:
         """``mixing``, as csr where it is large and mostly zeros."""
         held = self.mixing
-        if is_sparse(held) or held.size <= _SMALL or 32 * np.count_nonzero(held) > held.size:
+        if is_sparse(held) or held.size <= SMALL or 32 * np.count_nonzero(held) > held.size:
             return held
         return sparse.csr_array(held)
 

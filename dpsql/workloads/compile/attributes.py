@@ -20,8 +20,8 @@ from typing import TypeAlias
 from dpsql.common.arrays import Ints
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
+from dpsql.workloads.compile.cells_of_a_row import joint_regions
 from dpsql.workloads.compile.layout import Layout
-from dpsql.workloads.compile.walks import joint_regions
 from dpsql.workloads.expr.regions import LineAxis
 from dpsql.workloads.expr.related import region_of
 from dpsql.workloads.expr.rows import MATCHED, Join, RowSource, agrees
@@ -63,7 +63,7 @@ class _Attribute:
 
 
 def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
-    """The states of a unit of these layouts, which share it, and of rows without a unit.
+    """The states of a unit of these layouts, which share it, and of rows without a unit, if any are read.
 
     None for more than ``most``, and for what is not followed:
 
@@ -87,7 +87,8 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
     origins = [origin for origin in named if origin != _UNIT]
     ways = [{_UNIT, *some} for number in range(len(origins) + 1) for some in combinations(origins, number)]
     states: dict[State, None] = {}
-    for there in [*ways, set[Origin]()]:
+    without_unit = [] if all(layout.source.no_row_without_unit for layout in layouts) else [set[Origin]()]
+    for there in [*ways, *without_unit]:
         each = [one.present if one.origin in there else one.absent for one in attributes]
         if prod(map(len, each)) + len(states) > most:
             return None

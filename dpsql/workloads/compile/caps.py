@@ -14,8 +14,8 @@ from dpsql.common.arrays import Ints
 from dpsql.linalg.linked import linked_parts
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.compile.layout import Layout
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.regions import Axis, LineAxis
-from dpsql.workloads.expr.rows import Cap
 
 
 def leave_few(layout: Layout) -> bool:

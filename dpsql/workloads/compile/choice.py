@@ -19,6 +19,7 @@ from scipy import sparse
 from dpsql.errors import SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.columns import disjoint_blocks
+from dpsql.linalg.forms import RANK_CAP
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
 from dpsql.workloads.compile.cut_tables import CutTables
 from dpsql.workloads.compile.structured import (
@@ -36,22 +37,18 @@ FEW_CELLS = 2_000
 """Up to so many combinations of regions a batch is one matrix."""
 WORK = 2.5e10
 """rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
-LONG, NESTED = 4e9, 1e9
-"""rank^2 x cells from which blocks are tried before one matrix: what takes several seconds, or a second or two where
-groupings nest, as blocks of these take next to nothing."""
+LONG = 1e9
+"""rank^2 x cells from which blocks are tried before one matrix, which takes a second or two."""
 WITH_UNITS = 1e8
 """The same for counts of units, whose sources take longer."""
 LONG_AXIS = 2_048
 """Regions of a column from which blocks need every one of them to be a group, or groupings that nest."""
 MOST_BESIDE = 500
 """Queries up to which blocks are tried beside one matrix."""
-MOST_RANK = 6_000
 MOST_KINDS = 64
 """Parts of different sizes up to which one matrix is planned part by part."""
-MANY = 2**18
-"""Combinations of regions from which a batch that counts units is first seen as blocks."""
 WIDE = 2**18
-"""Combinations of regions of one condition above which one matrix is tried before blocks."""
+"""Combinations of regions of one condition above which one matrix comes before blocks; of units it comes after."""
 
 
 def compile_any(
@@ -121,7 +118,7 @@ def _with_units(
     Of very many combinations of regions blocks come first, which may tell that one matrix is too large.
     """
     refused = ""
-    if max(map(prod, cut.sizes), default=0) > MANY:
+    if max(map(prod, cut.sizes), default=0) > WIDE:
         with contextlib.suppress(SQLError):
             blocks = compile_structured(queries, tables, cut)
             if _is_surely_large(blocks):
@@ -152,12 +149,12 @@ def takes_long(joint: Compiled) -> bool:
 def blocks_beside(
     joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline
 ) -> tuple[Structured, float] | None:
-    """A batch of one matrix as blocks, and the matrix's work; None below ``NESTED``, and where it cannot be blocks.
+    """A batch of one matrix as blocks, and the matrix's work; None below ``LONG``, and where it cannot be blocks.
 
     Blocks of very many queries, such as ranges and lists of all kinds, are no match for one matrix and not tried.
     """
     work = _work_in_parts(joint) if len(queries) <= MOST_BESIDE else 0.0
-    if work <= min(LONG, NESTED):
+    if work <= LONG:
         return None
     rank, cells = joint.most_rank, joint.rows.shape[1]
     try:
@@ -165,7 +162,7 @@ def blocks_beside(
     except SQLError:
         return None
     work = min(work, float(min(rank, _rank(found))) ** 2 * cells)
-    return (found, work) if work >= min(LONG, NESTED) else None
+    return (found, work) if work >= LONG else None
 
 
 def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
@@ -222,7 +219,7 @@ def _is_large(rank: int, cells: int) -> bool:
 
 def _work(rank: int, cells: int) -> float:
     """rank^2 x cells, without limit where the rank is out of reach."""
-    return float(rank) ** 2 * cells if rank <= MOST_RANK else inf
+    return float(rank) ** 2 * cells if rank <= RANK_CAP else inf
 
 
 def _is_large_in_parts(batch: Compiled, rank: int | None = None) -> bool:

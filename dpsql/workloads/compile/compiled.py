@@ -9,27 +9,31 @@ as privacy unit a neighbour changes one cell of one table.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Floats
+from dpsql.common.chain import Step, order_of
+from dpsql.common.numerics import TOGETHER
 from dpsql.errors import SQLError
+from dpsql.linalg.blocks import RowBlock
 from dpsql.linalg.columns import distinct_columns
 from dpsql.workloads.cells.boxes import Boxes, BoxWorkload
 from dpsql.workloads.cells.cell_table import Block, Cells
-from dpsql.workloads.cells.tell_apart import compile_cells
-from dpsql.workloads.compile.asked_again import Once, asked_once
+from dpsql.workloads.cells.merging import compile_cells
+from dpsql.workloads.compile.cells_of_a_row import possible_cells
 from dpsql.workloads.compile.layout import Layout, Span, common_steps, spans_of
-from dpsql.workloads.compile.same_rows import same_rows
+from dpsql.workloads.compile.repeated_columns import Once, asked_once
+from dpsql.workloads.compile.same_rows import MOST_STATES, same_rows
 from dpsql.workloads.compile.units import contributions_of, tied_layouts
-from dpsql.workloads.compile.walks import possible_cells
-from dpsql.workloads.expr.batch import CaseKey, Query, Table, Term
+from dpsql.workloads.expr.batch import CaseKey, Query, RangeKey, Table, Term
 from dpsql.workloads.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workloads.expr.deadline import NONE, Deadline
 from dpsql.workloads.expr.measures import Measure
@@ -42,12 +46,93 @@ from dpsql.workloads.families.contributions import Contributions
 from dpsql.workloads.families.matrix import Workload
 
 MAX_NUMBERS = 1_000_000
-MAX_DISTINCT_STATES = 200_000
-_TOGETHER = 2**22  # entries of W
+
+
+class Batch(ABC):
+    """A compiled batch, carried in one of three ways: as one ``matrix``, as ``blocks``, or along a long ``line``.
+
+    What only some ways have is None or empty in the others: ``units`` is what one unit can change.
+    """
+
+    queries: tuple[Query, ...]
+    layouts: tuple[Layout, ...]
+    spans: tuple[Span, ...]
+    blocks: tuple[RowBlock, ...] = ()
+    line: RangeKey | None = None
+    units: Contributions | None = None
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """How many cells the batch distinguishes, over all tables."""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are released: the rows of W."""
+        return self.spans[-1].stop if self.spans else 0
+
+    @property
+    @abstractmethod
+    def answered(self) -> IntArray:
+        """The numbers, of a line those of its small batch, whose answer depends on the data."""
+
+    @cached_property
+    def common_steps(self) -> int:
+        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
+        return common_steps(self.layouts)
+
+    @property
+    def ceilings(self) -> Floats | None:
+        """What each number is at most (m,), inf where that is not known; None where nothing is."""
+        return None
+
+    def limits(self, part: slice) -> tuple[Floats, Floats]:
+        """The least and the largest value that each number of ``part`` can have by ``ceilings``, infinite elsewhere."""
+        most = np.full(part.stop - part.start, np.inf) if self.ceilings is None else self.ceilings[part]
+        return np.where(np.isfinite(most), 0.0, -np.inf), most
+
+    @property
+    def matrix(self) -> Compiled | None:
+        """Itself where W is written out, over cells or boxes."""
+        return None
+
+    @property
+    def small(self) -> Batch:
+        """The batch at one value of its line; itself where there is no line."""
+        return self
+
+    @property
+    def weights(self) -> Floats | None:
+        """What the error of each number is multiplied by in the objective (m,); None along a line."""
+        return None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether W has a row twice, which is planned once."""
+        return False
+
+    @property
+    @abstractmethod
+    def steps(self) -> tuple[Step, ...]:
+        """The reductions from statements to what a strategy is planned for."""
+
+    @abstractmethod
+    def weighed(self, weights: Floats) -> Self:
+        """The batch with other ``weights``: one for each number, of a line for each of its small batch."""
+
+    @property
+    def weighted(self) -> Workload | Batch:
+        """What its errors are computed for: W with the weights of its objective, or the batch itself."""
+        return self
+
+    @property
+    def total_weighted(self) -> Workload | Batch:
+        """What a strategy is planned for: ``weighted``, with rows that are there twice as one."""
+        return self
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(Batch):
     """A compiled batch: answers = diag(scale) @ rows @ x + constants.
 
     ``rows`` (m x n, primitive integer rows), ``scale`` (m,), ``objective`` (m,): the scale that
@@ -68,19 +153,63 @@ class Compiled:
     groups: IntArray = field(repr=False)
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @property
+    def matrix(self) -> Compiled:
+        """Itself."""
+        return self
+
+    @property
+    def weights(self) -> Floats:
+        """What the error of each number is multiplied by in the objective (m,), 0 where no data can change it."""
+        scale = self.scale
+        return np.asarray(np.divide(self.objective, scale, out=np.zeros(self.numbers), where=scale != 0))
+
+    @property
+    def repeats(self) -> bool:
+        """Whether W has a row twice, which is planned once."""
+        return self.once.repeats
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Rows that are there twice once, and combinations of values merged to cells or left as conditions."""
+        found: list[Step] = []
+        if self.repeats:
+            once = f"{self.numbers:,} numbers, of which {self.once.rows.shape[0]:,} differ"
+            found.append(Step("deduplicate", True, once))
+        for layout in self.layouts:
+            values = f"{layout.table}: {order_of(layout.cells.combinations)} combinations of values"
+            if layout.boxes is not None:
+                text = f"{values} are not listed; each of {len(layout.boxes):,} conditions is counted by itself"
+                found.append(Step("conditions", False, text))
+                continue
+            cells = np.unique(layout.entry[:, _used(layout)], axis=1).shape[1]
+            found.append(Step("merge cells", True, f"{values}; {cells:,} cells that the queries tell apart"))
+        return tuple(found)
+
+    def weighed(self, weights: Floats) -> Self:
+        """The same batch with an objective of other weights (m,)."""
+        made = replace(self, objective=self.scale * weights)
+        made.kept.update(self.kept)
+        return made
+
+    @property
+    def weighted(self) -> Workload:
+        """W over the rows that are not zero, with the weights of its objective."""
+        return self.workload(self.objective)
+
+    @property
+    def total_weighted(self) -> Workload:
+        """The same total squared error without rows that are there twice."""
+        return self.total(self.objective)
+
     @cached_property
     def cells(self) -> int:
         """How many cells the batch distinguishes, over all tables."""
-        if isinstance(self.layouts[0].cells, Boxes):
-            return self.layouts[0].cells.pairs
+        if self.layouts[0].boxes is not None:
+            return self.layouts[0].boxes.pairs
         # Merged cells share all their entries of x, so the largest entry tells cells apart.
         largest = (layout.entry[:, _used(layout)].max(axis=0) for layout in self.layouts)
         return sum(int(np.count_nonzero(np.bincount(entries))) for entries in largest)
-
-    @property
-    def common_steps(self) -> int:
-        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
-        return common_steps(self.layouts)
 
     @property
     def numbers(self) -> int:
@@ -119,11 +248,6 @@ class Compiled:
         found[alone] = self.scale[alone] * self.rows.data[at] * most[self.rows.indices[at]]
         return found
 
-    def limits(self, part: slice) -> tuple[Floats, Floats]:
-        """The least and the largest value that each number of ``part`` can have by ``ceilings``, infinite elsewhere."""
-        most = np.full(part.stop - part.start, np.inf) if self.ceilings is None else self.ceilings[part]
-        return np.where(np.isfinite(most), 0.0, -np.inf), most
-
     @property
     def most_rank(self) -> int:
         """At least the rank of W."""
@@ -132,8 +256,8 @@ class Compiled:
     def workload(self, scale: np.ndarray) -> Workload:
         """diag(scale) @ rows over the rows that are not zero."""
         kept = self.answered
-        if isinstance(self.layouts[0].cells, Boxes):
-            boxes = self.layouts[0].cells
+        boxes = self.layouts[0].boxes
+        if boxes is not None:
             return BoxWorkload.over(boxes, self.rows[kept], scale[kept], self.groups[kept], self.contributions)
         if self.once.repeats:
             return self._workload(self.rows, self.groups, kept).weighed(scale[kept])
@@ -198,7 +322,7 @@ def compile_batch(
     rows = once.rows[place] if once.repeats else once.rows
     held = layouts, spans, rows, once.scale[place], objective, units, contributions, _groups(queries, once)
     made = Compiled(tuple(queries), *held)
-    if not isinstance(layouts[0].cells, Boxes):
+    if layouts[0].boxes is None:
         made.kept["once"] = once
     return made
 
@@ -235,19 +359,28 @@ def _compiled(
     return found, Once(rows, scale, spans, place)
 
 
+def once_text(table: Table) -> str:
+    """What an analyst wrote where a unit, or what it adds to a sum, counts once in a cell of ``table``."""
+    added = table.source is not None and table.source.added is not None
+    return "a SUM under a bound of at_most" if added else "COUNT(DISTINCT ...)"
+
+
 def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:
     """Units are counted once a cell: every number must be of one cell, and the way to it short enough for SQL."""
     if table.source is None or not table.source.distinct:
         return
     if rows.nnz and int(np.diff(sparse.csr_array(rows).indptr).max()) > 1:
         raise SQLError(
-            "COUNT(DISTINCT ...) over groups that overlap counts units twice: give each group its own statement",
+            "COUNT(DISTINCT ...) over groups that overlap counts units twice: give each group its own statement"
+            if table.source.added is None
+            else "a bound on what one unit adds to a sum is not held over groups that overlap: give each group its own "
+            "statement",
             code="count-distinct",
         )
     size = sum(transition.size for transition in cells.transitions)
-    if size > MAX_DISTINCT_STATES:
+    if size > MOST_STATES:
         raise SQLError(
-            f"COUNT(DISTINCT ...) tells {size:,} combinations of values apart, at most {MAX_DISTINCT_STATES:,} are "
+            f"{once_text(table)} tells {size:,} combinations of values apart, at most {MOST_STATES:,} are "
             "counted: group by fewer columns, or simplify the condition",
             code="too-large",
         )
@@ -276,7 +409,7 @@ def _units(once: Once, layouts: Sequence[Layout]) -> np.ndarray:
         return units
     whole = _cells_of_entries(layouts, rows.shape[1])
     sums = [span for span in once.spans if span.output.sums]
-    entries = np.cumsum([rows.indptr[span.stop] - rows.indptr[span.start] for span in sums]) // _TOGETHER
+    entries = np.cumsum([rows.indptr[span.stop] - rows.indptr[span.start] for span in sums]) // TOGETHER
     for _, found in itertools.groupby(zip(entries.tolist(), sums, strict=True), lambda pair: pair[0]):
         some = [span for _, span in found]
         starts = np.cumsum([0, *(span.stop - span.start for span in some)])

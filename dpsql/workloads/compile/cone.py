@@ -17,7 +17,6 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.errors import DataError
-from dpsql.workloads.cells.boxes import Boxes
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.regions import BoolArray, IntArray
@@ -72,7 +71,7 @@ def rays_of(layouts: Sequence[Layout], size: int) -> Cone:
     massive: list[BoolArray] = []
     counts: list[IntArray | None] = []
     for number, layout in enumerate(layouts):
-        if isinstance(layout.cells, Boxes):
+        if layout.boxes is not None:
             raise DataError(
                 "the conditions of this batch tell so many cells apart that they are counted condition by condition, "
                 "and which counts go together is not known; ask for fewer conditions over several columns in one batch"

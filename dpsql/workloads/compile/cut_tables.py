@@ -17,10 +17,10 @@ from dpsql.common.arrays import Array
 from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.workloads.cells.grid import Grid
-from dpsql.workloads.compile.histograms import lay_out, too_large
+from dpsql.workloads.compile.histograms import MAX_ENTRIES, lay_out, too_large
 from dpsql.workloads.compile.kronecker import Histogram
 from dpsql.workloads.compile.layout import Layout, Span, spans_of
-from dpsql.workloads.expr.batch import CaseKey, Key, Query, RangeKey, Table
+from dpsql.workloads.expr.batch import CaseKey, Key, Query, Table
 from dpsql.workloads.expr.conditions import (
     FALSE,
     TRUE,
@@ -39,7 +39,6 @@ from dpsql.workloads.expr.related import Functions
 from dpsql.workloads.expr.rows import RowSource
 from dpsql.workloads.expr.terms import Measures, axes_of, keys_of, told_apart
 
-MAX_FACTOR = 2**25  # entries of one factor, written out
 MAX_STEPS = 2**32  # steps to write one out, some seconds: its entries times the parts of its conditions
 MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to see whether any can hold
 
@@ -156,14 +155,11 @@ class _Table:
         if isinstance(key, KeyDomain):
             at, group = self.place[key.column], self.cut[self.place[key.column]].key_of_region
             return {} if group is None else {at: group >= 0}
-        conditions = key.conditions if isinstance(key, CaseKey) else ()
-        held = [condition for condition in conditions if isinstance(condition, LineAtom)]
-        axes = {self.place[atom.column] for atom in held}
-        if len(held) < len(conditions) or len(axes) != 1:
+        if not key.listed or not key.atoms:
             return {}
-        at = axes.pop()
+        at = self.place[key.atoms[0].column]
         some = np.zeros(self.cut[at].axis.size, dtype=bool)
-        for atom in held:
+        for atom in key.atoms:
             some[self.cut[at].regions(atom)] = True
         return {at: some}
 
@@ -270,7 +266,7 @@ class _Table:
     def _key_axes(self, key: Key) -> frozenset[int]:
         if isinstance(key, KeyDomain):
             return frozenset((self.place[key.column],))
-        if isinstance(key, RangeKey):  # a batch with one is compiled by ``line_batch``
+        if not key.listed:  # a batch with one is compiled by ``line_batch``
             raise InternalError(f"workload: {key.name} is no key of blocks")
         if id(key) not in self.axes_by:
             self.axes_by[id(key)] = frozenset(axis for held in key.conditions for axis in self._used(held))
@@ -411,5 +407,5 @@ def _check_steps(parts: int, names: Sequence[str], sizes: Sequence[int]) -> None
 
 
 def _check_factor(entries: int, names: Sequence[str], sizes: Sequence[int], name: str) -> None:
-    if entries > MAX_FACTOR:
-        raise too_large(names, sizes, MAX_FACTOR, f" for each of the groups of {name}" if name else "")
+    if entries > MAX_ENTRIES:
+        raise too_large(names, sizes, MAX_ENTRIES, f" for each of the groups of {name}" if name else "")

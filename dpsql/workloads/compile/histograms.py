@@ -16,7 +16,7 @@ from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.too_many import to_leave_out
 
 MAX_HISTOGRAM = 2**22  # cells of one histogram
-MAX_ENTRIES = 2**25  # of x
+MAX_ENTRIES = 2**25  # of x, and of one matrix beside it, written out
 
 AxisSet = tuple[int, ...]
 

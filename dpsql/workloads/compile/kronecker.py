@@ -26,13 +26,13 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from dpsql.common.arrays import Ints
+from dpsql.common.numerics import TOGETHER
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.blocks import AxisIntegers, Mixed, Residual, digest_of
 from dpsql.linalg.exact import by_words, room
 from dpsql.workloads.expr.regions import IntArray
 
 _LEAST = 3  # bits of the data in a word, at least: more of them take fewer passes
-_BATCH = 2**20  # cells of histograms alike that are multiplied together
 _LONG = 512  # regions from which the columns of a factor are not found one by one
 
 
@@ -155,7 +155,7 @@ class KroneckerIntegers(InWords[Residual]):
             at += residual.rows
         out = []
         for alike in found.values():
-            few = max(1, _BATCH // prod(self.histograms[alike[0][0].histogram].sizes))
+            few = max(1, TOGETHER // prod(self.histograms[alike[0][0].histogram].sizes))
             for first in range(0, len(alike), few):
                 some = alike[first : first + few]
                 out.append(([residual for residual, _ in some], np.array([start for _, start in some])))

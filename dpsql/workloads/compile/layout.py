@@ -120,6 +120,11 @@ class Layout:
         return replace(self, cells=Grid(self.every[0]), measures=self.every[1], every=None)
 
     @property
+    def boxes(self) -> Boxes | None:
+        """The boxes, where its cells are too many to be listed."""
+        return self.cells if isinstance(self.cells, Boxes) else None
+
+    @property
     def listed_cells(self) -> Cells:
         """The cells, which are listed. Raises InternalError where they are not."""
         if not isinstance(self.cells, Cells):
@@ -133,7 +138,15 @@ class Layout:
         """
         if self.source.each is not None:
             return max(1, min(self.source.most, int(np.sort(self.values_once[1])[-self.groups :].sum())))
+        if self.source.added is not None:
+            return max(1, min(self.source.added.cells, len(self.filled)))
         return self.groups if self.source.counts_units else self.source.most
+
+    @property
+    def filled(self) -> IntArray:
+        """The entries of x that it fills."""
+        found: IntArray = np.unique(self.entry[self.entry >= 0])
+        return found
 
     @cached_property
     def values_counted(self) -> tuple[IntArray, Floats]:
@@ -178,7 +191,7 @@ class Layout:
                 return max(1, min(self.source.most, int(np.unique(held, return_counts=True)[1].max(initial=0))))
         elif isinstance(self.cells, Grid) and all(self.of_unit):
             return 1
-        return max(1, min(self.source.most, len(np.unique(self.entry[self.entry >= 0]))))
+        return max(1, min(self.source.most, len(self.filled)))
 
 
 @dataclass(frozen=True)

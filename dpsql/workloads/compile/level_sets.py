@@ -25,7 +25,7 @@ from dpsql.common.arrays import Floats
 from dpsql.errors import SQLError
 from dpsql.policy.values import fold
 from dpsql.workloads.cells.cell_table import Block, Cells
-from dpsql.workloads.cells.tell_apart import compile_cells
+from dpsql.workloads.cells.merging import compile_cells
 from dpsql.workloads.expr.batch import Column, Core, Output, Pieces, Table, Term
 from dpsql.workloads.expr.conditions import FALSE, And, Condition, LineAtom, Or, atoms, gather
 from dpsql.workloads.expr.lines import Interval
@@ -62,7 +62,9 @@ def judged_by(core: Core, used: Sequence[int], weights: Sequence[float] | None =
 
 
 def _of_rows(core: Core, at: int) -> bool:
-    return core.table is not None and core.queries[core.places[at][0]].table == core.table.name
+    """Whether rows enter an output: of the table itself, or as what each unit adds to a sum of them."""
+    mine = core.table is not None and core.queries[core.places[at][0]].table == core.table.name
+    return mine or core.outputs[at].sums
 
 
 def _of_units(core: Core, used: Sequence[int]) -> list[Judge]:
@@ -128,8 +130,8 @@ def _constant(core: Core, term: Term, value: Fraction) -> Fraction:
     """What a term sums in rows of one value: the value, or the square of its distance from the middle of the bounds."""
     if term.power == 1:
         return value
-    policy = _column(core, str(term.column)).policy
-    return (value - (Fraction(policy.lower) + Fraction(policy.upper)) / 2) ** 2  # type: ignore[arg-type]
+    lower, upper = _column(core, str(term.column)).ends
+    return (value - (lower + upper) / 2) ** 2
 
 
 def _of_row_outputs(core: Core, used: Sequence[int], weights: Sequence[float] | None) -> list[Judge] | None:

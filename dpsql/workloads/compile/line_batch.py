@@ -16,16 +16,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Csr
+from dpsql.common.arrays import Csr, Floats
+from dpsql.common.chain import Step
 from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.lines import Line
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.cells.integers import Integers
-from dpsql.workloads.compile.compiled import Compiled, compile_batch
+from dpsql.workloads.compile.compiled import Batch, Compiled, compile_batch, once_text
 from dpsql.workloads.compile.layout import Layout, Span
 from dpsql.workloads.expr.batch import Query, RangeKey, Table
 from dpsql.workloads.expr.regions import Axis, IntArray, KeyDomain, RunAxis, line_axis
@@ -36,22 +38,37 @@ _FEW = 64
 
 
 @dataclass(frozen=True)
-class Lined:
-    """A batch over one line: ``inner`` is the small batch, ``key`` the line; see the module.
+class Lined(Batch):
+    """A batch over one line: ``inner`` is the small batch; see the module.
 
-    Number r of the small batch is ``len(key)`` numbers of this one, one after the other.
+    Number r of the small batch is ``len(line)`` numbers of this one, one after the other.
     """
 
     inner: Compiled = field(repr=False)
-    key: RangeKey
+    line: RangeKey = field()  # of its own: the base has a default
     queries: tuple[Query, ...]
     layouts: tuple[Layout, ...]
     spans: tuple[Span, ...]
 
     @property
+    def small(self) -> Compiled:
+        """The batch over the entries of x at one value of the line."""
+        return self.inner
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The line apart from the rest."""
+        text = f"{self.line.text}: one strategy for its {self.length:,} values, times one for all else"
+        return Step("line", False, text), *self.inner.steps
+
+    def weighed(self, weights: Floats) -> Self:
+        """The same batch with other weights of its small batch's numbers."""
+        return replace(self, inner=self.inner.weighed(weights))
+
+    @property
     def length(self) -> int:
         """n, the values of the line."""
-        return len(self.key.values)
+        return len(self.line.values)
 
     @property
     def cells(self) -> int:
@@ -59,25 +76,9 @@ class Lined:
         return self.inner.cells * self.length
 
     @property
-    def numbers(self) -> int:
-        """How many numbers are released: the rows of W."""
-        return self.inner.numbers * len(self.key)
-
-    @property
-    def common_steps(self) -> int:
-        """L, the least common multiple of the measures' steps."""
-        return self.inner.common_steps
-
-    @property
     def answered(self) -> IntArray:
         """The numbers of the small batch whose answer depends on the data."""
         return self.inner.answered
-
-    @property
-    def counted_most(self) -> int:
-        """In how many ranges, or prefixes, the value is that is in the most."""
-        n = self.length
-        return (n + 1) ** 2 // 4 if self.key.family == "ranges" else n
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,7 @@ def line_of_batch(queries: Sequence[Query]) -> RangeKey | None:
 
     Raises SQLError where they are grouped by several, or some by none: such a batch is no product.
     """
-    found = [[key for key in query.keys if isinstance(key, RangeKey)] for query in queries]
+    found = [[key for key in query.keys if not key.listed] for query in queries]
     keys = [key for mine in found for key in mine]
     if not keys:
         return None
@@ -172,13 +173,10 @@ def compile_line(queries: Sequence[Query], tables: Mapping[str, Table], key: Ran
     table = tables[queries[0].table]
     if table.source is not None and table.source.distinct:
         raise SQLError(
-            f"COUNT(DISTINCT ...) over {key.text} counts units twice, as its groups overlap; count rows",
+            f"{once_text(table)} over {key.text} counts units twice, as its groups overlap; count rows",
             code="count-distinct",
         )
-    rest = tuple(
-        replace(query, keys=tuple(other for other in query.keys if other is not key and other != key))
-        for query in queries
-    )
+    rest = tuple(replace(query, keys=tuple(other for other in query.keys if other.listed)) for query in queries)
     inner = compile_batch(rest, tables, boxes=False)
     n = len(key.values)
     if inner.rows.shape[1] * n > MOST_ENTRIES:

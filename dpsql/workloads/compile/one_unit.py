@@ -78,7 +78,7 @@ def _followed(layout: Layout) -> bool:
     """Whether a layout is of a form that the module goes through."""
     source = layout.source
     plain = isinstance(layout.cells, Cells) and layout.every is None and source.unit is not None
-    plain = plain and source.windows is None
+    plain = plain and source.windows is None and source.added is None
     plain = plain and all(join.of is None and join.nearest is None for join in source.joins)
     by_path = {part.source for axis in layout.cells.axes for part in layout.functions.of(axis).of} & set(source.path)
     return plain and not by_path and (source.of is None or _counts_rows(layout))
@@ -89,6 +89,7 @@ def _counts_rows(layout: Layout) -> bool:
     units, axes = layout.source.of, layout.cells.axes
     assert units is not None  # noqa: S101 - asked before
     plain = units.where is None and units.having is None and units.along is None and not units.of.joins
+    plain = plain and not units.keys
     plain = plain and not units.of.conditional and units.of.windows is None and not layout.measures
     counts = [
         column.name

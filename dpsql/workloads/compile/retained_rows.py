@@ -22,9 +22,7 @@ import numpy as np
 from dpsql.common.arrays import Flags, Ints
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.row_kinds import NotListedError, RowKinds
-from dpsql.workloads.families.patterns import ENOUGH
-
-_MOST_CHOICES = 100_000  # over all readers
+from dpsql.workloads.families.patterns import ENOUGH, TRIED
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +144,7 @@ def _of_several(readers: Sequence[Reader], kinds: RowKinds, *, all_rows: bool) -
     # Where units are counted in cells, or how many rows there are, kinds that no reader retains a row of matter, too.
     further = all_rows or any(reader.by_cells for reader in readers)
     each.append(_sets(J, np.arange(J)) if further else np.zeros((1, J), dtype=np.int64))
-    if prod(map(len, each)) > _MOST_CHOICES:
+    if prod(map(len, each)) > TRIED:
         raise NotListedError
     grid = np.indices([len(one) for one in each]).reshape(len(each), -1)
     retained = [one[at] for one, at in zip(each, grid, strict=True)]
@@ -182,7 +180,7 @@ def _sets(most: int, column: Ints) -> Ints:
     """At most ``most`` different columns, by the first kind of rows in each (choices x kinds)."""
     first = [int(np.argmax(column == one)) for one in range(column.max(initial=-1) + 1)]
     sizes = range(min(most, len(first)) + 1)
-    _check_few((comb(len(first), size) for size in sizes), _MOST_CHOICES)
+    _check_few((comb(len(first), size) for size in sizes), TRIED)
     some = [one for size in sizes for one in combinations(first, size)]
     sets = np.zeros((len(some), column.size), dtype=np.int64)
     for row, one in zip(sets, some, strict=True):

@@ -1,8 +1,8 @@
 """Kinds of rows of one table: rows of one kind are in the same cell of every scan and in the same group of every cap.
 
 A cap is a bound of ``at_most``; groups of caps that the batch does not read are not told apart. All tables of cells are
-walked at once, axis by axis (``dpsql.workloads.compile.walks``). Axes over attributes, whose regions are given, are
-left out.
+walked at once, axis by axis (``dpsql.workloads.compile.cells_of_a_row``). Axes over attributes, whose regions are
+given, are left out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dpsql.common.arrays import Flags, Ints
 from dpsql.policy.values import fold
 from dpsql.workloads.compile.attributes import State
 from dpsql.workloads.compile.caps import groups_of, is_over
+from dpsql.workloads.compile.cells_of_a_row import walked
 from dpsql.workloads.compile.layout import Layout
-from dpsql.workloads.compile.walks import walked
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.regions import is_total
-from dpsql.workloads.expr.rows import Cap
 from dpsql.workloads.expr.values import stored
 
 

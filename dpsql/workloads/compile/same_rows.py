@@ -7,7 +7,8 @@ tables of cells are walked at once, axis by axis, one value deciding the regions
 none.
 
 **Claim.** What a unit adds is a union of what at most ``limit`` rows of it have it counted in. What is kept of a unit
-is found once for all of them (``dpsql.measure.together``): at most ``limit`` of these columns of groups, and each
+is found once for all of them (``dpsql.measure.counts_over_same_rows``): at most ``limit`` of these columns of groups,
+and each
 counts the unit in its own group of each. Of the rows themselves one in each of these columns is kept, and no more than
 ``limit``.
 
@@ -26,12 +27,12 @@ import numpy as np
 from dpsql.common.arrays import Ints
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.compile.caps import groups_of, is_over
+from dpsql.workloads.compile.cells_of_a_row import walked
 from dpsql.workloads.compile.layout import Layout, Together, Walk
 from dpsql.workloads.compile.units import by_unit
-from dpsql.workloads.compile.walks import walked
 from dpsql.workloads.expr.regions import is_total
 
-_MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
+MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
 _MOST_COLUMNS = 2_000  # of groups that one row can have its unit counted in
 
 
@@ -90,7 +91,7 @@ def _are_rows(layout: Layout) -> bool:
     plain = source.unit is not None and not source.distinct and source.of is None
     if not plain or layout.measures or layout.every is not None or not isinstance(cells, Cells):
         return False
-    return bool((layout.entry >= 0).any()) and sum(table.size for table in cells.transitions) <= _MOST_STATES
+    return bool((layout.entry >= 0).any()) and sum(table.size for table in cells.transitions) <= MOST_STATES
 
 
 def _alike(one: Layout, other: Layout) -> bool:
@@ -123,5 +124,5 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | Non
     # Each entry is to be in some column.
     used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts[:T]]
     whole = all(np.isin(*both).all() for both in zip(used, found, strict=False))
-    few = found.shape[1] <= _MOST_COLUMNS and sum(table.size for table in walk) <= _MOST_STATES
+    few = found.shape[1] <= _MOST_COLUMNS and sum(table.size for table in walk) <= MOST_STATES
     return (found, Walk(followed.axes, tuple(walk))) if whole and few else None

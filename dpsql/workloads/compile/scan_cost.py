@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.layout import Layout
 
-A_ROW, AN_AXIS, A_SUM = 20e-9, 35e-9, 35e-9
+A_ROW, A_COLUMN = 20e-9, 35e-9
 
 
 def scan_seconds(layout: Layout, rows: int) -> float | None:
     """Core seconds of one layout's scan of ``rows`` rows; None where joins, units or shared scans leave it open."""
     if not layout.source.plain or isinstance(layout.cells, Grid):
         return None
-    return rows * (A_ROW + AN_AXIS * len(layout.cells.axes) + A_SUM * len(layout.measures))
+    return rows * (A_ROW + A_COLUMN * (len(layout.cells.axes) + len(layout.measures)))
 
 
 def scan_text(layouts: Sequence[Layout], expected: Mapping[str, int]) -> str:

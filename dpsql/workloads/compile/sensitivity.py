@@ -12,7 +12,7 @@ Where B is a matrix and the contributions are few, or multiples of single corner
 of B C: exact. Of many contributions it is a bound (``dpsql.workloads.compile.unlisted``), exact where B treats groups
 alike. Where B is never written out (``dpsql.workloads.compile.kronecker``), the norms of sources add, and their squares
 where no measurement reaches two of them: sum_t k_t b_t with b_t the longest single corner, or less where ``at_most``
-keeps the rows of a unit apart (``dpsql.workloads.compile.rows_apart``).
+keeps the rows of a unit apart (``dpsql.workloads.compile.rows_in_classes``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpsql.workloads.cells.integers import Integers
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.level_integers import LevelIntegers
-from dpsql.workloads.compile.rows_apart import Reach, RowsApart, rough_squared, rows_apart
+from dpsql.workloads.compile.rows_in_classes import Reach, RowsApart, rough_squared, rows_apart
 from dpsql.workloads.compile.units import by_unit, contributions_of
 from dpsql.workloads.families.contributions import Contributions
 

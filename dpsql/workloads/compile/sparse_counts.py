@@ -11,10 +11,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Self
 
 import numpy as np
 
+from dpsql.common.arrays import Floats
+from dpsql.common.chain import Step
 from dpsql.errors import DataError
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.cut_tables import CutTables
 from dpsql.workloads.compile.layout import Layout, Span
 from dpsql.workloads.expr.batch import Query, Table
@@ -25,30 +29,41 @@ MOST_GROUPS = 2**33
 
 
 @dataclass(frozen=True, eq=False)
-class SparseCounts:
-    """A batch of one count by ``groups`` groups, read through ``layout``, which has no entries.
+class SparseCounts(Batch):
+    """A batch of one count by ``groups`` groups, read through its one layout, which has no entries.
 
     ``places[i]`` (regions,) are what the regions of axis i add to the number of a row's group, -1 where it is in none.
-    ``listed``: how many numbers of it are at hand, one that stands for all before anything is measured.
+    The one of ``spans`` has the numbers that are at hand, one that stands for all before anything is measured.
     """
 
     queries: tuple[Query, ...]
-    layout: Layout = field(repr=False)
+    layouts: tuple[Layout, ...] = field(repr=False)
+    spans: tuple[Span, ...]
     places: tuple[IntArray, ...] = field(repr=False)
     groups: int
-    listed: int = 1
-    common_steps: int = 1
 
     @property
-    def layouts(self) -> tuple[Layout, ...]:
+    def layout(self) -> Layout:
         """The one layout."""
-        return (self.layout,)
+        return self.layouts[0]
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """The numbers that are at hand."""
-        (query,) = self.queries
-        return (Span(0, query.outputs[0], 0, self.listed),)
+    def answered(self) -> IntArray:
+        """All that are at hand."""
+        return np.arange(self.spans[0].stop)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """One count a group, of those that noise does not hide."""
+        return (Step("groups", True, f"{self.groups:,} groups, each counted by itself; most are never listed"),)
+
+    def weighed(self, weights: Floats) -> Self:
+        """Itself: one count has one weight."""
+        return self
+
+    def listing(self, numbers: int) -> SparseCounts:
+        """The batch with so many numbers at hand."""
+        return replace(self, spans=(replace(self.spans[0], stop=numbers),))
 
     @property
     def numbers(self) -> int:
@@ -110,4 +125,5 @@ def compile_sparse(queries: Sequence[Query], tables: Mapping[str, Table]) -> Spa
         places[axis] = np.full(held.sizes[axis], -1, dtype=np.int64)
         places[axis][inside] = sum(at.astype(np.int64) * s for at, s in zip(of_keys, step, strict=True))
     layout = replace(held.whole, entry=np.zeros((1, 0), dtype=np.int64))
-    return SparseCounts(tuple(queries), layout, tuple(places), groups)
+    span = Span(0, queries[0].outputs[0], 0, 1)
+    return SparseCounts(tuple(queries), (layout,), (span,), tuple(places), groups)

@@ -21,14 +21,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from math import prod
+from typing import Self
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Csr
+from dpsql.common.arrays import Csr, Floats
+from dpsql.common.chain import Step, order_of
 from dpsql.errors import SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor, joined
-from dpsql.workloads.compile.compiled import compile_rows
+from dpsql.workloads.compile.compiled import Batch, compile_rows, once_text
 from dpsql.workloads.compile.cut_tables import CutTables
 from dpsql.workloads.compile.histograms import lay_out
 from dpsql.workloads.compile.kronecker import Histogram
@@ -43,7 +45,7 @@ MAX_SHOWN = 25_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Structured:
+class Structured(Batch):
     """A batch compiled to blocks: number r of a span is the sum of its blocks' rows r, and a constant.
 
     ``sizes[t]`` are the numbers of regions of table t's axes, ``tables`` their names, ``names[t]`` those of its axes.
@@ -61,19 +63,9 @@ class Structured:
     owners: tuple[tuple[int, ...], ...] = field(repr=False)  # layouts of each table, by number
 
     @property
-    def numbers(self) -> int:
-        """How many numbers are released: the rows of W."""
-        return self.spans[-1].stop if self.spans else 0
-
-    @property
     def cells(self) -> int:
         """How many combinations of regions there are, over all tables."""
         return sum(prod(sizes) for sizes in self.sizes)
-
-    @cached_property
-    def common_steps(self) -> int:
-        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
-        return common_steps(self.layouts)
 
     @cached_property
     def answered(self) -> IntArray:
@@ -82,6 +74,25 @@ class Structured:
         for block in self.blocks:
             found[block.start : block.stop] = True
         return np.flatnonzero(found)
+
+    @property
+    def weights(self) -> Floats:
+        """What the error of each number is multiplied by in the objective (m,)."""
+        found = np.zeros(self.numbers)
+        for block in self.blocks:
+            found[block.start : block.stop] = block.weight
+        return found
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Columns kept apart."""
+        tables = "1 table" if len(self.histograms) == 1 else f"{len(self.histograms):,} tables"
+        text = f"{order_of(self.cells)} cells are never listed; {tables} over a few columns each have all that is read"
+        return (Step("columns", True, text),)
+
+    def weighed(self, weights: Floats) -> Self:
+        """The same batch with an objective of other weights (m,), alike within each block."""
+        return replace(self, blocks=tuple(replace(b, weight=float(weights[b.start])) for b in self.blocks))
 
     @cached_property
     def pure(self) -> bool:
@@ -129,8 +140,11 @@ def compile_structured(
     names: list[tuple[str, ...]] = []
     listed = tuple(dict.fromkeys(query.table for query in queries))
     cut = CutTables(queries, tables) if cut is None else cut
-    if any(shown or not _counts_units(tables[name]) for name in cut.counted_once):
-        raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
+    for name in cut.counted_once:
+        if shown or not _counts_units(tables[name]):
+            raise SQLError(
+                f"{once_text(tables[name])} is not planned beside so many groups: ask for it in a batch of its own"
+            )
     for number, name in enumerate(listed):
         entries = histograms[-1].stop if histograms else 0
         if name in cut.counted_once:

@@ -12,27 +12,28 @@ from scipy import sparse
 from dpsql.common.arrays import Csr, Flags, Ints
 from dpsql.linalg import exact
 from dpsql.policy.values import fold
-from dpsql.workloads.cells.boxes import Boxes
 from dpsql.workloads.cells.cell_table import Cells
 from dpsql.workloads.cells.corners import corners_of
 from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.attributes import states_of
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
+from dpsql.workloads.compile.cells_of_a_row import axis_key, in_any_combination, walked
 from dpsql.workloads.compile.layout import Layout, Tie
 from dpsql.workloads.compile.one_unit import MOST_STATES, contributions_of_unit, without_attributes
 from dpsql.workloads.compile.row_kinds import without
 from dpsql.workloads.compile.values_once import extremes
-from dpsql.workloads.compile.walks import axis_key, in_any_combination, walked
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.regions import LineAxis
-from dpsql.workloads.expr.rows import MATCHED, Cap, RowSource
+from dpsql.workloads.expr.rows import MATCHED, RowSource
 from dpsql.workloads.expr.values import stored
 from dpsql.workloads.families.contributions import Contributions, Part, Tied
 from dpsql.workloads.families.patterns import Patterns
+from dpsql.workloads.families.reach import ALL_PRODUCTS
 
 UNORDERED = "any row of a key"
 """What ``kept_first`` has of a table whose units are its key, where no order chooses among rows with one key."""
+_ONE_ROW = "all together as one row"
 _ALL, _SOME, _NONE = "all", "some", "none"
-_MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 _MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
 
 
@@ -43,10 +44,15 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     patterns: dict[int, tuple[Patterns, ...]] = {}
     listed_whole: set[str] = set()
     for mates in by_unit(layouts):
-        listed = contributions_of_unit(mates, size) if len(mates) > 1 or _is_joined(mates[0].source) else None
+        of_rows = [one for one in mates if one.source.added is None]
+        sums = [one for one in mates if one.source.added is not None]
+        joint = len(of_rows) > 1 or (bool(of_rows) and _is_joined(of_rows[0].source))
+        listed = contributions_of_unit(of_rows, size) if joint else None
         if listed is not None:
-            listed_whole.add(mates[0].source.protects)
-            units.append((Part(listed, 1, 1),))
+            if not sums:
+                listed_whole.add(mates[0].source.protects)
+            of_sums = (part for one in sums if (part := _part(one, size, joint=True)).corners.shape[1])
+            units.append((Part(listed, 1, 1), *of_sums))
             continue
         rows = next((layout for layout in mates if layout.tie is not None), None)
         if rows is not None and rows.tie is not None:
@@ -103,7 +109,7 @@ def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
         tied = replace(rows, tie=Tie(other, meets))
         here = [tied if one is rows else one for one in mates]
         # Sums make groups unlike, and without a list certificates of unlike groups are wide.
-        few = not rows.measures and np.unique(other.entry[other.entry >= 0]).size <= _MOST_CLASSES
+        few = not rows.measures and np.unique(other.entry[other.entry >= 0]).size <= ALL_PRODUCTS
         alone = len(mates) == 2 and (few or _in_groups(asked, rows, other, meets))
         if alone or contributions_of(here, asked.shape[1]).listable:
             found = [tied if one is rows else one for one in found]
@@ -185,6 +191,8 @@ def _of_nobody(rows: Layout) -> str:
 
     By what they find by the unit's own column, which is nothing.
     """
+    if rows.source.no_row_without_unit:
+        return _NONE
     states = states_of([rows], MOST_STATES)
     if states is None:
         return _ALL
@@ -280,6 +288,7 @@ def _of_bounds(mates: Sequence[Layout], *, listed: bool) -> list[str]:
     if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
         phrases.append("do not keep to at_most")
     phrases += [phrase for layout in mates for phrase in _sums_apart(layout)]
+    phrases += ["could have any sums within their bounds, whatever their rows are"] if _adds_more(mates) else []
     if any(layout.source.each is not None and _more_values(layout) for layout in mates):
         phrases.append("could add more values to some groups than there are")
     return phrases + [_in_combinations(names) for names in map(in_any_combination, _over_same_rows(mates)) if names]
@@ -311,13 +320,25 @@ def _sums_apart(layout: Layout) -> list[str]:
     """What units are taken to do as to sums: C has any sum of a column that an axis cuts, and of several of a column,
     such as its values and their squares, any combination.
     """
+    if layout.source.added is not None:
+        return []
     cut = [axis for axis in layout.cells.axes if not isinstance(axis, LineAxis) or axis.cuts]
     read = {part for axis in cut for part in layout.functions.of(axis).of}
     sums = [(one, set(stored(layout.functions.value(one.column, one.line)))) for one in layout.measures]
-    said = [f"could have any {one.column} in each of its groups" for one, of in sums if one.power == 1 and of & read]
+    said = [f"could have any {one.column} in each group" for one, of in sums if one.power == 1 and of & read]
     shared = [one for one, of in sums if any(of & others for other, others in sums if other is not one)]
     names = [one.column + " squared" * (one.power == 2) for one in shared]
     return [*said, *([_in_combinations(names)] if names else [])]
+
+
+def _adds_more(mates: Sequence[Layout]) -> bool:
+    """Whether C lets units add more to their sums than bounds do, or what does not go with their rows."""
+    sums = [(layout.source.added, layout.filled.size == 1) for layout in mates if layout.source.added is not None]
+    exact = all(
+        single or (one.in_all % one.in_cell == 0 and one.lower in (0, -one.upper) and all(b.inside for b in one.bounds))
+        for one, single in sums
+    )
+    return bool(sums) and (len(mates) > 1 or not exact)
 
 
 def _in_combinations(names: Sequence[str]) -> str:
@@ -365,7 +386,7 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
         return len(layout.source.caps) > 1  # one tells rows apart
     if isinstance(layout.cells, Grid):
         return len(layout.source.caps) > 1  # of several the best one is used
-    if not listed or isinstance(layout.cells, Boxes):
+    if not listed or layout.boxes is not None:
         return True
     classes = classes_of(layout, cap)
     if not classes:  # the rows may be of any groups, if these are of another column
@@ -404,6 +425,7 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             continue
         cells = layout.cells
         told = [repr((layout.source.limit, layout.source.caps, layout.measures)).encode()]
+        told += [] if layout.source.added is None else [repr(layout.source.added).encode()]
         by_cells = layout.source.caps and (layout.source.counts_units or layout.tie is not None)
         told += [repr(orders).encode()] if orders else []
         told += [b"by cells"] if by_cells else []  # which decide between rows under bounds, as ``from_sql`` has it
@@ -445,8 +467,12 @@ def by_unit(layouts: Sequence[Layout]) -> list[list[Layout]]:
 
 def _part(layout: Layout, size: int, *, joint: bool) -> Part:
     """What a unit adds to one layout; beside others (``joint``) with both signs of corners without a count."""
-    if isinstance(layout.cells, Boxes):
-        return Part(sparse.csc_array(layout.cells.some_columns()), layout.multiplicity, 1)
+    if layout.boxes is not None:
+        return Part(sparse.csc_array(layout.boxes.some_columns()), layout.multiplicity, 1)
+    added = layout.source.added
+    if added is not None:
+        corners = sparse.csc_array(corners_of([layout.entry], size))
+        return Part(_both_signs(corners, layout.entry) if added.lower < 0 else corners, 1, layout.multiplicity)
     capped = [part for cap in layout.source.caps if (part := _capped(layout, cap, size)) is not None]
     if layout.source.each is not None:
         return min([_values(layout, size), *capped], key=_farthest)
@@ -560,7 +586,10 @@ def relation_text(layouts: Sequence[Layout]) -> str:
         for layout in mates:
             bounds = [f"at most {layout.source.limit} count", *(cap.said for cap in layout.source.caps)]
             if layout.source.of is not None:
-                bounds = ["all together as one row"]
+                names = [name for name, *_ in layout.source.of.keys]
+                bounds = [f"together as one row for each {_all_of(names)}", *bounds] if names else [_ONE_ROW]
+            if layout.source.added is not None:
+                bounds = list(map(str, layout.source.added.bounds))
             limits.setdefault(_own_column(layout.source), {}).setdefault(layout.source.table, {})[", ".join(bounds)] = (
                 None
             )

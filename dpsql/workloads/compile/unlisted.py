@@ -29,20 +29,17 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Matrix, Sparse
+from dpsql.common.numerics import AT_ONCE
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs, product_chunks, products, products_above, sparse_products
 from dpsql.linalg.norms import column_norms, each_norm, squared_sum
 from dpsql.workloads.compile.nested import largest_sums
-from dpsql.workloads.compile.unlisted_pure import pure_norm
+from dpsql.workloads.compile.unlisted_pure import ROW_PARTS, pure_norm
 from dpsql.workloads.families.contributions import Part, Tied
 from dpsql.workloads.families.kinds import kinds_of
-from dpsql.workloads.families.patterns import Patterns
+from dpsql.workloads.families.patterns import TRIED, Patterns
 from dpsql.workloads.families.reach import ALL_PRODUCTS, KINDS, MEETINGS, PRODUCTS, of_classes, reach_tied, reached
 from dpsql.workloads.families.units_and_rows import reach_apart, reach_of_units
-
-_SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
-_CHUNK = 4096
-_TRIED = 8  # rows of which it is looked how far they reach
 
 
 def bounded_norm(
@@ -94,7 +91,7 @@ def bounded_norm(
     few = sum(source.norms.size for source in narrow) <= PRODUCTS
     if not few and len(held) > 1 and _no_row_meets(mixing, [source.columns for source in held]):
         triangle = min(triangle, sum(bounded_norm(2, mixing, basis, [source.part]) for source in held))
-    if not few or prod(kind.limit + 1 for kind in kinds) > _SIZES:
+    if not few or prod(kind.limit + 1 for kind in kinds) > TRIED:
         return triangle
     sizes = np.stack(np.meshgrid(*(np.arange(kind.limit + 1) for kind in kinds), indexing="ij")).reshape(len(kinds), -1)
     for source in narrow:
@@ -162,7 +159,7 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
 
 def _reached_by(mixing: Matrix, basis: Sparse, patterns: Patterns) -> int:
     """The longest of a few vectors of ``patterns``."""
-    return int(column_norms(mixing, sparse.csc_array(basis @ patterns.some(_TRIED)))[1])
+    return int(column_norms(mixing, sparse.csc_array(basis @ patterns.some(ROW_PARTS)))[1])
 
 
 def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | None:
@@ -279,9 +276,9 @@ def _meeting(alone: Array, beside: Array, sizes: Array, total: Array) -> int:
     fits = int(abs(total).max()) + int(alone.max()) + sum(reach) < 2**62
     alone, beside, total = (values.astype(np.int64 if fits else object) for values in (alone, beside, total))
     worst = int(total.max())
-    for at in range(0, sizes.shape[1], _CHUNK):
-        here = sizes[:, at : at + _CHUNK].astype(total.dtype)
-        worst = max(worst, int((alone[:, None] + beside.T @ here + total[None, at : at + _CHUNK]).max()))
+    for at in range(0, sizes.shape[1], AT_ONCE):
+        here = sizes[:, at : at + AT_ONCE].astype(total.dtype)
+        worst = max(worst, int((alone[:, None] + beside.T @ here + total[None, at : at + AT_ONCE]).max()))
     return worst
 
 

@@ -10,7 +10,10 @@ and c is a sum of corners. So it is at most
   with others tell few corners of a class apart, so that all that a unit changes of them can be listed, or is nested
   (``dpsql.workloads.compile.nested``): exact for these rows.
 
-The least of these is taken.
+The least of these is taken. A block for 0/1 patterns with at most l ones (``PatternBlock``) is bounded by itself, one
+source after the other, and added: no sum of at most ``most`` columns of different classes has an entry above the sum of
+the ``most`` largest of its row, or a sum above that of the ``most`` largest sums of columns. The larger of the one and
+of 1/l of the other, rounded up, bounds the steps of each sign. That is exact where no row is moved by two columns.
 """
 
 from __future__ import annotations
@@ -23,15 +26,17 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Ints, Matrix, Sparse
+from dpsql.common.pattern_block import PatternBlock
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.linked import linked_parts
+from dpsql.linalg.norms import pattern_rows
+from dpsql.workloads.compile.histograms import MAX_ENTRIES
 from dpsql.workloads.compile.nested import largest_sums
 from dpsql.workloads.families.contributions import Contributions, Part, Tied
+from dpsql.workloads.families.reach import ALL_PRODUCTS
 
-_ENTRIES = 2**25  # of what all corners move, up to which it is written out
-_ROW_PARTS = 8  # of the rows that are looked at one by one
-_COLUMNS = 1_500  # of what a part of the rows tells apart, up to which it is looked at
+ROW_PARTS = 8  # of the rows that are looked at one by one; rows whose contribution bound is computed
 
 
 def pure_norm(
@@ -47,6 +52,13 @@ def pure_norm(
     ``blocks``: the sizes of blocks of rows; none where all are single. ``known``: what the L1 norm of each source is
     known not to exceed.
     """
+    patterns, rest = pattern_rows(blocks)
+    if patterns:
+        each = [_patterned(mixing, basis, part, patterns, limit) for part, limit in zip(parts, known, strict=True)]
+        if not rest.any():
+            return sum(each)
+        others = [size for size in blocks if not isinstance(size, PatternBlock)]
+        return sum(each) + pure_norm(mixing[rest], basis, parts, tied, others, known)
     owner = np.repeat(np.arange(len(blocks)), blocks) if blocks else np.arange(mixing.shape[0])
     moved = [_moved(mixing, basis, part.corners) for part in parts]
     each = [
@@ -64,11 +76,33 @@ def pure_norm(
     return found
 
 
+def _patterned(
+    mixing: Matrix, basis: Sparse, part: Part, patterns: Sequence[tuple[Ints, PatternBlock]], l1: int
+) -> int:
+    """What the sum over the blocks of ``patterns`` of the steps of no sum of corners of ``part`` exceeds."""
+    moved = _moved(mixing, basis, part.corners)
+    if moved is None or max_abs(moved) * moved.shape[0] * part.most * part.times >= 2**62:
+        return l1  # no steps are more than the L1 norm
+    found = 0
+    for rows, block in patterns:
+        changes = sparse.csr_array(moved)[rows].toarray()
+        for side in (np.maximum(changes, 0), np.maximum(-changes, 0)):
+            inside = np.flatnonzero(side.any(axis=1))
+            highest = [_most_together(side[row], part) for row in inside]
+            found += max([*highest, -(-_most_together(side.sum(axis=0), part) // block.limit)])
+    return found
+
+
+def _most_together(values: Ints, part: Part) -> int:
+    """The largest sum of ``values`` of the corners (c,) that a unit may add up."""
+    return part.times * int(np.sort(part.longest(values))[::-1][: part.most].sum())
+
+
 def _moved(mixing: Matrix, basis: Sparse, corners: Sparse) -> Sparse | None:
     """mixing @ basis @ corners (p x c) in int64; None where that may not hold it, or it is large."""
     columns = sparse.csc_array(basis @ corners)
     tallest = int(np.diff(columns.indptr).max(initial=0))
-    if mixing.dtype == object or mixing.shape[0] * columns.shape[1] > _ENTRIES:
+    if mixing.dtype == object or mixing.shape[0] * columns.shape[1] > MAX_ENTRIES:
         return None
     if max_abs(mixing) * max_abs(columns) * max(1, tallest) * mixing.shape[0] >= 2**62:
         return None
@@ -155,7 +189,7 @@ def _row_parts(mixing: Matrix, owner: Ints, entries: Ints) -> Ints:
     largest = np.argsort(-np.bincount(label, weights=entries), kind="stable")
     rank = np.empty(largest.size, dtype=np.int64)
     rank[largest] = np.arange(largest.size)
-    return np.minimum(rank[label], _ROW_PARTS - 1)
+    return np.minimum(rank[label], ROW_PARTS - 1)
 
 
 def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
@@ -166,7 +200,7 @@ def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | 
         return 0
     p = owner.size
     highest = sum(part.times * part.most * max_abs(part.corners) for part in seen) * p
-    if highest >= 2**62 or any(part.corners.shape[1] > _COLUMNS for part in seen):
+    if highest >= 2**62 or any(part.corners.shape[1] > ALL_PRODUCTS for part in seen):
         return None
     if len(seen) == 1 and seen[0].label is None and np.unique(owner).size == p:
         nested = largest_sums(seen[0].corners.toarray(), seen[0].most)

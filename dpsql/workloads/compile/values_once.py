@@ -30,7 +30,6 @@ from dpsql.workloads.expr.rows import Each
 from dpsql.workloads.expr.values import Stored, Value, stored
 
 _MOST_LISTED = 2_000  # extreme contributions
-_EXACT = 2.0**53  # up to which floats count
 
 
 def values_of(each: Each, cells: object, entry: Ints, values: Mapping[str, Value]) -> tuple[Ints, Floats]:
@@ -52,7 +51,7 @@ def values_of(each: Each, cells: object, entry: Ints, values: Mapping[str, Value
             found = next((at for at, axis in axes.items() if _is_over(axis, column, values)), None)
             combined *= inf if found is None else _values_on(cells, found, axes[found], entry, entries)
         most = np.minimum(most, combined)
-    return entries, np.where(most < _EXACT, most, inf)
+    return entries, np.where(most < 2.0**53, most, inf)
 
 
 def _is_over(axis: LineAxis, column: Stored, values: Mapping[str, Value]) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+from typing import ClassVar, Literal
 
 from dpsql.policy import ColumnPolicy, TablePolicy
-from dpsql.workloads.expr.conditions import Condition
+from dpsql.workloads.expr.cap import Cap
+from dpsql.workloads.expr.conditions import Condition, LineAtom
 from dpsql.workloads.expr.formulas import Formula
 from dpsql.workloads.expr.lines import Interval, Line, Scalar
-from dpsql.workloads.expr.regions import KeyDomain
-from dpsql.workloads.expr.rows import Cap, RowSource
+from dpsql.workloads.expr.regions import KeyDomain, LabelColumn
+from dpsql.workloads.expr.rows import RowSource
 from dpsql.workloads.expr.values import Evaluate, Value
 from dpsql.workloads.expr.within import meets
 
@@ -27,7 +29,8 @@ class Column:
     over stored columns, or a column of a joined table; None for a stored column of the table itself.
     ``never_null``: in the rows that a statement is about there is no NULL by the policy, though the scan
     may see one where a join finds no row; its groups have no NULL then. ``only``: where all rows lie that a batch is
-    about (``planning.by_period``), None for anywhere; rows elsewhere, and NULL, are in no cell.
+    about (``planning.by_period``), None for anywhere; rows elsewhere, and NULL, are in no cell. ``exact``: of a summed
+    column a value, unit and offset, where each row has exactly unit times value plus offset.
     """
 
     name: str
@@ -37,6 +40,21 @@ class Column:
     value: Value | None = None
     never_null: bool = False
     only: tuple[Interval, ...] | None = None
+    exact: tuple[Value, Fraction, Fraction] | None = field(default=None, repr=False, compare=False)
+
+    def times(self, other: Column) -> Fraction | None:
+        """The factor by which each row has more of this column than of ``other``; None where none is proven."""
+        if self.exact is None or other.exact is None:
+            stored = self.value is None and other.value is None and self.name == other.name
+            computed = self.value is not None and (self.value, self.line) == (other.value, other.line)
+            return Fraction(1) if stored or (computed and self.ends == other.ends) else None
+        (value, unit, offset), (same, one, start) = self.exact, other.exact
+        return unit / one if value == same and offset * one == start * unit else None
+
+    @property
+    def ends(self) -> tuple[Fraction, Fraction]:
+        """The bounds of a column that is summed, which are numbers."""
+        return Fraction(self.policy.lower), Fraction(self.policy.upper)  # type: ignore[arg-type]
 
     @property
     def closed(self) -> tuple[Interval | None, ...] | None:
@@ -50,6 +68,30 @@ class Column:
     def nulls(self) -> bool:
         """Whether rows in which the column is NULL are in a cell."""
         return self.policy.nulls and self.only is None
+
+
+@dataclass(frozen=True)
+class OneUnit:
+    """What one unit adds to the sum of ``column``: from ``lower`` to ``upper``, in each group of ``cap`` or in all."""
+
+    column: Column
+    lower: Fraction
+    upper: Fraction
+    cap: Cap | None
+    text: str = field(default="", compare=False)
+
+    @property
+    def most(self) -> Fraction:
+        """The largest absolute value."""
+        return max(-self.lower, self.upper)
+
+    def on(self, column: Column) -> OneUnit | None:
+        """The bound as it is on the sum of a multiple of its column, stored or computed; None of any other."""
+        factor = column.times(self.column)
+        if factor is None:
+            return None
+        lower, upper = sorted((factor * self.lower, factor * self.upper))
+        return replace(self, column=column, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True)
@@ -68,8 +110,30 @@ class Table:
     schema: Mapping[str, str] = field(repr=False)
     source: RowSource | None = None  # None: the table itself, every row
     caps: tuple[Cap, ...] = field(default=(), repr=False)  # what the policy says of the rows of a unit
+    sums: tuple[OneUnit, ...] = field(default=(), repr=False)  # and of what these add up to
     most_numbers: int = 200_000
     evaluate: Evaluate | None = field(default=None, repr=False, compare=False)
+
+    def bounds_on(self, column: Column) -> tuple[OneUnit, ...]:
+        """The bounds on what one unit adds to the sum of ``column``, where they are below what its rows could add.
+
+        In Euclidean norm: all rows in one group, or the bound in each of as many groups as there may be.
+        """
+        source, spark = self.source, self.policy.is_spark  # whose scans do not add up by unit
+        if source is None or source.unit is None or source.of is not None or source.windows is not None or spark:
+            return ()
+        lower, upper = column.ends
+        rows = max(-lower, upper) * source.most
+        found = tuple(one for one in (bound.on(column) for bound in self.sums) if one is not None)
+        squares = (one.most**2 * (1 if one.cap is None else min(source.limit, one.cap.axis.size)) for one in found)
+        if self.policy.periods is not None and all(one.cap is not None for one in found):
+            return ()  # how many groups of a unit count depends on how many periods are read
+        return found if lower < upper and min(squares, default=rows**2) < rows**2 else ()
+
+
+def unit_sum_name(column: Column) -> str:
+    """What units add to the sum of a column, which no table has as one of its own."""
+    return f"{column.name} of one unit"
 
 
 @dataclass(frozen=True)
@@ -110,15 +174,6 @@ class Output:
 
 
 @dataclass(frozen=True)
-class LabelColumn:
-    """A public column of a result that labels the groups of a key: one value a group."""
-
-    name: str
-    type: str
-    values: tuple[Scalar, ...] = field(repr=False)
-
-
-@dataclass(frozen=True)
 class CaseKey:
     """Groups given by conditions: those of an expression, or ranges, which may overlap.
 
@@ -129,6 +184,7 @@ class CaseKey:
     text: str
     labels: tuple[LabelColumn, ...]
     conditions: tuple[Condition, ...] = field(repr=False)
+    listed: ClassVar[Literal[True]] = True
 
     def __len__(self) -> int:
         return len(self.conditions)
@@ -137,6 +193,22 @@ class CaseKey:
     def name(self) -> str:
         """The name that plans show for the key."""
         return self.text
+
+    @property
+    def atoms(self) -> tuple[LineAtom, ...]:
+        """Where its groups lie; none unless all are of one column."""
+        found = tuple(condition for condition in self.conditions if isinstance(condition, LineAtom))
+        return found if len(found) == len(self) and len({atom.column for atom in found}) == 1 else ()
+
+    @property
+    def has_other(self) -> bool:
+        """Whether it has a group of unlisted values that a companion tells from NULL."""
+        return len(self.labels) > 1 and self.labels[1].name == "other"
+
+    @property
+    def others(self) -> tuple[bool, ...]:
+        """Whether each group is OTHER."""
+        return tuple(map(bool, self.labels[1].values)) if self.has_other else (False,) * len(self)
 
 
 @dataclass(frozen=True)
@@ -158,6 +230,8 @@ class RangeKey:
     values: tuple[Scalar, ...] | range
     first: int | None = None
     points: tuple[Interval, ...] = field(default=(), repr=False)
+    listed: ClassVar[Literal[False]] = False
+    has_other: ClassVar[bool] = False
 
     def __len__(self) -> int:
         n = len(self.values)
@@ -303,6 +377,16 @@ class Core:
     @property
     def rows(self) -> int:
         return self.queries[0].rows
+
+    @property
+    def line(self) -> RangeKey | None:
+        """The long line by which it is grouped, if there is one."""
+        return next((key for key in self.keys if not key.listed), None)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its result is a view that works its rows out when they are taken: all ranges of a long line."""
+        return self.line is not None and self.line.family == "ranges"
 
     @property
     def outputs(self) -> tuple[Output, ...]:

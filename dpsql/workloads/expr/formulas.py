@@ -7,10 +7,11 @@ frozen tree over them. ``derived.evaluate`` works it out for all groups of the q
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from fractions import Fraction
-from typing import TypeAlias, Union, cast
+from typing import ClassVar, TypeAlias, Union, cast
 
 import numpy as np
 
@@ -18,9 +19,8 @@ from dpsql.common.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 Formula: TypeAlias = Union[
-    "Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Default", "Root", "Variance", "Statistic"
+    "Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Default", "Dated", "Monotone", "Statistic"
 ]  # fmt: skip
-Statistic: TypeAlias = Union["Fit", "Comparison", "Independence", "Gini"]
 Bounds: TypeAlias = tuple[float, float]
 
 
@@ -99,18 +99,95 @@ class Default:
 
 
 @dataclass(frozen=True)
-class Root:
-    """The square root of ``of``, with negative estimates taken as 0."""
+class Dated:
+    """A time: ``of`` days after ``start``, that in days since 1970-01-01; nothing is worked out of it.
+
+    It is released as a TIMESTAMP, as DuckDB has AVG of a DATE; its standard error is in days.
+    """
 
     of: Formula
+    start: float
+
+    @property
+    def days(self) -> Formula:
+        """Days since 1970-01-01."""
+        return Sum((self.of, Number(self.start)))
 
 
 @dataclass(frozen=True)
-class Variance:
+class Monotone(ABC):
+    """An increasing function of one part: the ends of its interval are the function at the ends of the part's."""
+
+    of: Formula
+    words: ClassVar[str]
+
+    @abstractmethod
+    def at(self, values: Floats) -> Floats:
+        """The function."""
+
+    @abstractmethod
+    def slope(self, values: Floats, deviations: Floats) -> Floats:
+        """Its derivative, or what bounds its deviation better for a part with such ``deviations``."""
+
+
+class Root(Monotone):
+    """The square root of ``of``, with negative estimates taken as 0."""
+
+    words = "sqrt"
+
+    def at(self, values: Floats) -> Floats:
+        """The root."""
+        return cast("Floats", np.sqrt(np.maximum(values, 0.0)))
+
+    def slope(self, values: Floats, deviations: Floats) -> Floats:
+        """At most the root of the deviation per deviation, since |sqrt a - sqrt b| <= sqrt |a - b|."""
+        with np.errstate(divide="ignore"):
+            steep = 1 / np.sqrt(np.where(deviations > 0, deviations, 1.0))
+            return cast("Floats", np.minimum(0.5 / self.at(values), steep))
+
+
+class Exponential(Monotone):
+    """The exponential of ``of``, which has bounds whose exponentials are finite."""
+
+    words = "exp"
+
+    def at(self, values: Floats) -> Floats:
+        """The exponential; infinite where no DOUBLE holds it."""
+        with np.errstate(over="ignore"):
+            return cast("Floats", np.exp(values))
+
+    def slope(self, values: Floats, deviations: Floats) -> Floats:
+        """Itself, largest doubles in place of infinity."""
+        return np.nan_to_num(self.at(values))
+
+
+class Statistic(ABC):
+    """A number of several parts, each linear in the outputs.
+
+    ``interval`` and ``words`` say for explain how the interval is made, and what it is. ``has_law``: whether it says by
+    itself what the noise may have done, as a p-value does, and has no interval.
+    """
+
+    interval: ClassVar[str] = "Fieller's interval of the ratio that it is, linearised"
+    has_law: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def words(self) -> str: ...
+
+    @property
+    def counted(self) -> Formula | None:
+        """The part that counts rows, of which there must be some; None where a NULL comes of the value itself."""
+        return None
+
+
+@dataclass(frozen=True)
+class Variance(Statistic):
     """The variance of n values from n, sum of (v - c) and sum of (v - c)^2, for any one centre c.
 
     ``width``: upper minus lower bound of the values, in their units; ``sample``: divide by n - 1 in place
-    of n. All three parts must be linear in the outputs.
+    of n. ``power``: the variance times n to that power, -1, 0 or 1: that of the mean, itself, or the sum of squares
+    about the mean; 0 for samples. All three parts must be linear in the outputs.
     """
 
     count: Formula
@@ -118,73 +195,31 @@ class Variance:
     squares: Formula
     width: float
     sample: bool = False
+    power: int = 0
+    interval = "Fieller's interval about the estimated mean"
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        if self.power:
+            return "sum of squares about the mean" if self.power > 0 else "variance of the mean"
+        return "sample variance" if self.sample else "variance"
+
+    @property
+    def counted(self) -> Formula:
+        """n."""
+        return self.count
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.width) and self.width >= 0):
             raise DataError(f"a variance needs the width of its column's bounds, finite and not negative: {self.width}")
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A number of the least-squares fit of y on an intercept and x_1, ..., x_k, from sums, squares and products.
-
-    With z = (1, x_1 - c_1, ..., x_k - c_k, y - c_y), ``moments`` are the sums of z_i z_j, i <= j, row by row; each must
-    be linear in the outputs. ``centres``: c_1, ..., c_k, c_y; ``scales``: how far each lies from its centre at most.
-    ``what``: "coefficient" (number ``at``; 0 is the intercept), its "stderr" (noise and sampling together) and
-    "p_value"; "r2"; and of one x: "corr", "covar_pop", "covar_samp".
-    """
-
-    moments: tuple[Formula, ...]
-    centres: tuple[float, ...]
-    scales: tuple[float, ...]
-    what: str
-    at: int = 0
-
-    def __post_init__(self) -> None:
-        size = len(self.centres) + 1
-        if len(self.moments) != size * (size + 1) // 2 or len(self.scales) != len(self.centres):
-            raise InterfaceError(f"a fit of {size - 2} columns needs {size * (size + 1) // 2} moments")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Welch's test of two means: (n, sum of (v - c), sum of (v - c)^2) of each group. ``what``: "t", "df", "p_value".
-
-    ``width``: upper minus lower bound of the values. All parts must be linear in the outputs.
-    """
-
-    groups: tuple[tuple[Formula, Formula, Formula], tuple[Formula, Formula, Formula]]
-    width: float
-    what: str
-
-
-@dataclass(frozen=True)
-class Independence:
-    """The test of independence in a table of ``counts``, row by row. ``what``: "chisq" or "p_value"."""
-
-    counts: tuple[Formula, ...]
-    rows: int
-    what: str
-
-    @property
-    def degrees(self) -> int:
-        """Of freedom: (rows - 1) (columns - 1)."""
-        return (self.rows - 1) * (len(self.counts) // self.rows - 1)
-
-
-@dataclass(frozen=True)
-class Gini:
-    """Gini's coefficient of values from 0: ``prefixes[i]`` counts the rows of at most ``values[i]``, ascending."""
-
-    prefixes: tuple[Formula, ...]
-    values: tuple[float, ...]
+        if self.power not in ((0,) if self.sample else (-1, 0, 1)):
+            raise InterfaceError("a variance is multiplied by n to the power -1, 0 or 1, that of a sample by nothing")
 
 
 def has_its_law(formula: Formula) -> bool:
     """Whether a number says by itself what the noise may have done, such as a p-value, and has no interval."""
-    if isinstance(formula, Fit):
-        return formula.what in ("stderr", "p_value")
-    return isinstance(formula, Comparison | Independence)
+    return isinstance(formula, Statistic) and formula.has_law
 
 
 def check_bounds(bounds: Bounds | None) -> None:
@@ -299,9 +334,11 @@ def range_of(formula: Formula, low: Floats, high: Floats) -> tuple[Floats, Float
         case Default(of):
             least, most = range_of(of, low, high)
             return np.minimum(least, 0.0), np.maximum(most, 0.0)
-        case Root(of):
-            least, most = (np.sqrt(np.maximum(ends, 0.0)) for ends in range_of(of, low, high))
-            return least, most
+        case Dated():
+            return range_of(formula.days, low, high)
+        case Monotone(of):
+            least, most = range_of(of, low, high)
+            return formula.at(least), formula.at(most)
     return np.full(len(low), -np.inf), np.full(len(low), np.inf)
 
 

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpsql.common.numerics import DAY, INFINITE_DAY, INFINITE_MOMENT
 from dpsql.errors import DataError
 
 # int, float or str, but one kind on any line, so that values of a line compare.
@@ -46,10 +47,6 @@ _INTEGERS = {
     "UBIGINT": (0, 2**64 - 1),
     "UHUGEINT": (0, 2**128 - 1),
 }
-INFINITE_DAY = 2**31 - 1
-"""The day number of DuckDB's infinite date."""
-INFINITE_MOMENT = 2**63 - 1
-"""The microseconds of DuckDB's infinite timestamp."""
 _INFINITE = {"date": INFINITE_DAY, "timestamp": INFINITE_MOMENT, "timestamptz": INFINITE_MOMENT}
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _EPOCH = dt.date(1970, 1, 1)
@@ -146,7 +143,7 @@ class Line:
             if isinstance(constant, str):
                 constant = _parse_date(constant)
             if isinstance(constant, dt.datetime):
-                return Fraction(_micros(constant), 86_400_000_000)
+                return Fraction(_micros(constant), DAY)
             if isinstance(constant, dt.date):
                 return Fraction((constant - _EPOCH).days)
         if kind in {"timestamp", "timestamptz"}:
@@ -155,7 +152,7 @@ class Line:
             if isinstance(constant, dt.datetime):
                 return Fraction(_micros(constant))
             if isinstance(constant, dt.date):
-                return Fraction((constant - _EPOCH).days * 86_400_000_000)
+                return Fraction((constant - _EPOCH).days * DAY)
         raise DataError(f"the column holds {self.type}; compare it with {self.describe()}")
 
     def _counted(self, constant: Scalar) -> Fraction:

@@ -31,10 +31,9 @@ from fractions import Fraction
 from dpsql.errors import PolicyError
 from dpsql.workloads.expr.lines import Line
 
-# A column without a declared step or a grid of its own is rounded to this many steps.
+# A column without a declared step or a grid of its own has this many steps, one whose squares are summed no more.
 DEFAULT_STEPS = 2**20
 MAX_STEPS = 2**40
-MAX_SQUARED_STEPS = 2**20
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,13 @@ def measure_of(
             step = Fraction(1, 10**line.scale)
         else:
             step = width / DEFAULT_STEPS
-    if power == 2 and width and width / step > MAX_SQUARED_STEPS:
+    if power == 2 and width and width / step > DEFAULT_STEPS:
         if line.kind == "grid":
             raise PolicyError(
-                f"{where} has {int(width / step):,} steps between its bounds, at most {MAX_SQUARED_STEPS:,} are "
+                f"{where} has {int(width / step):,} steps between its bounds, at most {DEFAULT_STEPS:,} are "
                 "squared for a variance: declare larger steps or narrower bounds of the columns that it is made of"
             )
-        step = width / MAX_SQUARED_STEPS
+        step = width / DEFAULT_STEPS
     measure = Measure(column, line, lower, upper, step if width else Fraction(0), power)
     if measure.steps > MAX_STEPS:
         raise PolicyError(

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf, nextafter
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,15 @@ from dpsql.workloads.expr.lines import Cut, Interval, Line, Scalar, Value
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A public column of a result that labels the groups of a key: one value a group."""
+
+    name: str
+    type: str
+    values: tuple[Scalar, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,7 @@ class KeyDomain:
     other: bool = False
     nulls: bool = True
     other_label: str | None = field(default=None, repr=False)
+    listed: ClassVar[Literal[True]] = True
 
     def __len__(self) -> int:
         return len(self.values) + int(self.other) + int(self.nulls)
@@ -45,6 +57,28 @@ class KeyDomain:
     def name(self) -> str:
         """The name that plans show."""
         return self.column
+
+    @cached_property
+    def labels(self) -> tuple[LabelColumn, ...]:
+        """Its released column."""
+        values = (*self.values, *[self.other_label] * self.other, *[None] * self.nulls)
+        return (LabelColumn(self.column, self.type, values),)
+
+    @property
+    def atoms(self) -> tuple[LineAtom | None, ...]:
+        """Where its column lies in each group, None for OTHER."""
+        points = (LineAtom(self.column, () if point is None else (point,)) for point in self.points)
+        return (*points, *[None] * self.other, *[LineAtom(self.column, (), True)] * self.nulls)
+
+    @property
+    def has_other(self) -> bool:
+        """Whether it has a group of unlisted values that a companion tells from NULL."""
+        return self.other and self.other_label is None
+
+    @property
+    def others(self) -> tuple[bool, ...]:
+        """Whether each group is OTHER."""
+        return tuple(at == self.other_index for at in range(len(self)))
 
     @property
     def other_index(self) -> int | None:
@@ -110,7 +144,6 @@ class RunAxis:
 
 
 Axis = LineAxis | OpaqueAxis | RunAxis
-_WORD = 1024  # atoms of a line that one integer holds
 # The region numbers of an opaque axis.
 OPAQUE_TRUTHS: tuple[bool | None, ...] = (True, False, None)
 
@@ -259,7 +292,7 @@ def _atoms_that_hold(
 
 def _toggle(words: dict[int, int], number: int) -> None:
     """Add a number to a set in words, or take it out."""
-    place, bit = divmod(number, _WORD)
+    place, bit = divmod(number, 1024)  # so many bits a word
     bits = words.pop(place, 0) ^ 1 << bit
     if bits:
         words[place] = bits

@@ -29,24 +29,23 @@ from typing import TypeAlias
 import numpy as np
 
 from dpsql.common.arrays import Ints
+from dpsql.common.numerics import DAY, INFINITE_DAY, INFINITE_MOMENT, YEAR_2000
 from dpsql.errors import InternalError
 from dpsql.policy.values import fold
 from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.batch import Column, constant
 from dpsql.workloads.expr.conditions import Like
-from dpsql.workloads.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Cut, Line, line_of
+from dpsql.workloads.expr.lines import Cut, Line, line_of
 from dpsql.workloads.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workloads.expr.values import Evaluate, Stored, Value, stored, walk
 
 MOST_COMPUTED = 20_000
 """Values that are computed of a column, all axes of it together."""
 MOST_COMBINATIONS = 50_000
-_MOST_PLACES, _TRIED = 5_000, 1_500  # values of a column that are gone through; others on open pieces
+_TRIED = 1_500  # values on open pieces of a column that are gone through
 _OF_OTHER_ROWS = tree.Name | tree.Window | tree.CountRows | tree.Distinct | tree.Word | tree.Gathered
-_MOMENT = 90_061_000_000  # a day, an hour, a minute and a second
 _FILLED = ("", "!", "zq")  # for what LIKE leaves open
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
-_START = 10_957  # the first day of the year 2000
 _INFINITY = {"date": INFINITE_DAY, "timestamp": INFINITE_MOMENT}
 _REPEATING = frozenset({"hour", "minute", "second", "dayofweek", "isodow", "month", "quarter", "day", "dayofyear"})
 
@@ -154,7 +153,7 @@ def _related(at: tuple[int, ...], axes: Sequence[tuple[Axis, Function]], evaluat
     if "timestamptz" in kinds:
         return anything
     own = next((number for number, (_, function) in enumerate(mine) if function.value == base), None)
-    most = min(_MOST_PLACES, MOST_COMPUTED // max(1, len(others)))
+    most = MOST_COMPUTED // max(4, len(others))
     every, open_ = _pieces(line, None if own is None else mine[own][0], most)
     standing = None if kinds & _TIMES else _moments(line, base, [function.value for function in others], most)
     tried = _tried(line, [axis for axis, _ in mine], open_, first.declared, infinite=not kinds & _TIMES)[:most]
@@ -194,24 +193,24 @@ def _moments(line: Line, base: Stored, values: Sequence[Value], most: int) -> tu
     names = {name for found in looked if found is not None for name in found}
     if line.kind not in _INFINITY or None in looked:
         return None
-    days: list[int] = [_START]
+    days: list[int] = [YEAR_2000]
     week = names & {"dayofweek", "isodow"}
     if names & {"day", "dayofyear"}:
         if week:
             return None
-        days = list(range(_START, _START + 731))
+        days = list(range(YEAR_2000, YEAR_2000 + 731))
     elif names & {"month", "quarter"}:
         months = [(dt.date(2000, month, 1) - dt.date(1970, 1, 1)).days for month in range(1, 13)]
         days = [first + day for first in months for day in range(7 if week else 1)]
     elif week:
-        days = list(range(_START, _START + 7))
+        days = list(range(YEAR_2000, YEAR_2000 + 7))
     times = [0]
     for part, count, length in (("hour", 24, 3_600), ("minute", 60, 60), ("second", 60, 1)):
         if part in names:
             times = [time + number * length * 1_000_000 for time in times for number in range(count)]
     if len(days) * len(times) > most:
         return None
-    infinity, whole = _INFINITY[line.kind], 1 if line.kind == "date" else 86_400_000_000
+    infinity, whole = _INFINITY[line.kind], 1 if line.kind == "date" else DAY
     return (-infinity, infinity, *(day * whole + time for day in days for time in (times if whole > 1 else [0])))
 
 
@@ -274,11 +273,11 @@ def _tried(
 def _of_piece(line: Line, low: Cut | None, high: Cut | None, number: int) -> list[int]:
     """Places of a long piece: beyond each of its ends, and about zero or the year 2000."""
     first, last = _ends(line, low, high)
-    day = 1 if line.kind == "date" else 86_400_000_000
-    step = _MOMENT if line.kind in {"timestamp", "timestamptz"} else 1
+    day = 1 if line.kind == "date" else DAY
+    step = DAY + 3_661_000_000 if line.kind in {"timestamp", "timestamptz"} else 1
     if first is not None and last is not None:
         step = max(1, min(step, (last - first) // number))
-    middle = _START * day if line.kind in _TIMES else 0
+    middle = YEAR_2000 * day if line.kind in _TIMES else 0
     places = {at + step * i for at in (first, middle, last) if at is not None for i in range(-number, number + 1)}
     return sorted(at for at in places if (first is None or at >= first) and (last is None or at <= last))
 

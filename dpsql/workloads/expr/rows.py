@@ -66,12 +66,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from dpsql.errors import InternalError
-from dpsql.workloads.expr.conditions import LineAtom
+from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.lines import Line
-from dpsql.workloads.expr.regions import LineAxis, line_axis
+from dpsql.workloads.expr.unit_sums import UnitSum
 from dpsql.workloads.expr.values import Compared, Stored, Test, Value, Within, stored
 
 EVERY = "dpsql every row"
@@ -126,42 +125,6 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Cap:
-    """Of one unit at most ``rows`` rows count in each group of a column, and rows of at most ``groups`` of them.
-
-    None where that is not bounded. ``parts`` are the declared groups, each where the column, on ``line``, is in some
-    intervals; rows in none of them are one group together, and those where the column is NULL another. ``value``
-    computes the column, None where the base table stores it. ``said`` is the bound in words.
-    """
-
-    column: str
-    line: Line
-    value: Value | None
-    parts: tuple[LineAtom, ...]
-    rows: int | None
-    groups: int | None
-    said: str = field(default="", compare=False, repr=False)
-
-    @cached_property
-    def axis(self) -> LineAxis:
-        """The column cut into the groups: a region for each."""
-        missing = LineAtom(self.column, (), on_null=True)
-        found = line_axis(self.column, self.line, (*self.parts, missing)).axis
-        assert isinstance(found, LineAxis)  # noqa: S101 - a line has a line axis
-        return found
-
-    @property
-    def computed(self) -> Value:
-        """What decides a row's group."""
-        return Stored(self.column, self.line.type) if self.value is None else self.value
-
-    def most(self, limit: int) -> int:
-        """How many of at most ``limit`` rows of a unit count."""
-        size = self.axis.size
-        return min(limit, (limit if self.rows is None else self.rows) * min(size, self.groups or size))
-
-
-@dataclass(frozen=True)
 class OfUnit:
     """A column of rows of units: ``function`` of ``value`` over the rows of a unit.
 
@@ -199,6 +162,8 @@ class Along:
 class Units:
     """One row for each unit that owns a row of ``of``; ``along`` a value one for each of its values.
 
+    With ``keys``, by their names, one for each unit and values of these, which lie on their lines.
+
     ``unit`` is the column that says which, ``columns`` are computed over its rows where ``where`` holds (None:
     everywhere); ``of.limit`` bounds nothing here. A row of a unit counts where it had such rows and ``having``, over
     the columns, holds. One that does not count stays, as a scan leaves no row out, and the column ``KEPT`` says so. A
@@ -212,6 +177,7 @@ class Units:
     columns: tuple[OfUnit, ...]
     having: Test | None = None
     along: Along | None = None
+    keys: tuple[tuple[str, Value, Line], ...] = ()
 
     def __post_init__(self) -> None:
         if self.along is not None and (self.having or any(c.function not in {"min", "max"} for c in self.columns)):
@@ -277,12 +243,14 @@ class RowSource:
     sources count units instead of rows: a unit counts once in each cell, in at most ``limit`` cells, and
     where the unit is NULL in none. ``caps`` bound how its rows spread. ``single``: the declared key says that a unit
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
-    units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
-    follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
-    answer where keys hold; never beside ``windows``. ``public``: rows of a public table, grouped by ``unit``, which
-    protects nobody. ``freed``: the policy has caps that the batch is planned without. ``order``: of each unit the least
-    row of the base in these columns is taken, before anything is joined or computed, and it is the only one; empty
-    where the rows that count are chosen by what the batch reads. See the module for what neighbours may change.
+    units. ``added``: it adds up what each unit has in each cell. ``of``: the base is not the table itself but these
+    rows of its units. ``windows``: columns of the base that follow from other rows of the unit. ``only``: rows
+    elsewhere are in no cell, and are not read, which changes no answer where keys hold; never beside ``windows``.
+    ``public``: rows of a public table, grouped by ``unit``, which protects nobody. ``freed``: the policy has caps that
+    the batch is planned without. ``order``: of each unit the least row of the base in these columns is taken, before
+    anything is joined or computed, and it is the only one; empty where the rows that count are chosen by what the batch
+    reads. ``given``: the policy says that each row of the base has a unit in a column of its own; others are not read.
+    See the module for what neighbours may change.
     """
 
     table: str
@@ -296,11 +264,13 @@ class RowSource:
     single: bool = field(default=False, compare=False, repr=False)
     of: Units | None = field(default=None, repr=False)
     each: Each | None = field(default=None, repr=False)
+    added: UnitSum | None = field(default=None, repr=False)
     windows: Windows | None = field(default=None, repr=False)
     only: Within | None = field(default=None, compare=False, repr=False)
     public: bool = field(default=False, repr=False)
     freed: bool = field(default=False, compare=False, repr=False)
     order: tuple[Stored, ...] = field(default=(), repr=False)
+    given: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
@@ -316,7 +286,9 @@ class RowSource:
             private = any(join.private for join in self.joins)
             if self.limit != 1 or self.path or self.counts_units or self.caps or private:
                 raise InternalError(f"{self.table}: a single row owns nothing but itself")
-        elif self.of is not None and (self.path or self.limit != 1 or self.unit.name != self.of.unit):
+        elif self.of is not None and (
+            self.path or (self.limit != 1 and not self.of.keys) or self.unit.name != self.of.unit
+        ):
             if not self.public:
                 raise InternalError(f"{self.table}: a row of a unit is the only one, and says whose it is")
         elif self.limit < 1 or self.unit.source != (self.path[-1] if self.path else ""):
@@ -361,7 +333,12 @@ class RowSource:
     @property
     def counts_units(self) -> bool:
         """Whether units are counted, each once in a cell."""
-        return self.distinct and self.each is None
+        return self.distinct and self.each is None and self.added is None
+
+    @property
+    def grouped(self) -> tuple[Cap, ...]:
+        """The bounds whose groups the scan tells apart."""
+        return self.caps if self.added is None else self.added.caps
 
     def _keeps_units_apart(self, join: Join) -> bool:
         """Whether every row that the join finds belongs to the owner of the row that it is found for."""
@@ -381,6 +358,8 @@ class RowSource:
             before = name
 
     def _check_order(self) -> None:
+        if self.added is not None and (not self.distinct or self.unit is None or self.of is not None or self.each):
+            raise InternalError(f"{self.table}: what units add is of their rows")
         single = self.unit is not None and not self.unit.source and self.limit == 1 and self.of is None
         if self.order and (not single or any(column.source for column in self.order)):
             raise InternalError(f"{self.table}: the least row is that of a unit of one row, by columns of the table")
@@ -395,6 +374,11 @@ class RowSource:
         units = [self.of, *(join.of for join in self.joins)]
         below = [table for each in units if each is not None for table in each.of.tables]
         return tuple(dict.fromkeys([self.table, *(join.table for join in self.joins), *below]))
+
+    @property
+    def no_row_without_unit(self) -> bool:
+        """Whether the scan reads no row without a unit."""
+        return self.given and self.unit is not None and not self.path and self.of is None and self.windows is None
 
     @property
     def plain(self) -> bool:

@@ -20,10 +20,8 @@ from dpsql.errors import SQLError
 from dpsql.policy.values import fold
 from dpsql.workloads.expr.batch import CaseKey, Query, Table, Term
 from dpsql.workloads.expr.conditions import Condition, Like, LineAtom, OpaqueAtom, Predicate, atoms
-from dpsql.workloads.expr.measures import Measure, measure_of
+from dpsql.workloads.expr.measures import MAX_STEPS, Measure, measure_of
 from dpsql.workloads.expr.regions import AxisTruths, IntArray, KeyDomain, line_axis, opaque_axis
-
-MAX_COEFFICIENT = 2**40
 
 
 class Measures:
@@ -45,7 +43,7 @@ class Measures:
         column = self.table.columns[fold(term.column)]
         policy = column.policy
         if (term.column, term.power) not in self.found:
-            lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
+            lower, upper = column.ends
             measure = measure_of(
                 *(term.column, column.line, lower, upper, policy.step),
                 self.table.policy.key("columns", column.name),
@@ -69,6 +67,16 @@ class Measures:
     def place(self, measure: Measure) -> int:
         """The number of a measure, from 1."""
         return 1 + list(self.found).index((measure.column, measure.power))
+
+
+def summed(queries: Iterable[Query], tables: Mapping[str, Table]) -> Iterator[Measure]:
+    """The measures that queries sum of rows of tables, not of what is computed of all rows of a unit."""
+    for query in queries:
+        table = tables[query.table]
+        if table.source is None or table.source.of is None:
+            measures = Measures(table)
+            found = (measures.of(term) for output in query.outputs for term in output.terms)
+            yield from (measure for measure in found if measure is not None)
 
 
 def case_groups(query: Query) -> Iterator[tuple[tuple[Condition, ...], IntArray]]:
@@ -138,7 +146,7 @@ def common_unit(values: Sequence[Fraction], name: str) -> Fraction:
     denominator = math.lcm(*(value.denominator for value in values))
     numerators = [int(value * denominator) for value in values]
     unit = Fraction(math.gcd(*numerators), denominator)
-    if max(abs(value / unit) for value in values) > MAX_COEFFICIENT:
+    if max(abs(value / unit) for value in values) > MAX_STEPS:
         raise SQLError(
             f"the coefficients and bounds of {name} differ too finely (beyond 2^40 of their common unit): "
             "use rounder coefficients or bounds"

@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dpsql.common.numerics import INFINITE_DAY, INFINITE_MOMENT, LEAST_MOMENT
 from dpsql.errors import InternalError
 from dpsql.workloads.expr import values as tree
-from dpsql.workloads.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Cut, Interval, Line, line_of
+from dpsql.workloads.expr.lines import Cut, Interval, Line, line_of
 
 BASE = "dpsql_base"
 """The alias of the table that a scan is over."""
@@ -33,12 +34,10 @@ MOST_STATES = 100_000
 """The same for a pattern of more than ``FEW_SIGNS`` with wildcards, for which RE2 may run out of states: some
 milliseconds."""
 FEW_SIGNS = 12
-# The least finite timestamp, midnight of a day; between it and minus infinity there is none.
-_LEAST_MOMENT = -9_223_372_022_400_000_000
 # The least finite day or moment of a type, and minus infinity; nothing else is below.
 _FIRST = {
     "DATE": (-INFINITE_DAY + 1, -INFINITE_DAY),
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"), (_LEAST_MOMENT, -INFINITE_MOMENT)),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"), (LEAST_MOMENT, -INFINITE_MOMENT)),
 }
 SAME = "IS NOT DISTINCT FROM"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
@@ -72,7 +71,7 @@ def held_moment(micros: int) -> int:
     """A timestamp that DuckDB holds, by its microseconds; the infinite ones for what is further away."""
     if abs(micros) >= INFINITE_MOMENT:
         return INFINITE_MOMENT if micros > 0 else -INFINITE_MOMENT
-    return max(micros, _LEAST_MOMENT)
+    return max(micros, LEAST_MOMENT)
 
 
 @dataclass(frozen=True)

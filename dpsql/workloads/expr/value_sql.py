@@ -14,16 +14,12 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from dpsql.common.numerics import CYCLE, DAY, INFINITE_DAY, INFINITE_MOMENT
 from dpsql.common.quoting import identifier, string
 from dpsql.workloads.expr import values as tree
-from dpsql.workloads.expr.lines import INFINITE_DAY, INFINITE_MOMENT, Line, line_of
+from dpsql.workloads.expr.lines import Line, line_of
 from dpsql.workloads.expr.scan import Joined, Relation, Select, Table, Union, nodes
 from dpsql.workloads.expr.total import decimal_sizes, digits, held_moment, lowered
-
-# The Gregorian calendar repeats after 400 years.
-_CYCLE = 146_097
-_DAY = 86_400_000_000
-_WORD = 2**32
 
 References = Mapping[str, str]
 """How the engine writes each table that a scan reads, by the policy's name of it."""
@@ -172,7 +168,7 @@ def _word(node: tree.Word, of: Sequence[str]) -> str:
     """HUGEINT would come back as float64: a sum comes in two words."""
     total = _function("sum", of[0])
     total = f"CAST(CASE WHEN {total} IS NULL THEN 0 ELSE {total} END AS HUGEINT)"
-    by = f"CAST({32 if node.high else _WORD - 1} AS HUGEINT)"
+    by = f"CAST({32 if node.high else 2**32 - 1} AS HUGEINT)"
     return f"CAST({_function('>>' if node.high else '&', total, by)} AS BIGINT)"
 
 
@@ -252,7 +248,7 @@ def spelled(line: Line, value: object) -> tuple[str, str]:
     zone = "TIMESTAMPTZ" if kind == "timestamptz" else "TIMESTAMP"
     if abs(moment) == INFINITE_MOMENT:
         return f"{'-' if moment < 0 else ''}infinity", zone
-    days, micros = divmod(moment, _DAY)
+    days, micros = divmod(moment, DAY)
     clock = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=micros)
     return f"{_day(days)} {clock:%H:%M:%S.%f}{'+00' if kind == 'timestamptz' else ''}", zone
 
@@ -261,7 +257,7 @@ def _day(days: int) -> str:
     """The date of a day number as DuckDB writes it, in any year; the calendar of Python ends in 9999."""
     if abs(days) >= INFINITE_DAY:
         return "-infinity" if days < 0 else "infinity"
-    cycles, rest = divmod(days, _CYCLE)
+    cycles, rest = divmod(days, CYCLE)
     found = dt.date(1970, 1, 1) + dt.timedelta(days=rest)
     year = found.year + 400 * cycles
     shown = f"{year if year > 0 else 1 - year:04d}-{found:%m-%d}"

@@ -28,8 +28,6 @@ from dpsql.workloads.families.matrix import Workload, from_matrix
 
 __all__ = ["all_predicate", "all_range", "from_matrix", "identity", "kron", "prefix", "stack", "total", "weighted"]
 
-_PREDICATES_UNSCALED = 512  # cells up to which 2^n and its squares are well inside float range
-
 
 def check_size(value: int, what: str = "n") -> int:
     """A number of cells or queries: a whole number of at least 1, else DataError."""
@@ -87,7 +85,7 @@ def all_predicate(n: int) -> Workload:
     n/2 - 1: errors and bounds of the workload meant are 4^log2_scale times larger.
     """
     size = check_size(n)
-    scale = 0.0 if size <= _PREDICATES_UNSCALED else size / 2 - 1
+    scale = 0.0 if size <= 512 else size / 2 - 1  # 2^512 and its square are well inside float range
     return Workload(identity_csr(size), algebra.Predicates(size, scale), name=f"all_predicate({size})")
 
 

@@ -30,12 +30,10 @@ import numpy as np
 from dpsql.common.arrays import Array, Flags, Ints
 from dpsql.errors import InternalError
 from dpsql.linalg.exact import max_abs
-from dpsql.workloads.families.patterns import Patterns
+from dpsql.workloads.families.patterns import TRIED, Patterns
 
-_MOST_SIZES = 100_000  # numbers of entries of each kind that are tried
 _MOST_KINDS = 12
 _MOST_ENTRIES = 3_600
-_ROUNDS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +97,7 @@ class Kinds:
         s, done = np.zeros((self.number, 1), dtype=np.int64), list[int]()
         for kind in sorted(range(self.number), key=lambda one: one not in (*self.rows, *self.classes)):
             many = np.arange(min(self.groups[kind].size, self.most) + 1)
-            if many.size * s.shape[1] > 10 * _MOST_SIZES:
+            if many.size * s.shape[1] > 10 * TRIED:
                 return None
             s = np.repeat(s, many.size, axis=1)
             s[kind], done = np.tile(many, s.shape[1] // many.size), [*done, kind]
@@ -109,7 +107,7 @@ class Kinds:
         for row in self.together.tolist():
             covered |= np.where(present & row == row, row, 0)
         found = s[:, (present > 0) & (covered == present)]
-        return found if found.shape[1] <= _MOST_SIZES else None
+        return found if found.shape[1] <= TRIED else None
 
     def _may_be(self, s: Ints, done: Sequence[int]) -> Flags:
         """Which numbers of the kinds ``done`` a union may have."""
@@ -312,7 +310,7 @@ def kinds_of(patterns: Patterns) -> Kinds | None:
     if patterns.rows is not None:  # rows that count in nothing themselves are of other kinds
         kind[cells[len(patterns.cells)]] += patterns.rows < 0
     kind = np.unique(kind, return_inverse=True)[1].ravel()  # every entry of a source may be one of another, too
-    for _ in range(_ROUNDS):
+    for _ in range(_MOST_KINDS):  # each adds a kind, or ends
         rows = np.unique(np.where(cells >= 0, kind[cells], -1), axis=1, return_inverse=True)[1].ravel()
         often = np.zeros((N, int(rows.max()) + 1), dtype=np.int64)
         np.add.at(often, (entry, rows[column]), 1)

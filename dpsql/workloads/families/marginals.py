@@ -27,7 +27,6 @@ AttributeSet = tuple[int, ...]
 __all__ = ["Marginals", "data_cube", "marginals"]
 
 SUBSETS_CAP = 2**22  # subsets of all attribute sets together
-_LARGEST = 10**300
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Marginals:
         for S in self.sets:
             if any(not 0 <= i < k for i in S) or list(S) != sorted(set(S)):
                 raise DataError(f"marginals: {S} is no set of attributes 0 to {k - 1}; name each once")
-            if prod(self.sizes[i] for i in S) > _LARGEST:
+            if prod(self.sizes[i] for i in S) > 10**300:  # near the largest float
                 raise DataError(f"marginals: the marginal on {S} has over 1e300 cells; ask for smaller sets")
         if len(set(self.sets)) < len(self.sets):
             raise DataError("marginals: a set of attributes is named twice; add up its weights in squares instead")

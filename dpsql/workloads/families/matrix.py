@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Ints, Sparse
+from dpsql.common.numerics import FIT
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import columns_at, distinct_columns
@@ -23,8 +24,6 @@ from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.workloads.families.contributions import Contributions
 
-INTEGER_CAP = 2**62  # spanning rows and what one record does to them stay below
-_LARGEST = 1e150  # weights and entries lie between its inverse and it, so that their squares are floats
 _FLOAT_BITS = 36  # spanning rows of a rank-deficient float matrix are kept to 2^-36
 
 
@@ -67,7 +66,7 @@ class Workload:
         if self.contributions is not None:
             # Sensitivities are exact only while no sum of span @ contributions leaves int64.
             tallest = int(np.bincount(sparse.csr_array(self.contributions).indices, minlength=1).max())
-            if max_abs(self.span) * max_abs(self.contributions) * tallest >= INTEGER_CAP:
+            if max_abs(self.span) * max_abs(self.contributions) * tallest >= FIT:
                 raise DataError(
                     "workload: one record could move a query by 2^62 of its integer steps or more; use coarser steps"
                 )
@@ -219,7 +218,7 @@ def _check_floats(inner: algebra.Inner) -> None:
     size = np.abs(values)
     large = float(size.max(initial=0.0))
     small = large if isinstance(inner, algebra.Dense) else float(size[size > 0].min(initial=np.inf))
-    if large > _LARGEST or 0 < small < 1.0 / _LARGEST:
+    if large > 1e150 or 0 < small < 1e-150:  # so that their squares are floats
         raise DataError("workload: weights and entries must lie between 1e-150 and 1e150; change their unit")
 
 
@@ -235,7 +234,7 @@ def _integer_csr(values: ArrayLike | Sparse, what: str) -> Csr:
         raise DataError(f"workload: {what} must be a matrix of integers, not of {matrix.dtype}")
     if matrix.dtype.kind == "f" and not np.isfinite(matrix.data).all():
         raise DataError(f"workload: {what} must be finite integers")
-    if matrix.dtype.kind != "b" and max_abs(matrix) >= INTEGER_CAP:
+    if matrix.dtype.kind != "b" and max_abs(matrix) >= FIT:
         raise DataError(f"workload: {what} must be integers below 2^62; use from_matrix for floats")
     rounded = matrix.astype(np.int64)
     if matrix.dtype.kind not in "iub" and not np.array_equal(rounded.data.astype(np.float64), matrix.data):

@@ -27,6 +27,8 @@ from dpsql.common.arrays import Ints, Sparse
 
 ENOUGH = 5_000
 """Vectors up to which they are counted, and written out."""
+TRIED = 100_000
+"""Combinations of how many groups, entries or rows of each kind a unit has that are gone through: under a second."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,7 @@ def test_prospects_are_free_and_read_no_row(tmp_path: Path) -> None:
     assert share["feasible"] < 0.7  # 400 rows in 400 groups, noise of seven rows a group
 
 
+@pytest.mark.long
 def test_auto_shows_what_is_expected_to_be_nearer(tmp_path: Path) -> None:
     con = connect(tmp_path / "t", 400)
     sparse, dense = con.plan(SPARSE, epsilon=0.2), con.plan("SELECT w, COUNT(*) AS n FROM t GROUP BY w", epsilon=3)

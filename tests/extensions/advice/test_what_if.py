@@ -142,11 +142,11 @@ def test_costs_are_those_of_planning_without_each_statement(con: dpsql.Connectio
     [
         ("rho = 0.5", {"rho": 0.1}, 0.01),
         ("epsilon = 4\ndelta = 1e-6", {"epsilon": 1, "delta": 1e-6}, 0.01),
-        pytest.param("epsilon = 4\ndelta = 1e-6\npure_epsilon = 2", {"epsilon": 1}, 0.05, marks=pytest.mark.long),
+        ("epsilon = 4\ndelta = 1e-6\npure_epsilon = 2", {"epsilon": 1}, 0.05),
     ],
     ids=["rho", "epsilon and delta", "epsilon"],
 )
-@pytest.mark.few("rho")
+@pytest.mark.long
 def test_what_is_saved_is_said_as_a_plan_asks_for_it(
     tmp_path: Path, budget: str, request_: dict[str, float], near: float
 ) -> None:
@@ -166,6 +166,7 @@ def test_what_is_saved_is_said_as_a_plan_asks_for_it(
     assert "mu squared" not in text
 
 
+@pytest.mark.long
 def test_what_a_wanted_error_would_need_without_a_statement(con: dpsql.Connection) -> None:
     targets = {"total": 20, "by_g": 60, "by_k": 60, "sums.v": 30000, "sums.w": 600}
     needed = con.budget_for(BATCH, targets)
@@ -215,6 +216,7 @@ def test_batches_over_many_columns(tmp_path: Path) -> None:
 # -- suggestions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_each_suggestion_does_what_it_says(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, rho=0.1, objective="total")
     found = {(s.kind, s.subject): s for s in suggest(plan, time_limit=None)}
@@ -276,6 +278,7 @@ def test_nothing_to_suggest(con: dpsql.Connection) -> None:
     assert "Suggestions: none" in plan.what_if()
 
 
+@pytest.mark.long
 def test_the_text_says_all_three(con: dpsql.Connection) -> None:
     text = con.plan(BATCH, rho=0.1).what_if()
     assert text.startswith("Error against rho: each number within, at 95%")

@@ -144,6 +144,7 @@ def test_rows_hold_what_breaks_scans() -> None:
     assert tables.tables["t"].columns[1].values[0] == "NULL"
 
 
+@pytest.mark.long
 def test_who_owns_a_row_by_hand() -> None:
     tables = Synthetic(dpsql.Policy.parse(POLICY.format(budget="rho = 1.0")), None, [])
     visits, labs = tables.tables["visits"], tables.tables["labs"]
@@ -160,6 +161,7 @@ def test_who_owns_a_row_by_hand() -> None:
     assert owners == [5, 9, None, None]  # the least of two; a patient before none; dangling; no key
 
 
+@pytest.mark.long
 def test_orderly_units_find_their_own_rows() -> None:
     tables = Synthetic(dpsql.Policy.parse(POLICY.format(budget="rho = 1.0")), None, [])
     draws = Draws("test")
@@ -186,7 +188,7 @@ def test_exact_values_come_of_generated_rows_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("size", [Fraction(1, 2), Fraction(3), Fraction(10**9)])
-@pytest.mark.few(every=5)
+@pytest.mark.long
 def test_the_chi_square_has_power_both_ways(kind: str, size: Fraction, assurance: Callable[..., None]) -> None:
     noise = Noise(kind, size)
     draws = noise.sample(100_000)
@@ -272,6 +274,7 @@ def test_the_command_audits_mechanisms_in_rounds(place: Path, capsys: pytest.Cap
     assert "rounds" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_failed_check_is_exit_code_1(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

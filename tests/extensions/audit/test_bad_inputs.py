@@ -47,6 +47,7 @@ def con(tmp_path: Path) -> dpsql.Connection:
 
 
 @pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.long
 def test_bad_inputs_are_refused_before_any_sql(
     con: dpsql.Connection, assurance: Callable[..., None], count: int
 ) -> None:

@@ -65,6 +65,7 @@ THREATS = (
         "sql/test_total.py::test_nested_expressions_fail_on_no_row",
         "sql/test_total.py::test_nested_expressions_fail_on_no_row_of_many",
         "sql/test_total.py::test_a_wrong_range_never_fails_and_never_leaves_what_the_plan_relies_on",
+        "sql/test_value_proofs.py::test_proved_for_every_row",
         "sql/test_total.py::test_each_part_has_a_net_of_its_own",
         "sql/test_total.py::test_nobody_decides_an_outcome",
         "extensions/audit/test_generated_calls.py::test_thousands_of_calls",

@@ -67,6 +67,7 @@ def test_values_are_found_shown_and_written(policy: str, capsys: pytest.CaptureF
     assert listed == [{"table": "visits", "column": "diagnosis", "release": 2, "dataset": "visits-1"}]
 
 
+@pytest.mark.long
 def test_bounds_are_found(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["discover", "visits.cost", "--policy", policy, "--bounds", "--epsilon", "1"]) == 0
     assert "Bounds of visits.cost" in capsys.readouterr().out

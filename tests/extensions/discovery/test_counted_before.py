@@ -32,7 +32,7 @@ def connected(folder: Path, unit: str, extra: str = "") -> dpsql.Connection:
 
 
 @pytest.mark.parametrize(("unit", "sql"), [("row", COUNTS), ("patient", UNITS)])
-@pytest.mark.few(every=2)
+@pytest.mark.long
 def test_a_count_by_a_found_column_is_the_discoverys(tmp_path: Path, unit: str, sql: str) -> None:
     con = connected(tmp_path, unit)
     with pytest.raises(dpsql.DataError, match="no budget is given"):

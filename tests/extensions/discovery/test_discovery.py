@@ -341,7 +341,7 @@ TYPED: list[tuple[str, list[Any], list[Any]]] = [
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(("kind", "values", "unfit"), TYPED, ids=[case[0] for case in TYPED])
-@pytest.mark.few(every=3)
+@pytest.mark.few(every=6)
 def test_values_of_every_type_become_a_domain(kind: str, values: list[Any], unfit: list[Any], tmp_path: Path) -> None:
     """Those that no policy can hold, such as infinite dates, are among the rest."""
     rows: list[Row] = [(n, str(value) if value in unfit else value) for value in (*values, *unfit) for n in range(3)]
@@ -434,6 +434,7 @@ def clinic(tmp_path: Path) -> dpsql.Connection:
 
 
 @pytest.mark.parametrize(("target", "options", "error", "words"), REFUSED)
+@pytest.mark.few(every=2)
 def test_bad_input_is_refused_before_any_charge(
     target: str, options: dict[str, Any], error: type[dpsql.Error], words: str, clinic: dpsql.Connection
 ) -> None:

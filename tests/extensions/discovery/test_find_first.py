@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import unwrapped
 
 import dpsql
 from dpsql.extensions.discovery.find_first import Finding
@@ -63,6 +64,7 @@ def test_a_batch_finds_its_groups_and_says_so_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "budget", ["epsilon = 4.0\ndelta = 1e-6\npure_epsilon = 2.0", "rho = 0.5\ndiscovery_delta = 1e-7"]
 )
+@pytest.mark.few(every=2)
 def test_groups_are_found_from_the_gaussian_account_at_epsilon(budget: str, tmp_path: Path) -> None:
     con = connected(tmp_path, policy=POLICY.replace("epsilon = 4.0\ndelta = 1e-6", budget))
     assert list(con.run(SHORT, epsilon=1.0).only.df()["diagnosis"][:2]) == ["cold", "flu"]
@@ -80,6 +82,7 @@ def test_a_policy_that_is_all_pure_says_what_to_write(more: str, tmp_path: Path)
     assert {"cold", "flu"} <= set(con.discover("visits.diagnosis", epsilon=1.0, max_groups=1, max_bytes=4).values)
 
 
+@pytest.mark.long
 def test_several_columns_share_and_those_that_are_not_grouped_wait(tmp_path: Path) -> None:
     con = connected(tmp_path)
     both = con.plan("SELECT diagnosis, code, COUNT(*) AS n FROM visits GROUP BY ALL", epsilon=1.0)
@@ -110,6 +113,7 @@ def test_what_cannot_be_found_is_refused_as_ever(tmp_path: Path) -> None:
     assert dpsql.Policy.parse(policy.to_toml()) == policy
 
 
+@pytest.mark.long
 def test_nothing_is_found_for_a_batch_that_is_refused(tmp_path: Path) -> None:
     con = connected(tmp_path)
     con.discover("visits.code", epsilon=0.2, delta=1e-9, max_groups=1)
@@ -136,9 +140,10 @@ def test_a_batch_that_needs_another_domain_finds_none(tmp_path: Path) -> None:
     assert not con.ledger_path.exists()
 
 
+@pytest.mark.long
 def test_the_numbers_are_planned_as_they_were_shown(tmp_path: Path) -> None:
     con = connected(tmp_path)
     plan = con.plan(f"{SHORT}; SELECT COUNT(*) AS m FROM visits", epsilon=1.0, objective="max")
-    assert "delta 5e-7 set aside for finding groups before all else" in str(plan)
+    assert "delta 5e-7 set aside for finding groups before all else" in unwrapped(plan)
     shown = con.run(plan)["q2"].df()
     assert shown["m_stderr"][0] == pytest.approx(plan.stderr["q2"][0], rel=0.04)  # 0.06 without it

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import filled
+from helpers import filled, unwrapped
 
 import dpsql
 from dpsql.errors import IntegrityError, OperationalError
@@ -20,7 +20,7 @@ from dpsql.extensions.discovery.sparse_plan import SparsePlan
 from dpsql.extensions.discovery.sparse_strategy import SHARE, error_of, sparse_histogram
 from dpsql.measure import sparse
 from dpsql.measure.sparse import SparseJob, passed
-from dpsql.privacy.passing import GeometricThreshold
+from dpsql.privacy.counts_above_threshold import GeometricThreshold
 
 POLICY = """
 dataset = "s-1"
@@ -99,6 +99,7 @@ def test_with_next_to_no_noise_the_groups_that_are_listed_are_those_that_have_ro
     assert sorted(map(tuple, result.fetchall()), key=key) == sorted(expected, key=key)
 
 
+@pytest.mark.long
 def test_outer_sql_runs_over_the_groups_that_are_listed(con: dpsql.Connection) -> None:
     sql = "SELECT a, SUM(n) AS m FROM (SELECT a, c, COUNT(*) AS n FROM t GROUP BY a, c) GROUP BY a HAVING SUM(n) > 100"
     found = con.run(sql, epsilon=800, method="sparse", errors=False).only.fetchall()
@@ -248,7 +249,7 @@ def test_the_threshold_is_the_least_that_keeps_its_promise_and_the_worst_case_ho
 
 def test_a_plan_says_what_is_known_and_what_is_guessed(con: dpsql.Connection) -> None:
     plan = sparse_plan(con)
-    text = str(plan)
+    text = unwrapped(plan)
     assert "how many these are depends on the data" in text
     assert "estimated on stand-ins" in text
     assert "whatever the data" in text
@@ -259,6 +260,7 @@ def test_a_plan_says_what_is_known_and_what_is_guessed(con: dpsql.Connection) ->
     assert plan.rows()[0]["stderr"] == pytest.approx(1.357, abs=1e-3)
 
 
+@pytest.mark.long
 def test_ways_are_compared_where_all_are_there(con: dpsql.Connection) -> None:
     sql = "SELECT b, c, COUNT(*) AS n FROM t GROUP BY b, c"
     ways = {row[0]: row[2] for row in con.prospects(sql, epsilon=0.05).fetchall()}

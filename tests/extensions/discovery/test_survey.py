@@ -18,6 +18,7 @@ import dpsql.measure as room
 from dpsql.engines.duckdb import ConnectionEngine
 from dpsql.extensions.discovery.row_counts import ENDS, RowCounts
 from dpsql.measure.survey import SurveyJob
+from dpsql.policy import TablePolicy
 from dpsql.privacy.threshold import GaussianThreshold
 from dpsql.surfaces.cli import main
 
@@ -112,6 +113,7 @@ WORLD = (
 )
 
 
+@pytest.mark.long
 def test_a_unit_moves_all_parts_by_no_more_than_the_charge_pays_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +164,7 @@ def test_plans_charges_and_bytes_are_the_same_for_neighbours(tmp_path: Path) -> 
     assert (seen[0][2]["cost"].lower, seen[0][2]["cost"].upper) == (10, 100)
 
 
+@pytest.mark.long
 def test_a_survey_is_one_charge_and_a_whole_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = " ".join(f"WHEN {at} THEN {dpsql_string(text)}" for at, text in enumerate(ODD))
     rows = (
@@ -213,14 +216,27 @@ def dpsql_string(text: str) -> str:
 
 def test_rows_of_units_and_what_a_bound_leaves_out() -> None:
     units = [0.0] * (len(ENDS) + 1)
-    units[0], units[4], units[9], units[20], units[-1] = 1000, 500, 5, 4, -7
-    found = RowCounts("visits", "patient", "visits_rows", tuple(units), 0.1)
-    assert found.most == 5  # 9 of 1,509 have more
-    assert found.above(5)[0] == 9
+    units[0], units[4], units[9], units[20] = 1000, 500, 5, 4
+    table = TablePolicy("visits", unit="patient", max_rows_per_unit=40, largest_unit=45)
+    # At 5 rows noise of 5 n is added, and 5 x 5 + about 29 x 4 rows are cut; at 10 twice the noise, and about 100.
+    chosen = {}
+    for noise in (0.1, 15.0, 400.0):
+        found = RowCounts("visits", "patient", "visits_rows", tuple(units), 0.1, noise)
+        chosen[noise] = found.most(table)
+    assert chosen == {0.1: 45, 15.0: 5, 400.0: 3}
     assert found.lost(5) == 5 * 5 + 16 * 4  # 10 rows, and 21 at least
     assert found.rows(5)[0] == 1000 + 5 * 500 + 5 * 9
-    nothing = RowCounts("visits", "patient", "visits_rows", (0.3,) * (len(ENDS) + 1), 10.0)
-    assert (nothing.most, nothing.expected()[0]) == (1, 1)
+    cut = found.cut(5, 45)  # 5 units with 10 rows, 4 with 21 to 45
+    assert cut.low <= 5 * 5 + 16 * 4 < cut.value < 5 * 5 + 40 * 4 <= cut.high < 5 * 5 + 40 * 4 + 60
+    said = found.remarks(table)["tables.visits.max_rows_per_unit"].text
+    assert "rows (" in said
+    assert "standard error 1,200 at this charge" in said
+    assert found.into(replace(table, max_rows_per_unit=2, largest_unit=3)).max_rows_per_unit == 2
+    nothing = RowCounts("visits", "patient", "visits_rows", (0.3,) * (len(ENDS) + 1), 10.0, 4.0)
+    assert (nothing.most(table), nothing.expected(table)[0]) == (40, 1)
+    # The open end of the last bucket is no bound that is proposed.
+    large = RowCounts("visits", "patient", "visits_rows", (0.0,) * len(ENDS) + (90.0,), 0.1, 0.1)
+    assert large.most(replace(table, largest_unit=None)) == ENDS[-1]
 
 
 @pytest.mark.long

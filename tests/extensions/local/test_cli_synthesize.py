@@ -39,6 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 BASE = ["synthesize", "people", "--policy", "people.toml", "--database", "people.duckdb"]
 
 
+@pytest.mark.long
 def test_release_and_ask(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*BASE, "--columns", "age, city", "--epsilon", "2", "--ids", "id", "--label", "web"]) == 0
     shown = capsys.readouterr().out
@@ -59,6 +60,7 @@ def test_release_and_ask(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "release 1 is none of a batch" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_rows_of_what_was_released(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     making = [*BASE, "--rows", "500", "-o", "made.parquet"]
     assert main(making) == 1
@@ -81,6 +83,7 @@ def test_rows_of_what_was_released(place: Path, capsys: pytest.CaptureFixture[st
     assert "n must be a whole number" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_documents(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*BASE, "--columns", "age", "--epsilon", "1.5", "--name", "ages", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)

@@ -69,6 +69,7 @@ def passes(folder: Path, epsilon: object, rows: int) -> bool:
     return bool(fits and tells)
 
 
+@pytest.mark.long
 def test_the_released_table_keeps_the_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repeatable(monkeypatch, 21)
     assert passes(tmp_path, 1, 200_000)

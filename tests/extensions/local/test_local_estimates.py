@@ -159,6 +159,7 @@ def test_what_follows_the_noise_is_duckdbs(syn: LocalRelease) -> None:
     assert syn.sql("SELECT COUNT(*) FROM visits_synthetic").fetchall()[0][0] == pytest.approx(150)
 
 
+@pytest.mark.long
 def test_many_columns_do_not_list_their_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A conjunction, a disjunction and a mixture over 29 columns, 2^29 combinations, against their closed forms."""
     import duckdb

@@ -44,6 +44,7 @@ def as_released(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("ordered", ["", "ORDER BY id DESC", "ORDER BY state, age"])
+@pytest.mark.few(every=3)
 def test_every_row_has_its_place_and_the_order_of_the_table_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: str
 ) -> None:
@@ -365,9 +366,8 @@ con.synthesize("visits", ["age"], 1)
 """
 
 
-@pytest.mark.parametrize(
-    "step", ["charge", *(pytest.param(step, marks=pytest.mark.long) for step in ("_observe", "record"))]
-)
+@pytest.mark.parametrize("step", ["charge", "_observe", "record"])
+@pytest.mark.long
 def test_kill_9_leaves_the_charge_and_no_rows(tmp_path: Path, step: str) -> None:
     con = world(tmp_path, rows=30)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), step], capture_output=True, timeout=900)

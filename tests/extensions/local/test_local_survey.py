@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "local.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_survey_answers_thirty_questions(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,7 +33,7 @@ def test_lines_are_read_from_the_left(text, line):
     ("text", "said"),
     [
         ("--epsilo 1", "did you mean --epsilon?"),
-        ("--xyz 1", "there are -c, --connection"),
+        ("--xyz 1", "choose from --alpha, --connection"),
         ("--epsilon", "such as --epsilon 0.1"),
         ("--epsilon 1 --epsilon 2", "--epsilon is given twice"),
         ("--dry-run --dry-run", "given twice"),
@@ -61,6 +61,18 @@ def test_connect():
     )
     assert asked == Connect("p.toml", "my data.duckdb", "trial", {"ledger": "a.ledger", "label": "me too"})
     assert read_connect("p.toml --database d.duckdb", {}) == Connect("p.toml", "d.duckdb")
+    assert read_connect("d.duckdb --policy p.toml --rho-per-release 1", {}) == Connect(
+        "p.toml", "d.duckdb", options={"rho_per_release": "1"}
+    )
+
+
+def test_connect_reads_the_environment_where_the_line_names_nothing(monkeypatch):
+    monkeypatch.setenv("DPSQL_POLICY", "e.toml")
+    assert read_connect("", {}) == Connect("e.toml")
+    assert read_connect("p.toml", {}) == Connect("p.toml")
+    monkeypatch.setenv("DPSQL_DATABASE", "e.duckdb")
+    assert read_connect("--as x", {}) == Connect("e.toml", "e.duckdb", "x")
+    assert read_connect("p.toml d.duckdb", {}) == Connect("p.toml", "d.duckdb")
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_a_dry_run_shows_the_plan_and_spends_nothing(toys, con, place):
     done = toys(f"%%dpsql --dry-run --epsilon 0.5\n{BY_COLOUR}")
     assert isinstance(done.value, Plan)
     assert "Dry run: spent nothing · would spend epsilon 0.5 (pure) · remaining epsilon 4 of 4" in done.text
-    assert "95% within" in done.text
+    assert "95 % within" in done.text
     assert "dpsql-plan" in done.html
     assert not con.ledger_path.exists()
     toys(f"%%dpsql plan << --dry-run --epsilon 0.5\n{BY_COLOUR}")
@@ -401,6 +401,7 @@ MISTAKES = [
     ("%dpsql connect toys.toml nowhere.duckdb --as x\n%dpsql --epsilon 1 SELECT COUNT(*) FROM toys", dpsql.Error, ()),
     ("%dpsql connect", dpsql.InterfaceError, ("policy",)),
     ("%dpsql nobody", dpsql.InterfaceError, ("no connection is called nobody",)),
+    ("%dpsql budgt", dpsql.InterfaceError, ("has no command budgt: did you mean budget?",)),
     ("%dpsql budget now", dpsql.InterfaceError, ("takes nothing after it",)),
     ("%%dpsql budget\nSELECT 1", dpsql.InterfaceError, ("a line of its own",)),
     ("%%dpsql connect toys.toml\nSELECT 1", dpsql.InterfaceError, ("a line of its own",)),

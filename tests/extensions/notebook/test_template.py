@@ -92,6 +92,7 @@ TEXT = st.text(
 
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(TEXT, st.integers(), st.floats(), st.lists(TEXT, max_size=3)))
+@pytest.mark.long
 def test_whatever_a_variable_holds_stays_one_literal(value):
     """The statement has the same shape with any value in it: an IN list of literals, and nothing after it."""
     try:

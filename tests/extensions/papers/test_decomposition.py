@@ -64,7 +64,7 @@ def test_too_small_a_rank_is_far_worse():
 
 
 @pytest.mark.parametrize("make", [workload.wdiscrete, workload.wrange])
-@pytest.mark.few(every=2)
+@pytest.mark.long
 def test_rows_beyond_the_rank_change_little(make):
     # Section 6.1: stable from 1.2 times the rank on. Rows beyond the rank that vanish must be left alone.
     W = make(16, 32, 0)

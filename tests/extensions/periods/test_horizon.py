@@ -173,6 +173,7 @@ def test_an_endless_horizon_of_single_periods_reads_each_alone(world: World) -> 
     assert con.sql("SELECT COUNT(*) FROM by_ward").fetchall() == [(6,)]
 
 
+@pytest.mark.long
 def test_a_release_asks_for_the_releases_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And without what these keep, as a version before had it, for all: the numbers are the same."""
     monkeypatch.setattr(Noise, "sample", lambda _, count: [7 * at for at in range(count)])
@@ -207,6 +208,7 @@ def test_more_cells_than_a_measurement_is_scanned_by_are_refused(world: World, m
         world.added()
 
 
+@pytest.mark.long
 def test_noise_for_one_release_alone_would_be_too_little(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +246,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.few("less noise", "an unpaid period", "another C")
+@pytest.mark.few("less noise", "an unpaid period")
 def test_a_release_that_its_periods_have_not_paid_is_refused(
     world: World, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +270,7 @@ def test_a_period_that_paid_less_does_not_pay_for_later_ones(world: World, monke
     assert "2024-01-01 has not paid for this release" in found.failure
 
 
+@pytest.mark.long
 def test_without_noise_the_numbers_are_the_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Noise, "sample", lambda _, count: [0] * count)
     con = world.added()
@@ -399,6 +402,7 @@ def test_a_period_that_is_refused_comes_first(world: World) -> None:
     assert "2024-02-01 is not released: see to what refuses it first" in found[2].failure
 
 
+@pytest.mark.long
 def test_a_horizon_ends_and_answers_no_other_batch(world: World) -> None:
     con = world.added(horizon=2, windows=[])
     assert [one.period for one in con.schedules.release_due()] == ["2024-01-01", "2024-02-01"]
@@ -415,7 +419,7 @@ def test_a_horizon_ends_and_answers_no_other_batch(world: World) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [('["a", "b"]', '["a", "b", "c"]'), ("upper = 8", "upper = 9")])
-@pytest.mark.few(every=1000)
+@pytest.mark.long
 def test_late_rows_and_a_policy_that_changed(world: World, old: str, new: str) -> None:
     con = world.added("2024-03-01")
     con.schedules.release_due()
@@ -463,6 +467,7 @@ def test_what_is_no_horizon_is_refused_at_once(tmp_path: Path, name: str) -> Non
     assert con.schedules.standing() == []
 
 
+@pytest.mark.long
 def test_a_horizon_of_fewer_periods_than_are_over_ends_with_its_last(world: World) -> None:
     """Nothing is released of what it does not have, and a second one goes on where it says."""
     con = world.added("2024-05-01", horizon=2, windows=[])

@@ -93,6 +93,7 @@ def test_each_period_is_released_once_it_is_over(world: World) -> None:
     assert later.schedules.progress(one).as_dict() == {"released": 3, "due": 0, "cut_off": 0}
 
 
+@pytest.mark.long
 def test_views_show_all_periods_and_the_last(world: World) -> None:
     con = world.connect("2024-04-01")
     con.schedules.add(BATCH, epsilon=0.5, name="monthly")
@@ -151,6 +152,7 @@ def test_who_dies_is_followed_by_one_who_charges_nothing_more(
     assert len(again.sql("FROM by_ward").fetchall()) == 2
 
 
+@pytest.mark.long
 def test_of_two_machines_one_measurement_is_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without claims, which another machine may not see: both measure, under one charge, and one is recorded."""
     world.connect("2024-03-01").schedules.add(BATCH, epsilon=1, name="monthly")
@@ -293,6 +295,7 @@ def test_periods_that_changed_are_refused_before_any_charge(world: World) -> Non
     assert len(con.budget.charges) == 1
 
 
+@pytest.mark.long
 def test_a_name_that_was_released_is_not_charged_again(world: World) -> None:
     """Whichever schedule was removed: its periods do not pay once more under a new one without anybody's word."""
     con = world.connect("2024-04-01")
@@ -309,6 +312,7 @@ def test_a_name_that_was_released_is_not_charged_again(world: World) -> None:
     assert charges(con) == {"2024-01-01": 1, "2024-02-01": 1, "2024-03-01": 2}
 
 
+@pytest.mark.long
 def test_a_clock_that_goes_back_loses_and_charges_nothing(world: World) -> None:
     world.connect("2024-04-01").schedules.add(BATCH, epsilon=0.4, name="monthly")
     assert [one.new for one in world.connect("2024-04-01").schedules.release_due()] == [True] * 3
@@ -328,6 +332,7 @@ def test_a_clock_that_goes_back_loses_and_charges_nothing(world: World) -> None:
 TREND = "SELECT period, SUM(n) AS n, SUM(SUM(n)) OVER (ORDER BY period) AS t FROM {} GROUP BY period ORDER BY period"
 
 
+@pytest.mark.long
 def test_periods_of_one_batch_are_understood_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a trend says of its errors is what it says where each period is understood by itself."""
     con = world.connect("2024-05-01")

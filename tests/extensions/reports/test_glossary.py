@@ -43,6 +43,6 @@ def test_first_screens_speak_of_budgets_and_groups(tmp_path: Path, budget: dict[
         con.run(plan)
         shown = f"{plan}\n{con.budget}"
         assert not INNER.search(shown.replace("How it is measured", "")), shown
-        assert "budget account" in shown
+        assert "budget" in shown
         assert "dpsql glossary" in shown
         assert {"Cells", "Strategy", "Charge"} <= set(plan.explain().split())

@@ -42,6 +42,7 @@ def con(tmp_path: Path) -> dpsql.Connection:
     return dpsql.connect(policy=tmp_path / "p.toml")
 
 
+@pytest.mark.long
 def test_a_plan_is_drawn_beside_one_by_one_and_the_bound(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, epsilon=2, delta="1e-9")
     figure = plots.plot_plan(plan)
@@ -50,12 +51,12 @@ def test_a_plan_is_drawn_beside_one_by_one_and_the_bound(con: dpsql.Connection) 
     naive, planned = (held.get_offsets()[0, 0] for held in above.collections[1:])
     assert planned == pytest.approx((1 + plan.gap) ** 0.5)
     assert 1 <= planned < naive
-    assert "certified within" in above.get_title(loc="left")
+    assert "above the least possible" in above.get_title(loc="left")
     errors = [row["stderr"] for row in plan.rows()][::-1]
     assert axes.collections[-1].get_offsets()[:, 0].tolist() == pytest.approx(errors)
     assert picture_bytes(figure).startswith(b"<?xml")
     mine = plots.plot_plan(plan, figure.subfigures().subplots())
-    assert "certified within" in mine.axes[-1].get_title(loc="left")
+    assert "above the least possible" in mine.axes[-1].get_title(loc="left")
 
 
 @pytest.mark.long
@@ -66,7 +67,7 @@ def test_workload_and_strategy_of_a_plan(con: dpsql.Connection) -> None:
     assert pixels.shape[0] == plan.compiled.numbers
     # Sums stand beside counts: each row is over its own largest entry.
     assert np.abs(pixels).max(axis=1).tolist() == [1.0] * len(pixels)
-    assert "each row over its largest entry" in figure.axes[0].get_title(loc="left")
+    assert "each row divided by its largest entry" in figure.axes[0].get_title(loc="left")
     measured = plots.plot_strategy(plan)
     assert np.array_equal(np.asarray(measured.axes[0].images[0].get_array()), plan.strategy.matrix())
     for made in (figure, measured):
@@ -112,6 +113,7 @@ def test_a_row_of_an_implicit_matrix_is_the_row_of_the_matrix(inner: algebra.Inn
     assert np.array_equal(rows, whole)
 
 
+@pytest.mark.long
 def test_implicit_workloads_are_never_written_out() -> None:
     ranges = workload.all_range(4000)
     pixels, note = workload_pixels(ranges)
@@ -146,11 +148,12 @@ def test_a_strategy_by_itself() -> None:
         plots.plot_strategy(workload.all_range(4))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_the_budget_over_time(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = plots.plot_budget(con.budget)
     assert [axes.get_title(loc="left") for axes in empty.axes] == [
-        "pure account: epsilon 0 of 1 spent",
-        "gaussian account: 0% spent",
+        "pure budget: epsilon 0 of 1 spent",
+        "Gaussian budget: 0 % spent",
     ]
     assert all(axes.texts[0].get_text() == "nothing spent yet" for axes in empty.axes)
     monkeypatch.setattr("dpsql.extensions.reports.spending._LABELS", 2)

@@ -55,7 +55,7 @@ def test_words_follow_epsilon(epsilon: str, factor: str, of_100: str, said: str,
         f"factor of at most {factor}.",
         f"at most {of_100} of 100 cases",
         said,
-        f"what the data say, the figure is {twice}.",
+        f"what its data say, they guess right in at most {twice} of 100 cases.",
     ):
         assert words in text
     assert "equally likely: " not in text
@@ -64,7 +64,7 @@ def test_words_follow_epsilon(epsilon: str, factor: str, of_100: str, said: str,
 
 def test_other_guarantees_have_words_of_their_own() -> None:
     gaussian = promise("epsilon 1, delta 1e-9", "gaussian", "gaussian", gaussian_mu(1, 1e-9) ** 2, "one row of t")
-    assert "at most 2.72, but for a chance of at most 1e-09." in gaussian
+    assert "at most 2.72, and by at most 1e-9 beyond that." in gaussian
     assert "53.7 of 100" in gaussian
     assert "that is" not in gaussian
     rho = promise("rho 0.5 (zCDP)", "gaussian", "gaussian", 1.0, "one row of t")

@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from dpsql.extensions.reports.report import report_plan, report_release
 from dpsql.release import ReleaseStore
+from dpsql.surfaces.cli import main
 
 POLICY = """
 dataset = "<b>report</b>-1"
@@ -83,6 +84,7 @@ def checked(text: str) -> Page:
     return page
 
 
+@pytest.mark.long
 def test_a_plan_as_a_page_spends_nothing(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, epsilon=2, delta="1e-9")
     page = checked(report_plan(plan, con.budget))
@@ -91,8 +93,8 @@ def test_a_plan_as_a_page_spends_nothing(con: dpsql.Connection) -> None:
         plan.privacy,
         "take the data of any one row of t",
         "budget accounta part of the budget",
-        "factor of at most 7.39, but for a chance of at most 1e-09",
-        "one by one",
+        "factor of at most 7.39, and by at most 1e-9 beyond that",
+        "the columns one by one, each asked separately, at the same total cost",
         "mean",
     ):
         assert words in page.words
@@ -128,6 +130,24 @@ def test_a_release_as_a_page_comes_from_the_releases_file_alone(con: dpsql.Conne
         report_release(store, 7)
 
 
+@pytest.mark.long
+def test_the_command_says_beside_the_results_what_is_left_out(con: dpsql.Connection, tmp_path: Path) -> None:
+    con.run("SELECT s, AVG(k) AS mean FROM t GROUP BY s", 0.5, options=dpsql.PlanOptions(alpha=0.1))
+    policy, releases, page = tmp_path / "p.toml", con.releases_path, tmp_path / "page.html"
+    con.close()
+    assert main(["report", "release", "--policy", str(policy), "--releases", str(releases), "-o", str(page)]) == 0
+    words = checked(page.read_text(encoding="utf-8")).words
+    for said in (
+        "In sums and averages k counts as 0 below 0 and as 3 above 3 (clamped); values beyond a bound",
+        "All releases so far: epsilon 0.5 spent of 4 at delta 1e-9.",
+        "90 % interval",
+        "pure",
+        "privacy unit, unit",
+        "Laplace, Gaussian",
+    ):
+        assert said in words
+
+
 def test_a_long_table_is_cut_and_says_so(con: dpsql.Connection) -> None:
     con.run("SELECT k, s, k % 2 AS odd, COUNT(*) AS n FROM t GROUP BY k, s, k % 2", 0.5)
     from dpsql.extensions.reports.report_html import result_table
@@ -140,6 +160,7 @@ def test_a_long_table_is_cut_and_says_so(con: dpsql.Connection) -> None:
     assert "<b>" in words
 
 
+@pytest.mark.long
 def test_dropped_and_missing_releases(con: dpsql.Connection, tmp_path: Path) -> None:
     con.run(BATCH, 0.5)
     con.drop(release=1)

@@ -110,6 +110,7 @@ def test_a_client_of_the_protocol(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.long
 def test_an_agent_needs_an_account(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mcp")
     database(tmp_path)

@@ -89,6 +89,7 @@ def test_a_batch_waits_as_a_plan_until_the_custodian_says_yes(running: Running, 
         assert running.server.service.con.budget.spent == pytest.approx(before + 0.5)
 
 
+@pytest.mark.long
 def test_a_text_that_changes_after_the_approval_waits_again(running: Running, custodian: Custodian) -> None:
     text = "SELECT COUNT(*) AS n FROM visits WHERE age = 30"
     with signed_in(running) as ann, signed_in(running, "bob") as bob:

@@ -75,6 +75,7 @@ def client_statements() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("client", client_statements())
+@pytest.mark.few(every=4)
 def test_clients_are_answered(client: str, catalogue: Catalogue) -> None:
     (number,) = [oid for oid, one in numbered(relations()).items() if one.name == "t5"]
     sql = client_statements()[client].replace("{table}", "t5").replace("{oid}", str(number))
@@ -148,6 +149,7 @@ def test_what_would_hold_it_up_is_refused_before_it_runs(
     assert not any(part in text for text in executed for part in ("range(", "repeat(", "OVER", " AS c0", " a,"))
 
 
+@pytest.mark.long
 def test_random_joins_of_the_catalogue_are_refused_or_small(catalogue: Catalogue) -> None:
     """Whatever is answered has fewer rows than the limit of joins, by DuckDB's own count."""
     draw, answered, refused = random.Random(1), 0, 0

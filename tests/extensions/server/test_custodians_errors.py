@@ -94,6 +94,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield Place(tmp_path, world, con, stack)
 
 
+@pytest.mark.long
 def test_a_failed_source_is_unwell_over_http_until_the_custodian_confirms_it(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,6 +161,7 @@ def _a_locked_ledger(place: Place, _: pytest.MonkeyPatch) -> None:
         (_a_locked_ledger, SENTENCE, "is locked by another process"),
     ],
 )
+@pytest.mark.few(every=2)
 def test_an_analyst_reads_no_path_and_no_advice(
     place: Place,
     monkeypatch: pytest.MonkeyPatch,

@@ -35,6 +35,7 @@ def ann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("text", [*TRUNCATED, *OTHERS])
+@pytest.mark.few(every=4)
 def test_a_quotient_that_postgresql_would_truncate_carries_a_notice(ann: Client, text: str) -> None:
     said = ann.ask(text)
     assert not said.errors

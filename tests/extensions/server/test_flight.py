@@ -64,6 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         running.do(flights.stop(5.0))
 
 
+@pytest.mark.long
 def test_a_batch_is_asked_charged_and_read(world: World) -> None:
     text = "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"
     with pytest.raises(flight.FlightServerError, match="no budget is set"):

@@ -33,7 +33,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("settings", BUDGETS.values(), ids=BUDGETS)
-@pytest.mark.few("epsilon", "mu")
+@pytest.mark.few("epsilon")
 def test_a_budget_of_the_session_buys_what_no_release_answers_as_well(running: Running, settings: list[str]) -> None:
     with Client(running.port) as ann:
         for setting in settings:
@@ -46,6 +46,7 @@ def test_a_budget_of_the_session_buys_what_no_release_answers_as_well(running: R
         assert bob.ask(TWO).notices[0].startswith("free, as release 2 knows the answers; standard error: q1.n ")
 
 
+@pytest.mark.long
 def test_a_free_answer_shows_its_errors_and_is_none_of_its_sources(running: Running) -> None:
     with Client(running.port) as ann:
         ann.ask("SET dpsql.epsilon = 2")
@@ -64,6 +65,7 @@ def test_a_free_answer_shows_its_errors_and_is_none_of_its_sources(running: Runn
         assert document["columns"][0]["stderr"] == pytest.approx(0.851, abs=1e-3)
 
 
+@pytest.mark.long
 def test_an_agent_is_told_the_errors_of_a_free_answer(tmp_path: Path) -> None:
     service = Service(connection(tmp_path))
     agent = Agent(service, "robot", Journal(tmp_path / "log.jsonl"), Allowance(1_000))

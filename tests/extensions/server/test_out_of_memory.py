@@ -60,6 +60,7 @@ def exhausted(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(("place", "said", "charged", "recorded"), PLACES)
+@pytest.mark.few(every=2)
 def test_the_error_says_what_became_of_the_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str, charged: int, recorded: int
 ) -> None:
@@ -74,6 +75,7 @@ def test_the_error_says_what_became_of_the_charge(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(every=3)
 def test_every_kind_of_charge_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     with filled(tmp_path / "open.duckdb") as made:
         made.execute("CREATE TABLE visits AS SELECT 'Bern' AS city, 'BE' AS state FROM range(200)")
@@ -91,6 +93,7 @@ def test_every_kind_of_charge_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
                     release(con)
 
 
+@pytest.mark.long
 def test_a_batch_that_finds_its_groups_first_names_both_charges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ def test_an_account_sees_its_own_releases(running: Running) -> None:
 
 
 @pytest.mark.parametrize("name", ["bob", "Ann", "eve"])
-@pytest.mark.few(every=2)
+@pytest.mark.few(every=3)
 def test_nobody_else_sees_them(running: Running, name: str) -> None:
     probes = (
         "SHOW TABLES",
@@ -104,6 +104,7 @@ def test_plans_count_nothing_that_another_knows(running: Running) -> None:
         assert "Free" not in plan
 
 
+@pytest.mark.long
 def test_what_nobody_of_them_released_is_everybodys(running: Running, folder: Path) -> None:
     with dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml", label="the board") as con:
         con.run("CREATE VIEW of_all AS SELECT COUNT(*) AS n FROM visits WHERE age < 50", epsilon=1)
@@ -134,6 +135,7 @@ def test_no_other_user_of_the_machine_reads_the_files_of_accounts(running: Runni
     assert {path.stat().st_mode & 0o777 for path in mine} == {0o600}
 
 
+@pytest.mark.long
 def test_an_agent_sees_what_its_account_sees(running: Running) -> None:
     service = running.server.service
     ann, bob = (Agent(service, name, Journal(None), Allowance(1_000)) for name in ("ann", "bob"))

@@ -92,6 +92,7 @@ def test_what_is_released_later_is_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(columns()))
+@pytest.mark.few(every=3)
 def test_every_table_may_be_asked(ann: Client, name: str) -> None:
     said = ann.ask(f"SELECT * FROM pg_catalog.{name} LIMIT 1")
     assert not said.errors

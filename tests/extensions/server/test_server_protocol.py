@@ -485,6 +485,7 @@ def test_texts_of_a_result_are_bounded(ann: Client, monkeypatch: pytest.MonkeyPa
     assert found["M"].startswith("the query over the releases has texts of more than 100,000 bytes")
 
 
+@pytest.mark.long
 def test_long_questions_are_none_to_the_catalogue(ann: Client) -> None:
     """They were read token by token, each AS with all that stands before it, while everybody waited."""
     assert ann.ask("SELECT pg_typeof(1), " + "1, " * 5_000 + "1").rows

@@ -99,7 +99,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("way", ["session", "catalogue", "agent", "flight"])
-@pytest.mark.few("session", "catalogue")
+@pytest.mark.few("session")
 def test_each_table_function_is_refused_or_tells_nothing_of_the_server(world: World, way: str) -> None:
     beside = "pg_catalog.pg_class c WHERE current_user <> 'x'" if way == "catalogue" else "dp.by_state"
     asker = "session" if way == "catalogue" else way

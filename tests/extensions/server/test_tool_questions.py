@@ -104,6 +104,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("use", QUESTIONS)
+@pytest.mark.few(every=3)
 def test_a_tool_is_answered(running: Running, use: str) -> None:
     with Client(running.port, database="health") as ann:
         said = ann.ask(QUESTIONS[use])

@@ -241,6 +241,7 @@ def test_text_constants_are_hexadecimal_and_names_are_quoted() -> None:
     assert names == {"a0": None, "n": None}
 
 
+@pytest.mark.long
 def test_no_scan_nests_too_deeply() -> None:
     value: Value = INT
     for _ in range(3000):

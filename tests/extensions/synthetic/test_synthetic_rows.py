@@ -111,6 +111,7 @@ def test_nothing_private_is_read_and_nothing_spent(con: dpsql.Connection, tmp_pa
     assert con.budget.spent == spent
 
 
+@pytest.mark.long
 def test_values_lie_in_the_groups_that_were_counted(con: dpsql.Connection) -> None:
     sql = """
         SELECT age // 10 AS decade, sex, COUNT(*) AS n FROM person GROUP BY age // 10, sex ORDER BY n DESC;
@@ -147,6 +148,7 @@ def test_values_lie_in_the_groups_that_were_counted(con: dpsql.Connection) -> No
     assert all(0 <= share <= 1 for share in rows.only.column("share"))
 
 
+@pytest.mark.long
 def test_adaptive_releases_have_rows_too(con: dpsql.Connection) -> None:
     release = con.run(PAIRS, epsilon=50, method="adaptive", rounds=4)
     rows = release.synthetic_rows(1000)
@@ -168,6 +170,7 @@ SELECT ward, p.sex, COUNT(*) AS n FROM visit AS v JOIN person AS p ON v.person =
 
 
 @pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.few(every=2)
 def test_rows_of_two_tables_refer_to_each_other(con: dpsql.Connection, counted: bool) -> None:
     of_units = "SELECT n, COUNT(*) AS c FROM (SELECT person, COUNT(*) AS n FROM visit GROUP BY person) GROUP BY n"
     rows = con.run(JOINED + f"; {of_units}" * counted, epsilon=500).synthetic_rows(3000)
@@ -192,6 +195,7 @@ def test_rows_of_two_tables_refer_to_each_other(con: dpsql.Connection, counted: 
         rows["visits"]
 
 
+@pytest.mark.long
 def test_rows_beyond_those_that_units_are_counted_by_fall_on_others(tmp_path: Path) -> None:
     """Half of the persons with visits have two where one is counted: they are in no group of n, one of each is kept."""
     with duckdb.connect(str(tmp_path / "t.duckdb")) as made:
@@ -211,6 +215,7 @@ def test_a_column_that_only_the_other_table_counts_is_left_out(con: dpsql.Connec
     assert (made["person"].columns, made["visit"].columns) == (("id", "city"), ("person", "ward"))
 
 
+@pytest.mark.long
 def test_files_and_questions(con: dpsql.Connection, tmp_path: Path) -> None:
     rows = con.run(JOINED, epsilon=10).synthetic_rows(100)
     rows.write(tmp_path / "made")

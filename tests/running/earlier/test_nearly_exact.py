@@ -65,10 +65,11 @@ def test_batches_are_planned_beside_a_release_of_almost_no_noise(
     ("width", "batch"),
     [
         (25, "SELECT sex, count(*), sum(x) FROM t WHERE age > 50 GROUP BY sex"),
-        pytest.param(5, "SELECT sex, count(*), sum(x) FROM t WHERE age > 50 GROUP BY sex", marks=pytest.mark.long),
-        pytest.param(5, "SELECT sex, avg(x), median(age) FROM t GROUP BY sex", marks=pytest.mark.long),
+        (5, "SELECT sex, count(*), sum(x) FROM t WHERE age > 50 GROUP BY sex"),
+        (5, "SELECT sex, avg(x), median(age) FROM t GROUP BY sex"),
     ],
 )
+@pytest.mark.long
 def test_other_batches_and_what_if(tmp_path: Path, width: int, batch: str) -> None:
     con = connected(tmp_path)
     con.run(f"SELECT age // {width} AS a, count(*) AS n, sum(x) AS s FROM t GROUP BY a", epsilon=200)

@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
+from dpsql.common.options import SETTING, TABLE, Option, on
 from dpsql.driver.session import Amounts
-from dpsql.errors import DataError, SQLError, nearest
+from dpsql.errors import SQLError, nearest
 from dpsql.extensions.server.protocol.sqlstate import SessionError
 from dpsql.privacy.accountant import Request
-from dpsql.privacy.amounts import exact
+from dpsql.registry import added_options
 
 SERVER_VERSION = "16.0"
 """The version of PostgreSQL whose protocol and catalogue this is like."""
@@ -74,7 +76,7 @@ _QUIET = {
     "quote_all_identifiers": "off",
 }
 _FIXED = {"client_encoding": ("utf8", "utf-8", "unicode"), "standard_conforming_strings": ("on", "true", "1")}
-OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mu", "dpsql.rho", "dpsql.errors", "dpsql.confidence", "dpsql.population")
+OWN = on(SETTING, (*TABLE, *added_options()))
 _SET = re.compile(
     r"SET\s+(?:SESSION\s+|LOCAL\s+)?(?:(?P<zone>TIME\s+ZONE)\s+|(?P<name>[\w.]+|\"[^\"]+\")\s*(?:=|\bTO\b)\s*)(?P<value>.+)",
     re.IGNORECASE | re.DOTALL,
@@ -86,31 +88,43 @@ _QUIETLY = re.compile(
 )
 _LONGEST = 1_000
 """Characters of a value."""
-_SWITCH = {"on": True, "true": True, "1": True, "yes": True} | dict.fromkeys(("off", "false", "0", "no"), False)
 
 
 @dataclass
 class Settings:
-    """What a session has set. A budget is what each batch may spend that no earlier release answers."""
+    """What a session has set. A budget is what each batch may spend that no earlier release answers.
 
-    budget: dict[str, str] = field(default_factory=dict)
-    errors: bool = False
-    confidence: Fraction | None = None
-    population: str | None = None
+    ``given``: the options of dpsql, by name, as they were written; ``others``: what clients of PostgreSQL set.
+    """
+
+    given: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
 
     @property
     def amounts(self) -> Amounts:
         """Epsilon, delta and rho of a batch, exactly as they were written."""
-        rho = self.budget.get("rho")
-        if "mu" in self.budget:
-            return None, None, Fraction(self.budget["mu"]) ** 2 / 2  # the Gaussian mechanism of mu is rho-zCDP
-        return self.budget.get("epsilon"), self.budget.get("delta"), rho
+        if "mu" in self.given:
+            return None, None, Fraction(self.given["mu"]) ** 2 / 2  # the Gaussian mechanism of mu is rho-zCDP
+        return self.given.get("epsilon"), self.given.get("delta"), self.given.get("rho")
 
     @property
     def alpha(self) -> float | None:
         """1 - confidence, where it was set."""
-        return None if self.confidence is None else float(1 - self.confidence)
+        return float(1 - self._value("confidence")) if "confidence" in self.given else None
+
+    @property
+    def errors(self) -> bool:
+        """Whether results have the columns of errors."""
+        return bool(self._value("errors"))
+
+    @property
+    def population(self) -> str | None:
+        """Of which population intervals are, as ``Connection.sql`` takes it."""
+        return None if self._value("population") is None else "sample"
+
+    def _value(self, name: str) -> Any:
+        option = OWN[f"dpsql.{name}"]
+        return option.read(self.given[name], SETTING) if name in self.given else option.default
 
     def execute(self, text: str) -> str | None:
         """Run SET; the name of a setting whose value clients are told of. Raises SessionError, DataError, SQLError."""
@@ -130,18 +144,8 @@ class Settings:
                 f"{name[:60]} has a value of more than {_LONGEST:,} characters; give a shorter one", "22023"
             )
         default = value.lower() == "default"
-        if name in ("dpsql.epsilon", "dpsql.delta", "dpsql.mu", "dpsql.rho"):
-            self._set_budget(name.removeprefix("dpsql."), "" if default else value)
-        elif name == "dpsql.errors":
-            if not default and value.lower() not in _SWITCH:
-                raise DataError(f"dpsql.errors is {value[:40]!r}; write on or off")
-            self.errors = not default and _SWITCH[value.lower()]
-        elif name == "dpsql.confidence":
-            self.confidence = None if default else _confidence(value)
-        elif name == "dpsql.population":
-            if not default and value.lower() not in ("sample", ""):
-                raise DataError(f"dpsql.population is {value[:40]!r}; write sample or default")
-            self.population = "sample" if value.lower() == "sample" else None
+        if name in OWN:
+            self._set(OWN[name], "" if default else value)
         elif name in _QUIET:
             if not default and name in _FIXED and value.lower() not in _FIXED[name]:
                 raise SessionError(f"{name} is always {_QUIET[name]}; leave it as it is", "0A000")
@@ -158,7 +162,7 @@ class Settings:
         """Run RESET: one setting, or all of them."""
         name = text[len("RESET") :].strip().strip('"')
         if name.lower() == "all":
-            self.budget, self.errors, self.confidence, self.population, self.others = {}, False, None, None, {}
+            self.given, self.others = {}, {}
         else:
             self.set(name, "default")
 
@@ -174,35 +178,25 @@ class Settings:
 
     def values(self) -> Mapping[str, str]:
         """All settings by name, those of dpsql first."""
-        own = {f"dpsql.{name}": self.budget.get(name, "") for name in ("epsilon", "delta", "mu", "rho")}
-        own |= {"dpsql.errors": "on" if self.errors else "off"}
-        own |= {"dpsql.confidence": "0.95" if self.confidence is None else f"{float(self.confidence):g}"}
-        own |= {"dpsql.population": self.population or ""}
+        own = {name: self.given.get(option.name, "") for name, option in OWN.items()}
+        own |= {"dpsql.errors": "on" if self.errors else "off", "dpsql.population": self.population or ""}
+        own |= {"dpsql.confidence": f"{float(self._value('confidence')):g}"}
         return {**own, **_QUIET, **self.others}
 
-    def _set_budget(self, name: str, value: str) -> None:
-        budget = dict(self.budget)
-        if not value:
-            budget.pop(name, None)
-        else:
-            # Three ways to say what a batch may spend, of which one counts: the last.
-            for other in {"delta": ("mu", "rho"), "epsilon": ("mu", "rho")}.get(
-                name, ("epsilon", "delta", "mu", "rho")
-            ):
-                budget.pop(other, None)
-            budget[name] = value
+    def _set(self, option: Option, text: str) -> None:
+        """Set an option, in place of those that contradict it: of several ways to name a budget the last one counts."""
+        name = option.name
+        given = {other: written for other, written in self.given.items() if other != name}
+        if text:
+            option.read(text, SETTING)
+            for other in [other for other in given if other in option.against or name in OWN[f"dpsql.{other}"].against]:
+                del given[other]
             if name == "delta":
-                Request.of(epsilon=budget.get("epsilon", 1), delta=value)
-            else:
-                Request.of(**({"rho": value} if name in ("mu", "rho") else {"epsilon": value}))
-        self.budget = budget
-
-
-def _confidence(value: str) -> Fraction:
-    found = exact("dpsql.confidence", value)
-    if not Fraction(1, 2) <= found < 1:
-        raise DataError(f"dpsql.confidence is {value[:40]!r}; write a number from 0.5 to below 1, such as 0.95")
-    return found
+                Request.of(epsilon=given.get("epsilon", 1), delta=text)
+            elif option.kind == "amount":
+                Request.of(**({"epsilon": text} if name == "epsilon" else {"rho": text}))
+            given[name] = text
+        self.given = given
 
 
 def _plain(value: str) -> str:

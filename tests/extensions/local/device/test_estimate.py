@@ -101,6 +101,7 @@ def test_the_estimate_and_its_variance_are_the_formulas_of_the_paper() -> None:
 
 @pytest.mark.parametrize("epsilon", ["0.2", "1", "3"])
 @pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.few(every=3)
 def test_proper_counts_are_possible_and_their_distortion_is_bounded(n: int, epsilon: str) -> None:
     every, chances = every_release(TINY, n, epsilon)
     for phi in (where(TINY, {"v": 4}), where(TINY, {"v": [1, None]}), constant(TINY, 1), constant(TINY, 0)):
@@ -168,6 +169,7 @@ def test_unbiased_with_the_right_variance_and_coverage() -> None:
                 assert abs(mutant.mean()) > Z * mutant.std() / math.sqrt(mutant.size), power
 
 
+@pytest.mark.long
 def test_averages_and_their_intervals() -> None:
     epsilon = "2"
     domain = Domain.of({"group": ["g", "h"], "v": [0, 1, 2, 10, None]})

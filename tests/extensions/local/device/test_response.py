@@ -146,6 +146,7 @@ def p_value(found: np.ndarray, keep: float, lie: float, k: int, true: int) -> fl
 
 
 @pytest.mark.parametrize(("k", "epsilon"), [(2, "1"), (4, "1"), (7, "0.2"), (64, "3")])
+@pytest.mark.few(every=2)
 def test_draws_follow_the_law_and_wrong_laws_are_caught(k: int, epsilon: str, assurance: Callable[..., None]) -> None:
     count, true = 1_000_000, k // 2
     response = Response.of(k, epsilon)
