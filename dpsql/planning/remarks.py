@@ -81,7 +81,7 @@ def clamped(measures: Iterable[Measure]) -> str:
     for measure in measures:
         if measure.line.kind in ("integer", "decimal", "real"):
             low, high = (f"{float(end):,.10g}" for end in (measure.lower, measure.upper))
-            bounds[measure.column] = f"{measure.column} counts as {low} below {low} and as {high} above {high}"
+            bounds[measure.column] = f"values of {measure.column} below {low} count as {low}, and above {high} as {high}"
     return ", ".join(bounds.values())
 
 
@@ -91,7 +91,7 @@ def unproven_text(plan: PlannedBatch) -> str:
     if made.gap is not None or plan.estimated or plan.named:
         return ""
     if plan.strategy.noise != "gaussian":
-        return "smaller errors may be possible; plan.explain() bounds them if it can"
+        return "lower errors may be possible; plan.explain() says how low, if known"
     what = "a smaller largest error" if plan.strategy.objective == "max" else "smaller errors"
     return f"{what} may be possible; no proof says how much smaller"
 

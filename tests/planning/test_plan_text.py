@@ -162,9 +162,9 @@ def test_notes_stand_in_the_order_of_what_they_may_change(con: dpsql.Connection)
     assert set(classes) == {BIAS, ERROR, HINT}
     assert found[0] == (
         "Limits",
-        "at most 10 rows of each person in stays count, the others are cut; in sums and averages cost counts as 0 "
-        "below 0 and as 500 above 500; WHERE sees the true value. How many rows this concerns is not measured, and no "
-        "error below includes it.",
+        "at most 10 rows of each person in stays count, the others are cut; in sums and averages values of cost "
+        "below 0 count as 0, and above 500 as 500; WHERE sees the true value. How many rows this concerns is not "
+        "measured, and no error below includes it.",
     )
     assert "'X' is no declared value of ward" in str(plan)
 

@@ -80,9 +80,10 @@ def promise(guarantee: str, noise: str, account: str, cost: float, unit: str) ->
     if noise != "response":
         again = right_guesses(None if epsilon is None else 2 * epsilon, None if mu_squared is None else 4 * mu_squared)
         content = (
-            f" If it is known that the {noun} is in the database, and the question is what its data say, they guess "
+            f" If it is known that the {noun} is in the database, and its data are one of two versions, equally likely, "
+            f"they guess which one"
         )
-        content += "" if again is None else f"right in at most {_of_100(again)} of 100 cases."
+        content += "" if again is None else f" right in at most {_of_100(again)} of 100 cases."
     said = next(words for limit, words in _WORDS if right <= limit)
     return (
         f"{text}Suppose that somebody knows all other data, and thinks that both are equally likely. With this release "

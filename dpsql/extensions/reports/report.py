@@ -54,7 +54,7 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     row. Raises InterfaceError without matplotlib.
     """
     said, charge = plan_text(plan), plan.charge
-    facts = [("Data set", plan.dataset), *said.facts[1:]]
+    facts = [("Data set", f"{plan.dataset}, as the policy names it"), *said.facts[1:]]
     parts = [
         h.heading("Plan of a release", 1),
         h.paragraph("Nothing was spent and no row was read for this page.", "soft"),
@@ -74,15 +74,15 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
         *_budget(state),
         h.heading("What is asked, and what is measured"),
         h.paragraph(
-            "Each row of the first picture is one number of the results. Each column is one group of rows of the data "
-            "that every statement treats alike. The second picture shows the counts and sums to which noise is added; "
+            "Each row of the first picture is one number of the results. Each column is one cell: rows of the data that "
+            "no statement tells apart. The second picture shows the counts and sums to which noise is added; "
             "all results are computed from them."
         ),
         *_matrices(plan),
         h.heading("The batch"),
         h.code(plan.sql),
     ]
-    return h.page(f"Plan for {plan.dataset}", [*parts, *_words("".join(parts[:-2]))])
+    return h.page(f"Plan for the data set {plan.dataset}", [*parts, *_words("".join(parts[:-2]))])
 
 
 def report_release(
@@ -159,8 +159,9 @@ def _budget(state: BudgetState | None) -> Iterator[str]:
     if state is None:
         return
     yield h.heading("The budget so far")
-    yield h.paragraph(str(state).splitlines()[0].capitalize() + ".")
-    yield h.picture(plots.plot_budget(state), "What was spent of each budget account over time, by label")
+    whole, *accounts = (line.strip() for line in str(state).splitlines()[: 1 + len(state.accounts)])
+    yield h.paragraph(f"All accounts together: {whole}. By account: {'; '.join(accounts)}.")
+    yield h.picture(plots.plot_budget(state), "What was spent of each budget account over time. Each colour is one label: the name that charges were made under")
 
 
 def _matrices(plan: Plan) -> Iterator[str]:
@@ -218,7 +219,7 @@ def _account(held: Record, known: list[Record], state: BudgetState | None) -> It
         if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
     ]
     made = budget_picture([(held["purse"], measure, total / float(whole), charges)])
-    yield h.picture(made, f"What this release and those before it spent of the {name}, by label")
+    yield h.picture(made, f"What this release and those before it spent of the {name}. Each colour is one label: who asked")
 
 
 def _level(state: BudgetState | None, release: int) -> str:

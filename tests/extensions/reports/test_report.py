@@ -138,7 +138,7 @@ def test_the_command_says_beside_the_results_what_is_left_out(con: dpsql.Connect
     assert main(["report", "release", "--policy", str(policy), "--releases", str(releases), "-o", str(page)]) == 0
     words = checked(page.read_text(encoding="utf-8")).words
     for said in (
-        "In sums and averages k counts as 0 below 0 and as 3 above 3 (clamped); values beyond a bound",
+        "In sums and averages values of k below 0 count as 0, and above 3 as 3 (clamped); values beyond a bound",
         "All releases so far: epsilon 0.5 spent of 4 at delta 1e-9.",
         "90 % interval",
         "pure",
