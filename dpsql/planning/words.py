@@ -81,7 +81,7 @@ def _of_errors(plan: PlannedBatch, rows: Sequence[Json]) -> Iterator[tuple[str, 
         "several numbers, the widest",
     )
     if any(row["naive_stderr"] for row in rows):
-        yield "gain", "2x: asking the columns one by one at this total cost doubles errors"
+        yield "gain", "2x: asking each column separately at this total cost doubles errors"
     sizes = sorted({row["group_rows"] for row in rows if row["group_rows"] is not None})
     if sizes:
         span = figure(sizes[0]) if len(sizes) == 1 else f"{figure(sizes[0])} to {figure(sizes[-1])}"

@@ -83,7 +83,7 @@ TERMS = {
     r"\bnoise\b": r"random whole numbers \(",
     r"std error": r"(?m)^std error +\w",
     r"95 % within": r"(?m)^95 % within  half-width of the (about )?95 % confidence interval",
-    r"\bgain\b": r"(?m)^gain +each column's std error asked alone",
+    r"\bgain\b": r"(?m)^gain +2x: asking each column separately",
     r"~[\d±]": r"(?m)^~ +estimated, for groups",
     r"\bdepends\b": r"(?m)^depends |(?m:^std error +depends on the data)",
     r"expected_rows": r"(?m)^expected_rows  the policy's public guess",
