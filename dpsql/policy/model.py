@@ -334,7 +334,7 @@ class TablePolicy:
             return
         if not self.columns:
             raise PolicyError(f"{self.key('columns')} is missing; declare the columns of a CSV file with types")
-        needed = {fold(c) for c in self.columns} | {fold(c) for c in self.own_columns}
+        needed = {fold(c) for c in self.columns} | {fold(c) for c in self.named_columns}
         declared = {fold(c.name): c for c in self.columns.values()}
         for name in sorted(needed):
             if name not in declared or declared[name].type is None:
@@ -345,8 +345,8 @@ class TablePolicy:
                 )
 
     @property
-    def own_columns(self) -> list[str]:
-        """The columns that the settings name; a unit with a dot is another table's."""
+    def named_columns(self) -> list[str]:
+        """The columns that the settings name; a unit with a dot is a column of another table."""
         unit = None if self.unit == "row" or "." in self.unit else self.unit
         day = None if self.periods is None else self.periods.column
         return [c for c in (unit, self.counts, day, *self.unique, *self.references) if c is not None]

@@ -244,7 +244,7 @@ def _parsed(content: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], di
 def _view(name: str, value: object) -> str:
     where = dotted("views", name)
     given = _table(where, value)
-    _known(where, given, VIEW_KEYS)
+    _check_settings(where, given, VIEW_KEYS)
     if "sql" not in given:
         raise PolicyError(f'{where}.sql is missing; write sql = "SELECT ... FROM ..."')  # noqa: S608
     sql = given["sql"]
@@ -272,15 +272,15 @@ def _table(where: str, value: object) -> Json:
     return value
 
 
-def _known(where: str, given: Mapping[str, object], known: Iterable[str]) -> None:
-    unknown = _unknown(where, given, known)
+def _check_settings(where: str, given: Mapping[str, object], valid: Iterable[str]) -> None:
+    unknown = _unknown(where, given, valid)
     if unknown:
         raise PolicyError(*unknown)
 
 
-def _unknown(where: str, given: Mapping[str, object], known: Iterable[str]) -> list[str]:
+def _unknown(where: str, given: Mapping[str, object], valid: Iterable[str]) -> list[str]:
     prefix = f"{where}." if where else ""
-    return [f"{prefix}{dotted(name)} is not a setting; {nearest(name, known)}" for name in given if name not in known]
+    return [f"{prefix}{dotted(name)} is not a setting; {nearest(name, valid)}" for name in given if name not in valid]
 
 
 def _table_policy(name: str, value: object) -> TablePolicy:

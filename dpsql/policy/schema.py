@@ -142,49 +142,49 @@ def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
                 )
 
 
-def _check_column(column: ColumnPolicy, found: SqlType) -> None:
-    if found.kind == "other":
-        raise PolicyError(f"{column.where}: dpsql does not work with type {found}; leave the column out")
-    if column.type is not None and str(column_type(column.type)) != str(found):
+def _check_column(column: ColumnPolicy, actual: SqlType) -> None:
+    if actual.kind == "other":
+        raise PolicyError(f"{column.where}: dpsql does not work with type {actual}; leave the column out")
+    if column.type is not None and str(column_type(column.type)) != str(actual):
         raise PolicyError(
-            f"{column.key('type')} is {column.type} and the column is {found}; write {found} or leave type out"
+            f"{column.key('type')} is {column.type} and the column is {actual}; write {actual} or leave type out"
         )
     for i, value in enumerate(column.values or ()):
         here = f"{column.key('values')}[{i}]"
-        if found.kind not in FITS[kind_of(value)]:
-            plain = unquoted(value) if isinstance(value, str) and found.kind != "text" else ""
-            write = f"write {plain} without quotes" if plain else _write(found)
-            raise PolicyError(f"{here} {shown(value)} is {kind_of(value)} and the column is {found}; {write}")
-        if isinstance(value, int) and not found.holds(value):
-            raise PolicyError(f"{here} {shown(value)} does not fit {found}; drop it")
-        if isinstance(value, int | Decimal) and found.kind == "decimal":
-            _check_decimal(here, value, found)
+        if actual.kind not in FITS[kind_of(value)]:
+            plain = unquoted(value) if isinstance(value, str) and actual.kind != "text" else ""
+            write = f"write {plain} without quotes" if plain else _write(actual)
+            raise PolicyError(f"{here} {shown(value)} is {kind_of(value)} and the column is {actual}; {write}")
+        if isinstance(value, int) and not actual.holds(value):
+            raise PolicyError(f"{here} {shown(value)} does not fit {actual}; drop it")
+        if isinstance(value, int | Decimal) and actual.kind == "decimal":
+            _check_decimal(here, value, actual)
     if column.lower is not None:
-        _check_bounds(column, found)
+        _check_bounds(column, actual)
 
 
-def _check_bounds(column: ColumnPolicy, found: SqlType) -> None:
+def _check_bounds(column: ColumnPolicy, actual: SqlType) -> None:
     for name in ("lower", "upper", "step"):
         value = getattr(column, name)
         if value is None:
             continue
         here = column.key(name)
         if isinstance(value, Fraction):
-            if found.kind not in NUMBERS:
-                raise PolicyError(f"{here} is a number and the column is {found}; {_write(found)}")
-            if found.kind == "integer" and value.denominator != 1:
-                raise PolicyError(f"{here} is {shown(value)} and the column is {found}; write a whole number")
-        elif found.kind not in FITS[kind_of(value)]:
-            raise PolicyError(f"{here} is {kind_of(value)} and the column is {found}; {_write(found)}")
+            if actual.kind not in NUMBERS:
+                raise PolicyError(f"{here} is a number and the column is {actual}; {_write(actual)}")
+            if actual.kind == "integer" and value.denominator != 1:
+                raise PolicyError(f"{here} is {shown(value)} and the column is {actual}; write a whole number")
+        elif actual.kind not in FITS[kind_of(value)]:
+            raise PolicyError(f"{here} is {kind_of(value)} and the column is {actual}; {_write(actual)}")
 
 
-def _check_decimal(here: str, value: int | Decimal, found: SqlType) -> None:
-    scaled = Fraction(value) * 10**found.scale
-    if scaled.denominator != 1 or abs(scaled) >= 10**found.width:
-        raise PolicyError(f"{here} {shown(value)} does not fit {found}; drop it")
+def _check_decimal(here: str, value: int | Decimal, actual: SqlType) -> None:
+    scaled = Fraction(value) * 10**actual.scale
+    if scaled.denominator != 1 or abs(scaled) >= 10**actual.width:
+        raise PolicyError(f"{here} {shown(value)} does not fit {actual}; drop it")
 
 
-def _write(found: SqlType) -> str:
+def _write(actual: SqlType) -> str:
     """What a column of that type may declare."""
     return {
         "integer": "write whole numbers",
@@ -195,4 +195,4 @@ def _write(found: SqlType) -> str:
         "date": "write dates such as 2024-01-31",
         "timestamp": "write timestamps such as 2024-01-31T00:00:00",
         "timestamptz": "write timestamps such as 2024-01-31T00:00:00Z",
-    }[found.kind]
+    }[actual.kind]

@@ -81,7 +81,7 @@ def order_of(table: Table, source: str = "") -> tuple[Stored, ...]:
     All that the policy declares, in its order, then the others that its settings name: the unit, the key, references.
     So ties are equal in all that a batch may read of a private row. Values of other types are never read.
     """
-    names = dict.fromkeys(fold(name) for name in (*table.policy.columns, *table.policy.own_columns))
+    names = dict.fromkeys(fold(name) for name in (*table.policy.columns, *table.policy.named_columns))
     columns = [stored(table, name, source) for name in names if name in map(fold, table.schema)]
     types = [column_type(column.type) for column in columns]
     return tuple(c for c, kind in zip(columns, types, strict=True) if kind.kind != "other" or kind.name == "UUID")
