@@ -69,17 +69,17 @@ class Analyst:
         }
 
     @classmethod
-    def from_dict(cls, name: str, held: Json) -> Analyst:
+    def from_dict(cls, name: str, stored: Json) -> Analyst:
         """Inverse of `as_dict`."""
-        tables, expires = held["tables"], held["expires"]
-        amounts: dict[str, Any] = {key: Fraction(amount) for key, amount in held["budget"].items()}
+        tables, expires = stored["tables"], stored["expires"]
+        amounts: dict[str, Any] = {key: Fraction(amount) for key, amount in stored["budget"].items()}
         return cls(
             name,
             Budget(**amounts),
             None if tables is None else tuple(tables),
             None if expires is None else datetime.fromisoformat(expires),
-            bool(held["suspended"]),
-            bool(held["removed"]),
+            bool(stored["suspended"]),
+            bool(stored["removed"]),
         )
 
 

@@ -123,9 +123,9 @@ def sample_passing(
         mine = taken[counts == count] if count else taken[:0]
         noisy = passing(law, count, len(mine) if count else cells - len(taken), source, word)
         if count:
-            where = mine[apart(word, len(noisy), len(mine), mine[:0])]
+            where = mine[sample_distinct(word, len(noisy), len(mine), mine[:0])]
         else:
-            where = np.array(apart(word, len(noisy), cells, taken), dtype=np.int64)
+            where = np.array(sample_distinct(word, len(noisy), cells, taken), dtype=np.int64)
         places.append(where)
         found.append(np.array(noisy, dtype=np.int64))
     order = np.argsort(np.concatenate(places))
@@ -145,12 +145,12 @@ def passing_by_luck(law: Tailed, count: int, cells: int, word: draws.Words) -> l
     return [count + z for z in law.beyond(at, law.reaches(at).times(cells, word), word)]
 
 
-def apart(word: draws.Words, count: int, cells: int, taken: Ints) -> list[int]:
-    """``count`` different ones of ``cells`` that are not ``taken`` (ascending), every set as likely: by rejection."""
-    found: set[int] = set()
-    while len(found) < count:
+def sample_distinct(word: draws.Words, count: int, cells: int, taken: Ints) -> list[int]:
+    """A uniform sample of ``count`` distinct numbers below ``cells`` outside ``taken`` (ascending): by rejection."""
+    sampled: set[int] = set()
+    while len(sampled) < count:
         at = draws.below(word, cells)
         place = int(np.searchsorted(taken, at))
         if place == len(taken) or taken[place] != at:
-            found.add(at)  # one that is there is drawn anew
-    return list(found)  # which draw goes to which of them is all the same: the draws are alike
+            sampled.add(at)  # a number that is in it already is drawn again
+    return list(sampled)  # in any order: the noise of all of them has the same law

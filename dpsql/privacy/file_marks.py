@@ -51,6 +51,6 @@ def _newest(connection: sqlite3.Connection, dataset: str) -> dict[str, tuple[str
     return {place: (time, salt, mark) for place, time, salt, mark in rows}
 
 
-def mark_of(salt: str, held: str) -> str:
-    """What tells these files from others and can be read by nobody who does not know them."""
-    return hashlib.sha256(f"{salt}\n{held}".encode(errors="surrogateescape")).hexdigest()
+def mark_of(salt: str, text: str) -> str:
+    """The salted hash of the ``text`` of some files, which says nothing to anybody who cannot guess that text."""
+    return hashlib.sha256(f"{salt}\n{text}".encode(errors="surrogateescape")).hexdigest()

@@ -90,14 +90,14 @@ def _at_rho(rho: Fraction, delta: Fraction, groups: int) -> list[Way]:
 def _at_epsilon(request: Request, delta: Fraction, groups: int) -> list[Way]:
     """The ways to split delta between noise and threshold."""
     epsilon = request.epsilon or Fraction(0)
-    said = f"epsilon {show(epsilon)}, delta {show(delta)}"
+    guarantee = f"epsilon {show(epsilon)}, delta {show(delta)}"
     parts = [delta * number / PARTS for number in range(1, PARTS)]
     units = [(mu_units(epsilon, delta - part), part) for part in parts]
-    return [_way(of_mu, said, part, groups) for of_mu, part in units if of_mu]
+    return [_way(of_mu, guarantee, part, groups) for of_mu, part in units if of_mu]
 
 
-def _way(units: int, said: str, delta: Fraction, groups: int) -> Way:
-    charge = Charge("gaussian", units, "gaussian", said, None, delta)
+def _way(units: int, guarantee: str, delta: Fraction, groups: int) -> Way:
+    charge = Charge("gaussian", units, "gaussian", guarantee, None, delta)
     return Way(charge, GaussianThreshold(groups, charge.mu_squared, delta))
 
 

@@ -54,13 +54,13 @@ from dpsql.privacy.entries import Entry, read_entries
 from dpsql.privacy.failed_scans import FailedScan
 from dpsql.privacy.ledger_checks import (
     budget_accounts,
-    check_held,
+    check_anchored,
     check_identity,
     check_once,
     check_text,
     check_units,
     check_whole,
-    is_held,
+    is_anchored,
 )
 from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.requests import BatchRequest
@@ -146,12 +146,12 @@ class Ledger:
 
     def _hold(self) -> None:
         """Note that the ledger is held to its anchor, which exists by now and is needed from then on."""
-        if self.anchor is None or self._file.run(is_held):
+        if self.anchor is None or self._file.run(is_anchored):
             return
 
         def work(connection: sqlite3.Connection) -> None:
             self._check_identity(connection)
-            if not is_held(connection):
+            if not is_anchored(connection):
                 chain.note(connection, "anchored", chain.last_number(connection), {})
 
         self._write(work)
@@ -622,7 +622,7 @@ class Ledger:
     def _check_identity(self, connection: sqlite3.Connection) -> int:
         anchored = None if self.anchor is None else anchors.read(self.anchor)
         version = check_identity(connection, self._file, self.dataset, self.budget, (self._seen, anchored))
-        check_held(connection, self._file, version, self.anchor, anchored)
+        check_anchored(connection, self._file, version, self.anchor, anchored)
         return version
 
     def _state(self, connection: sqlite3.Connection) -> BudgetState:

@@ -77,16 +77,16 @@ def check_identity(
     return version
 
 
-def is_held(connection: sqlite3.Connection) -> bool:
-    """Whether the ledger, of the present schema version, was ever held to an anchor."""
+def is_anchored(connection: sqlite3.Connection) -> bool:
+    """Whether the ledger, of the present schema version, ever had an anchor."""
     return connection.execute("SELECT 1 FROM events WHERE kind = 'anchored'").fetchone() is not None
 
 
-def check_held(
+def check_anchored(
     connection: sqlite3.Connection, file: LedgerFile, version: int, anchor: Path | None, mark: anchors.Mark | None
 ) -> None:
-    """Where the ledger was held to an anchor, one is named and is there; LedgerError."""
-    if "event" not in ledger_schema.kinds(version) or (mark is not None) or not is_held(connection):
+    """LedgerError if the ledger had an anchor and none is named, or the named one is gone."""
+    if "event" not in ledger_schema.kinds(version) or (mark is not None) or not is_anchored(connection):
         return
     if anchor is None:
         raise file.error(

@@ -17,7 +17,7 @@ from dpsql.errors import LedgerError
 from dpsql.privacy import chain, ledger_schema
 from dpsql.privacy.anchor import Mark
 from dpsql.privacy.budget import Budget
-from dpsql.privacy.ledger_checks import check_identity, check_kind, check_whole, is_held
+from dpsql.privacy.ledger_checks import check_identity, check_kind, check_whole, is_anchored
 from dpsql.privacy.ledger_file import LedgerFile, remedy, sync
 from dpsql.privacy.periods import spending
 
@@ -26,13 +26,13 @@ from dpsql.privacy.periods import spending
 class Copy:
     """What an intact ledger file holds: its data set's newest name, its newest link, the head of every link.
 
-    ``held``: whether it was ever held to an anchor. ``by_period``: whether a charge of it names periods (`periods`).
+    ``anchored``: whether it ever had an anchor. ``by_period``: whether a charge of it names periods (`periods`).
     """
 
     dataset: str
     mark: Mark
     heads: tuple[str, ...]
-    held: bool
+    anchored: bool
     by_period: bool
 
     def holds(self, mark: Mark) -> bool:
@@ -58,9 +58,9 @@ def read_copy(file: LedgerFile, budget: Budget) -> Copy:
         dataset = "" if name is None else str(name[0])
         version = check_identity(connection, file, dataset, budget, ())
         check_whole(connection, file, version, payloads=True)
-        held = "event" in ledger_schema.kinds(version) and is_held(connection)
+        anchored = "event" in ledger_schema.kinds(version) and is_anchored(connection)
         heads = tuple(head for (head,) in connection.execute("SELECT head FROM chain ORDER BY link"))
-        return Copy(dataset, chain.newest(connection), heads, held, bool(spending(connection).by_period))
+        return Copy(dataset, chain.newest(connection), heads, anchored, bool(spending(connection).by_period))
 
     return file.run(work)
 
@@ -77,10 +77,10 @@ def back_up(file: LedgerFile, target: Path, budget: Budget, check: Callable[[sql
         copy_to(file, draft, check)
         made = read_copy(LedgerFile(draft, file.timeout), budget)
         if os.path.lexists(target):
-            held = None
+            older = None
             with suppress(LedgerError):
-                held = None if os.path.samefile(target, file.path) else read_copy(place, budget)
-            if held is None or not made.holds(held.mark):
+                older = None if os.path.samefile(target, file.path) else read_copy(place, budget)
+            if older is None or not made.holds(older.mark):
                 raise refusal
         os.replace(draft, target)
         sync(target.absolute().parent)

@@ -32,7 +32,7 @@ from dpsql.privacy.amounts import GRID, to_units
 from dpsql.privacy.analysts import suspend_all
 from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.charge import Charge
-from dpsql.privacy.ledger_checks import NAME_ANCHOR, check_whole, is_held
+from dpsql.privacy.ledger_checks import NAME_ANCHOR, check_whole, is_anchored
 from dpsql.privacy.ledger_copies import Copy, copy_to, draft_beside, read_copy
 from dpsql.privacy.ledger_file import REMEDIES, LedgerFile, remedy, sync
 from dpsql.privacy.requests import take_back
@@ -81,7 +81,7 @@ def restore(
     *,
     anchor: Path | None,
     lost: Fraction | bool | None = None,
-    known: Units | None = None,
+    least_spent: Units | None = None,
     number: int = 0,
     timeout: float = 30.0,
 ) -> Restored:
@@ -89,34 +89,34 @@ def restore(
 
     ``lost``: None refuses a backup that is not known to be the newest; True charges what is counted since it was made,
     or all that is left where nobody counts; an amount, epsilon of each account (rho in a rho policy), is charged where
-    it is more than what is counted. ``known``: units by account that are known to be spent in all, for where nobody
-    counts; ``number``: the last number known to be given out.
+    it is more than what is counted. ``least_spent``: units by account that were spent at least, if nobody counts;
+    ``number``: the last number known to be given out.
     """
-    held, place = LedgerFile(source, timeout), LedgerFile(path, timeout)
-    backup = read_copy(held, budget)
+    file, place = LedgerFile(source, timeout), LedgerFile(path, timeout)
+    backup = read_copy(file, budget)
     if backup.dataset != dataset:
-        raise held.error(
+        raise file.error(
             f"is of data set {backup.dataset!r}, and the policy says {dataset!r}; write the former into the policy,"
             " restore, then declare the new version with 'dpsql policy renew'"
         )
     same = path.exists() and source.exists() and os.path.samefile(path, source)
-    if backup.held and anchor is None:
-        raise held.error(f"is held to an anchor, and none is named; {NAME_ANCHOR}")
+    if backup.anchored and anchor is None:
+        raise file.error(f"is held to an anchor, and none is named; {NAME_ANCHOR}")
     with _locked(place, budget) as in_place:
         mark = None if anchor is None else anchors.read(anchor)
         if mark is not None and mark.ledger != backup.mark.ledger:
-            raise held.error(f"is of another ledger than the anchor {anchor}; name a backup of that one")
+            raise file.error(f"is of another ledger than the anchor {anchor}; name a backup of that one")
         if same:
             if mark is not None and backup.holds(mark):
-                raise held.error("is in place and has the newest link of its anchor; there is nothing to restore")
+                raise file.error("is in place and has the newest link of its anchor; there is nothing to restore")
             in_place = None
-        besides = {} if in_place is None else _on_its_own(backup, in_place, held, place)
+        besides = {} if in_place is None else _diverged_spending(backup, in_place, file, place)
         gap = _gap(backup, in_place, besides, mark, anchor, place)
-        left, charged = _charged(backup, budget, gap, lost, known or {})
+        left, charged = _charged(backup, budget, gap, lost, least_spent or {})
         if gap.why and lost is None:
-            raise held.error(f"{gap.why}; {_advice(gap, budget, left, charged)}")
+            raise file.error(f"{gap.why}; {_advice(gap, budget, left, charged)}")
         with draft_beside(place) as draft:
-            copy_to(held, draft, lambda _: None)
+            copy_to(file, draft, lambda _: None)
             drafted = LedgerFile(draft, timeout)
             stands_for = None if mark is None else {"link": mark.link, "head": mark.head}
             details = {"link": backup.mark.link, "lost": charged, "stands_for": stands_for}
@@ -130,7 +130,7 @@ def restore(
                 held_back = suspend_all(connection) if gap.why else ()
                 if gap.why:
                     take_back(connection)
-                if anchor is not None and not is_held(connection):
+                if anchor is not None and not is_anchored(connection):
                     chain.note(connection, "anchored", chain.last_number(connection), {})
                 check_whole(connection, drafted, ledger_schema.SCHEMA_VERSION, payloads=False)
                 return chain.newest(connection), held_back
@@ -141,14 +141,14 @@ def restore(
             kept = _set_aside(path)
             os.replace(draft, path)
             sync(path.absolute().parent)
-    return Restored(newest.link, _said(budget, charged), kept, suspended=suspended)
+    return Restored(newest.link, _amounts(budget, charged), kept, suspended=suspended)
 
 
-def _on_its_own(backup: Copy, in_place: Copy, held: LedgerFile, place: LedgerFile) -> Units:
-    """What the ledger in place spent on a line of its own; LedgerError where it has all that the backup has."""
+def _diverged_spending(backup: Copy, in_place: Copy, file: LedgerFile, place: LedgerFile) -> Units:
+    """What the ledger in place spent on links that the backup lacks; LedgerError if it has every link of the backup."""
     common = in_place.shared(backup)
     if common == len(backup.heads):
-        raise held.error(
+        raise file.error(
             f"has nothing that {place.path} lacks, which is in place and whole; if that one is older than its"
             f" anchor, restore it instead: 'dpsql ledger restore {place.path} --lost'"
         )
@@ -159,7 +159,7 @@ def _on_its_own(backup: Copy, in_place: Copy, held: LedgerFile, place: LedgerFil
         # What a restore charged for the very line of the backup is in the backup itself.
         mine = [json.loads(text)["stands_for"] for (text,) in events]
         counted = [mark is not None and backup.holds(replace(backup.mark, **mark)) for mark in mine]
-        found: dict[str, int] = {}
+        spent: dict[str, int] = {}
         rows = connection.execute(
             "SELECT purse, units, description FROM charges JOIN chain ON chain.kind = 'charge' AND"
             " chain.row = charges.id WHERE chain.link > ?",
@@ -167,8 +167,8 @@ def _on_its_own(backup: Copy, in_place: Copy, held: LedgerFile, place: LedgerFil
         )
         for account, units, text in rows:
             if not (json.loads(text).get("lost") and counted and all(counted)):
-                found[account] = found.get(account, 0) + units
-        return found
+                spent[account] = spent.get(account, 0) + units
+        return spent
 
     return place.run(work)
 
@@ -199,7 +199,7 @@ def _gap(
 
 
 def _charged(
-    backup: Copy, budget: Budget, gap: _Gap, lost: Fraction | bool | None, known: Units
+    backup: Copy, budget: Budget, gap: _Gap, lost: Fraction | bool | None, least_spent: Units
 ) -> tuple[dict[str, int], dict[str, int]]:
     """What each account has left in the backup, and what is to be charged of it; the latter as if --lost were given."""
     left, charged = {}, {}
@@ -207,11 +207,11 @@ def _charged(
     for account, total in budget.totals.items():
         # What was lost may have read any period, also one of which nothing is spent yet (`periods`).
         left[account] = total if backup.by_period else max(0, total - spent.get(account, 0))
-        said = None if lost is None or isinstance(lost, bool) else _units(budget, account, lost)
+        stated = None if lost is None or isinstance(lost, bool) else _units(budget, account, lost)
         if gap.counted is not None:
-            units = max(gap.counted.get(account, 0), said or 0)
-        elif said is not None:
-            units = max(said, known.get(account, 0) - spent.get(account, 0))
+            units = max(gap.counted.get(account, 0), stated or 0)
+        elif stated is not None:
+            units = max(stated, least_spent.get(account, 0) - spent.get(account, 0))
         else:
             units = left[account]
         units = min(left[account], units + gap.besides.get(account, 0))
@@ -234,16 +234,16 @@ def _units(budget: Budget, account: str, amount: Fraction) -> int:
 def _advice(gap: _Gap, budget: Budget, left: Units, charged: Units) -> str:
     find = "find the newer ledger, or restore this one with --lost, which counts"
     if gap.counted is not None:
-        said = _said(budget, charged)
+        said = _amounts(budget, charged)
         return f"{find} {listed(said, 3)} as spent" if said else f"{find} nothing more as spent, as nothing was"
     amount = "rho" if budget.rho is not None else "epsilon"
     return (
-        f"{find} all that is left as spent ({listed(_said(budget, left), 3)}), or with --lost 0.5 where you know that"
-        f" no account spent more than {amount} 0.5 since"
+        f"{find} all that is left as spent ({listed(_amounts(budget, left), 3)}), or with --lost 0.5 where you know"
+        f" that no account spent more than {amount} 0.5 since"
     )
 
 
-def _said(budget: Budget, charged: Units) -> tuple[str, ...]:
+def _amounts(budget: Budget, charged: Units) -> tuple[str, ...]:
     """What is charged, as a budget says it: "epsilon 0.5 of the pure account"."""
     totals = budget.totals
     state = BudgetState(budget, tuple(BudgetAccount(name, total, 0) for name, total in totals.items()))
@@ -257,7 +257,7 @@ def _said(budget: Budget, charged: Units) -> tuple[str, ...]:
 def _charge(connection: sqlite3.Connection, dataset: str, budget: Budget, account: str, units: int) -> None:
     """Charge what a lost ledger spent, whatever a policy allows for one release; it pays for no measurement."""
     noise = {"pure": "laplace", "gaussian": "gaussian", "local": "response"}[account]
-    (said,) = _said(budget, {account: units})
+    (said,) = _amounts(budget, {account: units})
     epsilon = None if account == "gaussian" else Fraction(units, GRID)
     charge = Charge(account, units, noise, f"{said}, lost", epsilon)
     connection.execute("UPDATE purses SET spent = min(total, spent + ?) WHERE name = ?", (units, account))

@@ -52,7 +52,7 @@ _FIRST = (
 )
 
 
-def _kept(*tables: str) -> tuple[str, ...]:
+def _append_only(*tables: str) -> tuple[str, ...]:
     """Triggers that refuse to change or delete a row of these tables."""
     return tuple(
         f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} {_REFUSE}"
@@ -65,7 +65,7 @@ _REFUSE = "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
 _LOWERED = "NEW.spent < OLD.spent OR NEW.total <> OLD.total OR NEW.name <> OLD.name"
 _SECOND = (
     "CREATE TABLE upgrades (id INTEGER PRIMARY KEY, time TEXT NOT NULL, version INTEGER NOT NULL) STRICT",
-    *_kept("identity", "datasets", "charges", "releases", "chain", "upgrades"),
+    *_append_only("identity", "datasets", "charges", "releases", "chain", "upgrades"),
     f"CREATE TRIGGER purses_no_refund BEFORE UPDATE ON purses WHEN {_LOWERED} {_REFUSE}",
     f"CREATE TRIGGER purses_no_delete BEFORE DELETE ON purses {_REFUSE}",
 )
@@ -78,7 +78,7 @@ _THIRD = (
     """CREATE TABLE views (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, release INTEGER NOT NULL, names TEXT NOT NULL
 ) STRICT""",
-    *_kept("answers", "views"),
+    *_append_only("answers", "views"),
 )
 
 _FOURTH = (
@@ -86,28 +86,28 @@ _FOURTH = (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, dataset TEXT NOT NULL, place TEXT NOT NULL, salt TEXT NOT NULL,
     mark TEXT NOT NULL
 ) STRICT""",
-    *_kept("files"),
+    *_append_only("files"),
 )
 
 _FIFTH = (
     """CREATE TABLE events (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, number INTEGER NOT NULL, details TEXT NOT NULL
 ) STRICT""",
-    *_kept("events"),
+    *_append_only("events"),
 )
 
 _SIXTH = (
     """CREATE TABLE analysts (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, name TEXT NOT NULL, terms TEXT NOT NULL
 ) STRICT""",
-    *_kept("analysts"),
+    *_append_only("analysts"),
 )
 
 _SEVENTH = (
     """CREATE TABLE requests (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, request INTEGER NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL
 ) STRICT""",
-    *_kept("requests"),
+    *_append_only("requests"),
 )
 
 # What brings a file from version i to i + 1, and the kinds of rows that the chain of version i + 1 links.

@@ -148,7 +148,7 @@ class _Draws:
                 every = np.arange(active.size)
                 longer = self.less(following, every, last, every)
                 out[active[~longer]] = even
-                active, last = active[longer], _kept(following, longer)
+                active, last = active[longer], _selected(following, longer)
         return out
 
     def accept_fraction(self, k: Digits, x: _Reals, chosen: Places) -> Flags:
@@ -165,13 +165,13 @@ class _Draws:
             u = self.reals(asked.size)
             going[asked] = self.less(u, np.arange(asked.size), x, chosen[place[asked]])
             out[place[~going]] = even
-            place, last, even = place[going], _kept(z, going), not even
+            place, last, even = place[going], _selected(z, going), not even
             where = np.arange(place.size)
         return out
 
 
-def _kept(reals: _Reals, flags: Flags) -> _Reals:
-    """The flagged ones, renumbered."""
+def _selected(reals: _Reals, flags: Flags) -> _Reals:
+    """The reals that are flagged, renumbered."""
     if not reals.more:
         return _Reals(reals.first[flags])
     rank = np.cumsum(flags) - 1
@@ -191,34 +191,34 @@ def _normals(drawn: _Draws, count: int) -> tuple[Digits, _Reals]:
         while active.size:
             active = active[drawn.exp_minus_half(active.size)]
             k[active] += 1
-        kept = np.ones(pending.size, dtype=np.bool_)
-        _repeat(kept, np.arange(pending.size), k * (k - 1), lambda some: drawn.exp_minus_half(some.size))
-        live = np.flatnonzero(kept)
+        accepted = np.ones(pending.size, dtype=np.bool_)
+        _repeat(accepted, np.arange(pending.size), k * (k - 1), lambda some: drawn.exp_minus_half(some.size))
+        live = np.flatnonzero(accepted)
         if live.size and int(k[live].max()) > _MOST_WHOLE:
             raise InternalError("a Gaussian above 32 standard deviations: the entropy source is broken")
-        x, own = drawn.reals(live.size), k[live].astype(np.uint64)
+        x, whole_parts = drawn.reals(live.size), k[live].astype(np.uint64)
         good = np.ones(live.size, dtype=np.bool_)
 
-        def within(some: Places, own: Digits = own, x: _Reals = x) -> Flags:
-            return drawn.accept_fraction(own, x, some)
+        def within(some: Places, whole_parts: Digits = whole_parts, x: _Reals = x) -> Flags:
+            return drawn.accept_fraction(whole_parts, x, some)
 
         _repeat(good, np.arange(live.size), k[live] + 1, within)
         done = pending[live[good]]
-        whole[done], fraction.first[done] = own[good], x.first[good]
-        for i, digits in _kept(x, good).more.items():
+        whole[done], fraction.first[done] = whole_parts[good], x.first[good]
+        for i, digits in _selected(x, good).more.items():
             fraction.more[int(done[i])] = digits
-        kept[live[~good]] = False
-        pending = pending[~kept]
+        accepted[live[~good]] = False
+        pending = pending[~accepted]
     return whole, fraction
 
 
-def _repeat(kept: Flags, active: Places, times: NDArray[np.int64], coin: _Coin) -> None:
-    """kept[i] stays True where coin wins times[i] times in a row."""
+def _repeat(accepted: Flags, active: Places, times: NDArray[np.int64], coin: _Coin) -> None:
+    """accepted[i] stays True where coin wins times[i] times in a row."""
     step = 0
     active = active[times[active] > 0]
     while active.size:
         wins = coin(active)
-        kept[active[~wins]] = False
+        accepted[active[~wins]] = False
         step += 1
         active = active[wins]
         active = active[times[active] > step]

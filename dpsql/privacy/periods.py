@@ -182,9 +182,9 @@ class Spending:
         held = self.rules.get(reads.table.casefold(), reads)
         if held.rule != reads.rule:
             raise IntegrityError(
-                f"the periods of {reads.table} are {_said(reads)} by the policy and were {_said(held)} when the first "
-                "of them was released, so that what was spent of each would no longer be known: put them back (nothing "
-                "was charged)"
+                f"the periods of {reads.table} are {_words(reads)} by the policy and were {_words(held)} when the "
+                "first of them was released, so that what was spent of each would no longer be known: put them back "
+                "(nothing was charged)"
             )
 
 
@@ -197,7 +197,7 @@ def _largest(most: int | None, sums: Iterable[int]) -> int:
     return sum(sums) if most is None else sum(heapq.nlargest(most, sums))
 
 
-def _said(reads: Reads) -> str:
+def _words(reads: Reads) -> str:
     most = "" if reads.most is None else f", with max_periods_per_unit {reads.most}"
     return f"every {reads.every} of {reads.column} from {reads.first}{most}"
 
@@ -214,16 +214,16 @@ def _read(text: str) -> Reads | None:
     return Reads.of({"periods": json.loads(text)})
 
 
-def check(held: Spending, account: str, units: int, total: int, reads: Reads | None) -> int | None:
+def check(spending: Spending, account: str, units: int, total: int, reads: Reads | None) -> int | None:
     """How much more the account has spent after a charge of these units, None where that is above its total.
 
     Inside the caller's transaction. Raises IntegrityError where the periods of the table are others than before,
     BudgetError where one of those that are read has no such share left.
     """
     if reads is not None:
-        held.check_rule(reads)
+        spending.check_rule(reads)
         part = share_of(total, reads)
-        for period, spent in zip(reads.read, held.of(account, reads), strict=True):
+        for period, spent in zip(reads.read, spending.of(account, reads), strict=True):
             if spent + units > part:
                 whole = max(part, 1)  # a share of many periods may be less than the account can count
                 left, needed = 100 * max(0, part - spent) / whole, 100 * units / whole
@@ -232,5 +232,5 @@ def check(held: Spending, account: str, units: int, total: int, reads: Reads | N
                     f"the release needs {needed:.3g}%: ask for less, or query earlier releases of it, which is free "
                     "(nothing was charged)"
                 )
-    after = held.after(account, units, reads)
-    return after - held.spent(account) if after <= total else None
+    after = spending.after(account, units, reads)
+    return after - spending.spent(account) if after <= total else None

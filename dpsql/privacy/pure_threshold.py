@@ -35,7 +35,7 @@ import numpy as np
 from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.privacy import draws
-from dpsql.privacy.counts_above_threshold import GeometricThreshold, apart, passing, passing_by_luck
+from dpsql.privacy.counts_above_threshold import GeometricThreshold, passing, passing_by_luck, sample_distinct
 from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.threshold import LARGEST, Integers, Passed, Threshold
@@ -103,7 +103,7 @@ def alone_from(law: PureThreshold, source: EntropySource) -> dict[str, int]:
     """``PureThreshold.alone`` with bytes from ``source``. FOR TESTS ONLY: private with ``os.urandom`` alone."""
     word, size = draws.words(source), law.universe.size
     noise = passing_by_luck(law.each, 0, size, word)
-    numbers = apart(word, len(noise), size, np.empty(0, dtype=np.int64))
+    numbers = sample_distinct(word, len(noise), size, np.empty(0, dtype=np.int64))
     return {law.universe.text(number): z for number, z in zip(numbers, noise, strict=True)}
 
 
@@ -113,7 +113,7 @@ def passed_from(law: PureThreshold, counts: Integers, sizes: Integers, source: E
     found: list[tuple[int, int, int]] = []
     for which, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         noisy = _of_class(law, count, size, source, word)
-        places = apart(word, len(noisy), size, counts[:0])
+        places = sample_distinct(word, len(noisy), size, counts[:0])
         found += [(which, place, seen) for place, seen in zip(places, noisy, strict=True)]
     parts = np.array(sorted(found), dtype=np.int64).reshape(-1, 3)
     return parts[:, 0], parts[:, 1], parts[:, 2]

@@ -46,7 +46,7 @@ class BatchRequest:
     release: int | None = None
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Where it stands, in a few words."""
         end = f", release {self.release}" if self.release is not None else f": {self.note}" if self.note else ""
         return self.state + end
@@ -67,9 +67,9 @@ def every(connection: sqlite3.Connection) -> dict[int, BatchRequest]:
     return found
 
 
-def numbered(held: Iterable[BatchRequest], number: int) -> BatchRequest:
+def numbered(requests: Iterable[BatchRequest], number: int) -> BatchRequest:
     """The request of that number. Raises ProgrammingError where there is none."""
-    found = next((one for one in held if one.number == number), None)
+    found = next((one for one in requests if one.number == number), None)
     if found is None:
         raise ProgrammingError(f"there is no request {number}; 'dpsql requests list --all' shows those there are")
     return found
@@ -167,15 +167,15 @@ def spend(
 
 
 def _standing(
-    held: Mapping[int, BatchRequest], dataset: str, label: str, key: str, charge: Charge
+    requests: Mapping[int, BatchRequest], dataset: str, label: str, key: str, charge: Charge
 ) -> BatchRequest | None:
     """The newest request of this kind that was not charged."""
-    wanted = (dataset, label, key, charge)
+    target = (dataset, label, key, charge)
     return next(
         (
             one
-            for one in reversed(list(held.values()))
-            if key and one.state in _STANDING and (one.dataset, one.label, one.key, one.charge) == wanted
+            for one in reversed(list(requests.values()))
+            if key and one.state in _STANDING and (one.dataset, one.label, one.key, one.charge) == target
         ),
         None,
     )

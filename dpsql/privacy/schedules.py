@@ -58,10 +58,10 @@ class Schedule:
         return {name: value for name, value in held.items() if value or name not in over}
 
     @classmethod
-    def from_dict(cls, held: Json) -> Schedule:
+    def from_dict(cls, stored: Json) -> Schedule:
         """Inverse of `as_dict`."""
-        lists: Json = {name: tuple(value) for name, value in held.items() if isinstance(value, list)}
-        return cls(**{**held, **lists})
+        lists: Json = {name: tuple(value) for name, value in stored.items() if isinstance(value, list)}
+        return cls(**{**stored, **lists})
 
 
 def newest(connection: sqlite3.Connection) -> dict[str, Schedule]:
@@ -98,9 +98,9 @@ def declare(connection: sqlite3.Connection, schedule: Schedule) -> None:
     chain.note(connection, KIND, chain.last_number(connection), schedule.as_dict())
 
 
-def named(held: Iterable[Schedule], name: str) -> Schedule:
+def named(schedules: Iterable[Schedule], name: str) -> Schedule:
     """The schedule of that name that was not removed; ProgrammingError."""
-    standing = {one.name: one for one in held if not one.removed}
+    standing = {one.name: one for one in schedules if not one.removed}
     if name not in standing:
         raise ProgrammingError(f"there is no schedule {' '.join(name.split())}: {nearest(name, standing)}")
     return standing[name]

@@ -42,7 +42,7 @@ from dpsql.common.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.privacy import draws
 from dpsql.privacy.chances import Chance, normals_beyond
-from dpsql.privacy.counts_above_threshold import apart, passing_by_luck
+from dpsql.privacy.counts_above_threshold import passing_by_luck, sample_distinct
 from dpsql.privacy.noise import Noise
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -194,5 +194,5 @@ def _in_bulk(law: GaussianThreshold, counts: Integers, sizes: Integers, classes:
     word = draws.words(os.urandom)
     for which in classes.tolist():
         noisy = passing_by_luck(law, int(counts[which]), int(sizes[which]), word)
-        places = apart(word, len(noisy), int(sizes[which]), counts[:0])
+        places = sample_distinct(word, len(noisy), int(sizes[which]), counts[:0])
         yield np.full(len(noisy), which), np.array(places, dtype=np.int64), np.array(noisy, dtype=np.int64)

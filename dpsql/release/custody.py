@@ -83,7 +83,7 @@ class Custody:
             books.budget,
             anchor=books.anchor,
             lost=said,
-            known=known,
+            least_spent=known,
             number=number,
         )
         books.forget()

@@ -95,7 +95,7 @@ def _first(word: Callable[[], int], count: int, cells: int, taken: np.ndarray) -
     ("name", "wrong", "told"),
     [
         ("counts_above_threshold.passing", _all_pass, p_value),
-        ("counts_above_threshold.apart", _first, p_value),
+        ("counts_above_threshold.sample_distinct", _first, p_value),
         ("chances.Chance.times", _mean, of_two),
     ],
 )

@@ -214,7 +214,7 @@ def test_without_an_anchor_the_custodian_says_what_was_spent(alone: Place) -> No
     assert alone.backup.read_bytes() == kept
     alone.path.unlink()
     # What the releases show to be spent is counted whatever the custodian says.
-    alone.restore(lost=Fraction(0), known={"pure": 600_000_000_000}, number=41)
+    alone.restore(lost=Fraction(0), least_spent={"pure": 600_000_000_000}, number=41)
     assert alone.spent()["pure"] == 600_000_000_000
     assert alone.spend("0.25") == 43
 

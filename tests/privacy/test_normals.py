@@ -53,7 +53,7 @@ def test_comparisons_extend_both_reals() -> None:
     assert all(left.digits(i) != right.digits(i) for i in range(400))
     assert drawn.less(left, every, right, every).tolist() == found.tolist()
     flags = np.arange(400) % 3 == 0
-    kept = normals._kept(left, flags)
+    kept = normals._selected(left, flags)
     assert [kept.digits(i) for i in range(134)] == [left.digits(i) for i in range(0, 400, 3)]
 
 

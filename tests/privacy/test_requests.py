@@ -49,11 +49,11 @@ def test_a_batch_waits_is_approved_and_is_charged_once(ledger: Ledger) -> None:
     assert (one.number, one.label, one.state, one.sql, one.plan) == (1, "ann", "waiting", *TEXT)
     with pytest.raises(BudgetError, match="has not approved this one"):
         ledger.charge(pure("0.1"), "a", asked(), label="ann")
-    assert ledger.decide(1, approve=True, note="fine").said == "approved: fine"
+    assert ledger.decide(1, approve=True, note="fine").summary == "approved: fine"
     ledger.request(pure("0.1"), asked(), TEXT, label="ann")
     number = ledger.charge(pure("0.1"), "a", asked(), label="ann")
     assert ledger.charge(pure("0.1"), "a", asked(), label="ann") == number  # the same charge, told again
-    assert ledger.requests()[0].said == f"charged, release {number}"
+    assert ledger.requests()[0].summary == f"charged, release {number}"
     with pytest.raises(BudgetError, match="has not approved"):
         ledger.charge(pure("0.1"), "b", asked(), label="ann")
     with pytest.raises(IntegrityError, match="charged already"):
@@ -149,7 +149,7 @@ def test_an_approval_of_before_a_restore_is_taken_back(ledger: Ledger, tmp_path:
     Path(ledger.path).unlink()
     restore(tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, lost=Fraction(1, 10))
     held = Ledger.open(Path(ledger.path), "d-1", BUDGET)
-    assert held.requests()[0].said == "refused: approved before the ledger was restored"
+    assert held.requests()[0].summary == "refused: approved before the ledger was restored"
     held.declare_analyst(lambda _: Analyst("ann", Budget.of("1"), ("visits",)))
     with pytest.raises(BudgetError, match="has not approved"):
         held.charge(pure("0.1"), "b", asked(), label="ann")

@@ -205,7 +205,7 @@ def test_values_of_one_count_pass_as_with_noise_on_each(
         return list(range(count))
 
     right = type(law).beyond
-    for name, wrong in (("beyond", forgotten), ("beyond", halved), ("apart", first)):
+    for name, wrong in (("beyond", forgotten), ("beyond", halved), ("sample_distinct", first)):
         with monkeypatch.context() as mutant:
             mutant.setattr(type(law) if name == "beyond" else threshold, name, wrong)
             assert in_bulk(law) < 1e-6

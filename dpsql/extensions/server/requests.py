@@ -22,7 +22,7 @@ def list_(options: argparse.Namespace) -> None:
         output.print_json({"requests": [_record(one) for one in found]})
         return
     rows = [
-        [one.number, _moment(one.time), one.label, one.charge.guarantee, one.said, one_line(one.sql)[:_SHOWN]]
+        [one.number, _moment(one.time), one.label, one.charge.guarantee, one.summary, one_line(one.sql)[:_SHOWN]]
         for one in found
     ]
     heads = ("request", "time (UTC)", "analyst", "cost", "state", "batch")
@@ -36,7 +36,7 @@ def show(options: argparse.Namespace) -> None:
     if options.json:
         output.print_json({**_record(one), "plan": one.plan})
         return
-    print(f"Request {one.number} of {one.label}, {_moment(one.time)} UTC: {printable(one.said)}\n")
+    print(f"Request {one.number} of {one.label}, {_moment(one.time)} UTC: {printable(one.summary)}\n")
     print("\n".join(printable(line) for line in one.sql.strip().splitlines()))
     print("\n" + "\n".join(printable(line) for line in one.plan.splitlines()))
 
