@@ -67,7 +67,7 @@ def guarded(function: Callable[P, R]) -> Callable[P, R]:
                 if outermost is not None:
                     interrupt.args = (_interrupt_message(_charges.get() or ()),)
                 raise
-            raise RequestError(_said([outcome() for outcome in _charges.get() or ()]))
+            raise RequestError(_memory_message([outcome() for outcome in _charges.get() or ()]))
         finally:
             if outermost is not None:
                 _charges.reset(outermost)
@@ -92,8 +92,8 @@ def guards_calls(kind: type[R]) -> type[R]:
     return kind
 
 
-def _said(outcomes: Sequence[Outcome]) -> str:
-    """What is said where memory ran out, by the charges that the ledger has."""
+def _memory_message(outcomes: Sequence[Outcome]) -> str:
+    """The message after memory ran out, by the charges that the ledger has."""
     made = dict(outcome for outcome in outcomes if outcome is not None)
     if not made:
         return "memory ran out, and nothing was charged; give the process more memory, or ask for less at a time"

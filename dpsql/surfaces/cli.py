@@ -195,22 +195,22 @@ def _begins(given: str) -> bool:
     return given.split(None, 1)[0].lower() in _STATEMENTS and not os.path.exists(given)
 
 
-def in_flags(said: str, *, of_sql: bool) -> str:
+def in_flags(message: str, *, of_sql: bool) -> str:
     """The message with flags for arguments; ``of_sql``: it quotes the user's text, which is left as it is.
 
     A call of Python's own, for what the command line cannot do, is left, too.
     """
-    said = _CALLED.sub(r"dpsql \1", said)
+    message = _CALLED.sub(r"dpsql \1", message)
     if of_sql:
-        return said
-    return "".join(part if _PYTHON.match(part) else _in_flags(part) for part in _PYTHON.split(said))
+        return message
+    return "".join(part if _PYTHON.match(part) else _in_flags(part) for part in _PYTHON.split(message))
 
 
-def _in_flags(said: str) -> str:
-    said = said.replace("no database was given; pass the database", "no database was given; give --database FILE")
-    said = _FILE.sub(r"--\1 FILE", said)
-    said = _GIVEN.sub(lambda found: _flag(found[1], found[2] or ""), said)
-    return _ALONE.sub(lambda found: _flag(found[1]), said)
+def _in_flags(message: str) -> str:
+    message = message.replace("no database was given; pass the database", "no database was given; give --database FILE")
+    message = _FILE.sub(r"--\1 FILE", message)
+    message = _GIVEN.sub(lambda found: _flag(found[1], found[2] or ""), message)
+    return _ALONE.sub(lambda found: _flag(found[1]), message)
 
 
 def _flag(name: str, value: str = "") -> str:

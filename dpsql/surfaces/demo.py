@@ -136,12 +136,12 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
         )
 
 
-def _run(con: Connection, plan: Plan, known: bool) -> Release:
-    """The run, or its answers from the ledger; an old demo whose answers are others is told so."""
+def _run(con: Connection, plan: Plan, again: bool) -> Release:
+    """The run, or its answers from the ledger; ``again``: the ledger was there before, of another version perhaps."""
     try:
         return con.run(plan, label="dpsql demo")
     except IntegrityError:
-        if not known:
+        if not again:
             raise
     raise OperationalError(
         f"{con.ledger_path.parent} has answers of this batch from another plan (another version of dpsql or of its "

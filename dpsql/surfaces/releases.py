@@ -212,16 +212,16 @@ def _deliver(result: Result, name: str, options: argparse.Namespace) -> None:
     formats.deliver(options, [(name, result)], lambda: output.table_text(result), lambda: output.table_json(result))
 
 
-def _chosen(held: inputs.Record, wanted: list[str]) -> list[str]:
-    """The results of a release that are asked for, all of them by default."""
-    names = {name.lower(): name for name in held["names"]}
+def _chosen(entry: inputs.Record, requested: list[str]) -> list[str]:
+    """The requested results of a release, all of them by default."""
+    names = {name.lower(): name for name in entry["names"]}
     if not names:
-        raise ProgrammingError(f"all results of release {held['release_id']} were dropped; there is nothing to export")
-    for name in wanted:
+        raise ProgrammingError(f"all results of release {entry['release_id']} were dropped; there is nothing to export")
+    for name in requested:
         if name.lower() not in names:
             known = ", ".join(names.values())
-            raise ProgrammingError(f"release {held['release_id']} has no result {one_line(name)}; it has {known}")
-    return [names[name.lower()] for name in wanted] or list(names.values())
+            raise ProgrammingError(f"release {entry['release_id']} has no result {one_line(name)}; it has {known}")
+    return [names[name.lower()] for name in requested] or list(names.values())
 
 
 def _views(entries: list[Entry]) -> list[tuple[int, str]]:
