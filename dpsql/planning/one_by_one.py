@@ -95,7 +95,7 @@ def one_by_one(compiled: Batch, noise: str, variance: float) -> Errors:
     # In how many ranges, or prefixes, the value is that is in the most.
     most = (n + 1) ** 2 // 4 if line.family == "ranges" else n
     lengths = lengths * float(most) ** (1.0 if noise == "laplace" else 0.5)
-    return np.repeat(lengths, n) if line.family == "prefixes" else RangeErrors.alike(lengths, n)
+    return np.repeat(lengths, n) if line.family == "prefixes" else RangeErrors.uniform(lengths, n)
 
 
 def _lengths(compiled: Batch, noise: str) -> Floats:

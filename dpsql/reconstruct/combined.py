@@ -165,7 +165,7 @@ class CombinedAnswers:
             largest = np.maximum(largest, moved.max(axis=1, initial=0.0))
         return largest
 
-    def moved(self, noise: Iterable[Floats]) -> Floats:
+    def propagate(self, noise: Iterable[Floats]) -> Floats:
         """R z (times x a) of the ``noise`` (times x p) of each observation in turn, in units of its deviations."""
         pairs = zip(self.parts(), noise, strict=True)
         return np.asarray(sum(each @ self.weights[:, part].T for part, each in pairs))
@@ -285,7 +285,7 @@ class AnswersOverTime(CombinedAnswers):
     def values(self) -> Floats:
         return self._spread(solve(self.weights / self.deviation, self.estimated(), 2**BITS))
 
-    def moved(self, noise: Iterable[Floats]) -> Floats:
+    def propagate(self, noise: Iterable[Floats]) -> Floats:
         held = (self.times * self.deviations)[-len(self.observed) :]
         total = sum(each * scale for scale, each in zip(held, noise, strict=True))
         return np.asarray((total / self.deviation) @ self.weights.T)
@@ -316,8 +316,8 @@ def answers_over_time(
     return AnswersOverTime(*said, times=times, deviations=each, over=over, before=before)
 
 
-def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
-    """wanted S^+, from the eigenvectors of the smaller Gram matrix of S, and the length of each row's remainder.
+def _weights(targets: Floats, S: Floats) -> tuple[Floats, Floats]:
+    """``targets`` S^+, from the eigenvectors of the smaller Gram matrix of S, and the length of each row's remainder.
 
     Corrected by the remainder, twice, so that R is as good as of an orthogonal factor (Bjorck 1987, corrected
     seminormal equations) where the Gram matrix alone, whose condition is the square, gave it within 10^-4 of a row; a
@@ -335,10 +335,10 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
             return np.asarray((((rows @ vectors) * inverse) @ vectors.T) @ S.T)
         return np.asarray((((rows @ S.T) @ vectors) * inverse) @ vectors.T)
 
-    lengths = np.sqrt((wanted * wanted).sum(axis=1))
-    weights = solved(wanted)
+    lengths = np.sqrt((targets * targets).sum(axis=1))
+    weights = solved(targets)
     for correction in range(1 + _CORRECTIONS):
-        rest = wanted - weights @ S
+        rest = targets - weights @ S
         remainder = np.sqrt((rest * rest).sum(axis=1)) / lengths
         if correction == _CORRECTIONS or not remainder.any():
             break

@@ -176,12 +176,12 @@ def _part(formula: Formula, values: Floats, errors: LinearErrors) -> _Part:
             bounds = _FITS.get(what)
             found = fitted(formula, values, errors)
             # A coefficient that the noise hides keeps its regularised value; one within bounds stands for them all.
-            part = _known(found) if bounds else replace(_known(found), wide=np.zeros_like(found.bounded))
+            part = _part_of(found) if bounds else replace(_part_of(found), wide=np.zeros_like(found.bounded))
             return _bounded(part, bounds)
         case Smooth():
             return _smooth(formula, values, errors)
         case Gini():
-            return _bounded(_filled(_known(concentrated(formula, values, errors)), (0.0, 1.0)), (0.0, 1.0))
+            return _bounded(_filled(_part_of(concentrated(formula, values, errors)), (0.0, 1.0)), (0.0, 1.0))
         case Comparison():
             return _bare(compared(formula, values, errors), values)
         case Independence():
@@ -194,8 +194,8 @@ def _zero_where(null: NDArray[np.bool_], part: _Part) -> _Part:
     return _Part(value, np.where(null[:, None], 0.0, part.gradient), low, high, part.wide & ~null)
 
 
-def _known(found: Ratios) -> _Part:
-    return _Part(found.value, found.gradient, found.low, found.high, ~found.bounded)
+def _part_of(ratios: Ratios) -> _Part:
+    return _Part(ratios.value, ratios.gradient, ratios.low, ratios.high, ~ratios.bounded)
 
 
 def _bare(value: Floats, values: Floats) -> _Part:

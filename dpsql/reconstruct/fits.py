@@ -72,8 +72,8 @@ class _Moments:
         weights = np.einsum("ia,abk,jb->ijk", T, self.weights, T)
         return replace(self, values=T @ self.values @ T.T, weights=weights)
 
-    def known(self, others: list[int]) -> tuple[Floats, NDArray[np.bool_]]:
-        """M_oo^-1 (g x o x o), and in which groups each column of ``others`` is told from the rest of them."""
+    def inverse(self, others: list[int]) -> tuple[Floats, NDArray[np.bool_]]:
+        """M_oo^-1 (g x o x o), and in which groups each column of ``others`` is distinct from the rest of them."""
         M = self.values[:, others][:, :, others]
         roots, vectors = np.linalg.eigh(M)
         noise = np.sqrt(np.trace(self._entries(others), axis1=1, axis2=2) / len(others))
@@ -169,7 +169,7 @@ def _coefficient(M: _Moments, formula: Fit) -> Ratios:
         M = M.about(np.array([0.0, *np.divide(x_centres, x_scales), 0.0]))
         constant = y_centre
     others = [i for i in range(M.y) if i != at]
-    inverse, clear = M.known(others)
+    inverse, clear = M.inverse(others)
     top, bottom = M.residual(at, M.y, others, inverse), M.residual(at, at, others, inverse)
     ratio = _quotient(top, bottom, M.errors)
     bounded = ratio.bounded & clear
@@ -180,7 +180,7 @@ def _coefficient(M: _Moments, formula: Fit) -> Ratios:
         return Ratios(value, gradient, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf), bounded)
     # What sampling adds: s^2 / S_jj, in the units of the coefficient.
     every = list(range(M.y))
-    rest = M.residual(M.y, M.y, every, M.known(every)[0]).value
+    rest = M.residual(M.y, M.y, every, M.inverse(every)[0]).value
     degrees = np.maximum(M.values[:, 0, 0], 0.0) - len(every)
     known = bounded & (degrees >= 1) & (bottom.value > 0)
     sampled = np.maximum(rest, 0.0) / degrees / bottom.value * factor**2
@@ -217,8 +217,8 @@ def _explained(M: _Moments) -> Ratios:
     most about 1 + (q^2 - 1) / k, q the normal quantile, where the linear part is there as well.
     """
     every = list(range(M.y))
-    inverse, clear = M.known(every)
-    first, some = M.known([0])
+    inverse, clear = M.inverse(every)
+    first, some = M.inverse([0])
     rest, whole = M.residual(M.y, M.y, every, inverse), M.residual(M.y, M.y, [0], first)
     ratio = _quotient(rest, whole, M.errors)
     bounded = ratio.bounded & clear & some
@@ -232,7 +232,7 @@ def _explained(M: _Moments) -> Ratios:
 
 def _correlation(M: _Moments) -> Ratios:
     """S_xy / sqrt(S_xx S_yy), linearised; its interval is made in Fisher's z = artanh(r) (Fisher 1915)."""
-    inverse, clear = M.known([0])
+    inverse, clear = M.inverse([0])
     xy, xx, yy = (M.residual(a, b, [0], inverse) for a, b in ((1, 2), (1, 1), (2, 2)))
     bounded = clear.copy()
     sides = []
@@ -251,7 +251,7 @@ def _correlation(M: _Moments) -> Ratios:
 
 
 def _covariance(M: _Moments, formula: Fit) -> Ratios:
-    inverse, clear = M.known([0])
+    inverse, clear = M.inverse([0])
     xy = M.residual(1, 2, [0], inverse)
     n = M.values[:, 0, 0] - (formula.what == "covar_samp")
     weights = np.tile(M.weights[0, 0], (len(n), 1))

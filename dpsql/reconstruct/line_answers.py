@@ -42,7 +42,7 @@ class RangeErrors:
     __array_ufunc__ = None  # an array leaves the comparison to it
 
     @classmethod
-    def alike(cls, scale: Floats, n: int) -> RangeErrors:
+    def uniform(cls, scale: Floats, n: int) -> RangeErrors:
         """``scale`` for all ranges."""
         return cls(scale, ByLength(np.ones(n + 1)), n)
 

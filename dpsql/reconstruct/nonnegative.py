@@ -91,8 +91,8 @@ class Problem:
         return Solution(best.w, best.value, best.gap, done, best.gap <= accuracy * (1.0 + best.value))
 
 
-def _worth(found: Solution) -> tuple[float, float]:
-    return found.value + min(found.gap, 1e300), found.value
+def _worth(solution: Solution) -> tuple[float, float]:
+    return solution.value + min(solution.gap, 1e300), solution.value
 
 
 class _Search:

@@ -83,7 +83,7 @@ class PossibleMarginals:
     def _spread(self, axes: Axes, T: Axes) -> int:
         return prod(self.sizes[i] for i in axes if i not in T)
 
-    def moved(self, multipliers: Tables) -> Tables:
+    def corrections(self, multipliers: Tables) -> Tables:
         """u_T - u^_T = p_T / c_T for every T."""
         sums: Tables = {}
         for S, held in multipliers.items():
@@ -95,13 +95,13 @@ class PossibleMarginals:
             sums[T] = total / self.precision[T]
         return sums
 
-    def table(self, axes: Axes, moved: Tables) -> Floats:
-        """x_S = x^_S and what ``moved`` says of it."""
+    def table(self, axes: Axes, corrections: Tables) -> Floats:
+        """x_S = x^_S plus its part of the ``corrections``."""
         out = self.marginals[axes].copy()
         for T in inside(axes):
-            if T in moved:
+            if T in corrections:
                 shape = [self.sizes[i] if i in T else 1 for i in axes]
-                out += moved[T].reshape(shape) / self._spread(axes, T)
+                out += corrections[T].reshape(shape) / self._spread(axes, T)
         return out
 
     def solve(
@@ -120,8 +120,8 @@ class PossibleMarginals:
         ahead, pace = dict(now), 1.0
         best = self._judged({S: root[S] * now[S] for S in self.largest}, 0)
         for step in range(1, most + 1):
-            moved = self.moved({S: root[S] * ahead[S] for S in self.largest})
-            after = {S: np.maximum(ahead[S] - root[S] * self.table(S, moved), 0.0) for S in self.largest}
+            corrections = self.corrections({S: root[S] * ahead[S] for S in self.largest})
+            after = {S: np.maximum(ahead[S] - root[S] * self.table(S, corrections), 0.0) for S in self.largest}
             uphill = sum(_dot(ahead[S] - after[S], after[S] - now[S]) for S in self.largest) > 0
             faster = 1.0 if uphill else (1.0 + sqrt(1.0 + 4.0 * pace * pace)) / 2.0
             push = 0.0 if uphill else (pace - 1.0) / faster
@@ -137,15 +137,15 @@ class PossibleMarginals:
 
     def _judged(self, multipliers: Tables, rounds: int) -> tuple[Tables, Solution]:
         """The marginals under ``multipliers``, lifted until none is negative, with their certificate."""
-        moved = self.moved(multipliers)
-        under = {S: self.table(S, moved) for S in self.largest}
+        corrections = self.corrections(multipliers)
+        under = {S: self.table(S, corrections) for S in self.largest}
         lift = max(max(0.0, -float(x.min())) * x.size for x in under.values())
         base = self.precision[()]
-        moved[()] = np.asarray(moved.get((), 0.0) + lift)
-        tables = {S: np.maximum(self.table(S, moved), 0.0) for S in self.marginals}
+        corrections[()] = np.asarray(corrections.get((), 0.0) + lift)
+        tables = {S: np.maximum(self.table(S, corrections), 0.0) for S in self.marginals}
         rows = float(under[self.largest[0]].sum()) + lift
         gap = base * lift * rows + sum(_dot(multipliers[S], tables[S]) for S in self.largest)
-        value = sum(self.precision[T] * _dot(u, u) for T, u in moved.items()) / 2
+        value = sum(self.precision[T] * _dot(u, u) for T, u in corrections.items()) / 2
         return tables, Solution(np.concatenate([tables[S].ravel() for S in self.largest]), value, gap, rounds)
 
 
@@ -154,8 +154,8 @@ def _dot(one: Floats, two: Floats) -> float:
     return float(np.einsum("i,i->", one.ravel(), two.ravel()))
 
 
-def _worth(found: tuple[Tables, Solution]) -> float:
-    return found[1].gap - found[1].value
+def _worth(solved: tuple[Tables, Solution]) -> float:
+    return solved[1].gap - solved[1].value
 
 
 def inside(axes: Axes) -> Iterator[Axes]:

@@ -267,9 +267,9 @@ def _between(q: float, counts: Floats, discrete: bool) -> tuple[Places, Places, 
     return lower, upper, fraction
 
 
-def _first(found: NDArray[np.bool_], otherwise: int) -> Places:
+def _first(flags: NDArray[np.bool_], otherwise: int) -> Places:
     """The first place of each row that is true, ``otherwise`` where none is."""
-    return np.where(found.any(axis=1), found.argmax(axis=1), otherwise).astype(np.int64)
+    return np.where(flags.any(axis=1), flags.argmax(axis=1), otherwise).astype(np.int64)
 
 
 def _unrefuted(least: float, most: float, D: Floats, h: Floats) -> tuple[Places, Places]:
@@ -337,7 +337,7 @@ def _stack(parts: list[Matrix]) -> Matrix:
     return sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
 
 
-def _mirrored(found: Quantiles, d: int) -> Quantiles:
+def _mirrored(given: Quantiles, d: int) -> Quantiles:
     last = d - 1
-    places, interval = (last - found.upper, last - found.lower), (last - found.last, last - found.first)
-    return Quantiles(-found.value, found.stderr, -found.high, -found.low, *places, found.fraction, *interval)
+    places, interval = (last - given.upper, last - given.lower), (last - given.last, last - given.first)
+    return Quantiles(-given.value, given.stderr, -given.high, -given.low, *places, given.fraction, *interval)

@@ -26,7 +26,7 @@ from dpsql.linalg.blocks import Residual, RowBlock
 
 from .intervals import LATTICE_MATTERS, half_widths
 from .least_squares import RowsOfAnswers, measured
-from .residual_estimates import Estimate, Known, Place, tag, within
+from .residual_estimates import Estimate, Place, ResidualEstimates, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
 from .spread import NoiseModel
 
@@ -47,17 +47,17 @@ class ResidualAnswers:
     numbers: int
 
     @cached_property
-    def known(self) -> Known:
-        """What is known of each residual."""
-        return Known(self.blocks, self.residuals, self.sizes)
+    def estimates(self) -> ResidualEstimates:
+        """The estimate of each residual."""
+        return ResidualEstimates(self.blocks, self.residuals, self.sizes)
 
     @cached_property
     def written(self) -> ResidualRows:
-        return ResidualRows(self.known)
+        return ResidualRows(self.estimates)
 
     @cached_property
-    def _alike(self) -> list[list[RowBlock]]:
-        """The blocks, those with the same rows over residuals that were measured alike together."""
+    def _equal_blocks(self) -> list[list[RowBlock]]:
+        """The blocks, grouped by equal rows over residuals that were measured equally."""
         entries: dict[int, object] = {}
         found: dict[object, list[RowBlock]] = {}
         for block in self.blocks:
@@ -69,10 +69,10 @@ class ResidualAnswers:
                     held = (matrix.indptr, matrix.indices, matrix.data)
                     entries[id(factor)] = matrix.shape, *(part.tobytes() for part in held)
                 factors.append((entries[id(factor)], factor.keys, *(place[axis] for axis in factor.axes)))
-            means = self.known.means[block.table]
+            means = self.estimates.means[block.table]
             parts = (
                 (one.multiplier, *(place[axis] for axis in one.axes), *map(tag, one.integers))
-                for one in self.known.parts(block)
+                for one in self.estimates.parts(block)
             )
             kind = block.key_sizes, *factors, *(id(means[axis]) for axis in block.axes), *parts
             found.setdefault(kind, []).append(block)
@@ -88,7 +88,7 @@ class ResidualAnswers:
     def numbers_of(self, tables: Mapping[Place, Floats]) -> Floats:
         """The numbers (m,) that histograms over the blocks' axes give."""
         out = np.zeros(self.numbers)
-        for kind in self._alike:
+        for kind in self._equal_blocks:
             for blocks in _batches(kind, self._cells(kind[0])):
                 found = _applied(kind[0], np.stack([tables[b.table, b.component, b.axes] for b in blocks]))
                 for block, values in zip(blocks, found, strict=True):
@@ -98,7 +98,7 @@ class ResidualAnswers:
     def tables(self, y: Sequence[int]) -> dict[Place, Floats]:
         """L times the estimated histogram over the axes of every block; raises as ``estimate``."""
         residuals, found = self._residuals(y), dict[Place, Floats]()
-        for kind in self._alike:
+        for kind in self._equal_blocks:
             new = {(b.table, b.component, b.axes): b for b in kind if (b.table, b.component, b.axes) not in found}
             for blocks in _batches([*new.values()], self._cells(kind[0])):
                 places = [(b.table, b.component, b.axes) for b in blocks]
@@ -106,30 +106,30 @@ class ResidualAnswers:
         return found
 
     def _cells(self, block: RowBlock) -> int:
-        return prod(len(self.known.means[block.table][axis]) for axis in block.axes)
+        return prod(len(self.estimates.means[block.table][axis]) for axis in block.axes)
 
     def _residuals(self, y: Sequence[int]) -> dict[Place, Floats]:
         """L times the estimated residuals; raises as ``estimate``."""
-        values = measured(y, self.known.measured)
+        values = measured(y, self.estimates.measured)
         kinds: dict[object, list[tuple[Place, Estimate]]] = {}
-        for key, known in self.known.places.items():
-            kinds.setdefault(tuple(map(tag, known.integers)), []).append((key, known))
+        for key, estimate in self.estimates.places.items():
+            kinds.setdefault(tuple(map(tag, estimate.integers)), []).append((key, estimate))
         found: dict[Place, Floats] = {}
         for kind in kinds.values():
             integers = kind[0][1].integers
             for some in _batches(kind, kind[0][1].rows):
-                held = np.stack([_gathered(known, values) for _, known in some])
+                held = np.stack([_gathered(estimate, values) for _, estimate in some])
                 for axis, one in enumerate(integers):
                     held = one.solve(held, axis + 1)
-                for (key, known), table in zip(some, held, strict=True):
-                    found[key] = table if known.sources[0][0].whole else table / known.multiplier
+                for (key, estimate), table in zip(some, held, strict=True):
+                    found[key] = table if estimate.sources[0][0].whole else table / estimate.multiplier
         return found
 
     def _spread(self, blocks: Sequence[RowBlock], residuals: dict[Place, Floats]) -> Floats:
         """The estimated histograms over the axes of blocks alike: (blocks, regions of each axis)."""
-        means = [self.known.means[blocks[0].table][axis] for axis in blocks[0].axes]
+        means = [self.estimates.means[blocks[0].table][axis] for axis in blocks[0].axes]
         out = np.zeros((len(blocks), *map(len, means)))
-        for parts in zip(*map(self.known.parts, blocks), strict=True):
+        for parts in zip(*map(self.estimates.parts, blocks), strict=True):
             inside = [axis in parts[0].axes for axis in blocks[0].axes]
             part = np.stack([residuals[one.table, one.component, one.axes] for one in parts])
             part = part.reshape(len(blocks), *(len(v) if held else 1 for held, v in zip(inside, means, strict=True)))
@@ -142,11 +142,11 @@ class ResidualAnswers:
     def _lengths(self, block: RowBlock) -> list[Floats]:
         """The squared norms of a block's rows over every residual (m,), coefficients left out."""
         found = []
-        for residual in self.known.parts(block):
+        for residual in self.estimates.parts(block):
             parts = []
             for factor in block.factors:
                 inside, integers = within(factor, residual)
-                parts.append(factor.squares(inside, integers, self.known.means[block.table]))
+                parts.append(factor.squares(inside, integers, self.estimates.means[block.table]))
             found.append(block.outer(parts) / float(residual.multiplier) ** 2)
         return found
 
@@ -166,7 +166,7 @@ class ResidualAnswers:
     @cached_property
     def _norms(self) -> tuple[Floats, Floats]:
         squares, largest = np.zeros(self.numbers), np.zeros(self.numbers)
-        for kind in self._alike:
+        for kind in self._equal_blocks:
             lengths = self._lengths(kind[0])
             if not lengths:
                 continue
@@ -230,7 +230,7 @@ class ResidualAnswers:
                 for key in factor.keys:
                     mine = mine * block.key_sizes[key] + labels[key]
                 single = bool((np.diff(factor.matrix.indptr) == 1).all()) and np.ptp(factor.matrix.data) == 0
-                if single and len(factor.axes) == 1 and (block.table, factor.axes[0]) not in self.known.uneven:
+                if single and len(factor.axes) == 1 and (block.table, factor.axes[0]) not in self.estimates.uneven:
                     continue
                 code = np.unique(code * factor.matrix.shape[0] + mine, return_inverse=True)[1]
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
@@ -260,7 +260,7 @@ class ResidualAnswers:
         Laplace noise where the rows are too many to be written out, longer by what a sum of two such variables may be
         nearer to 0 than another of its variance, at any confidence from 30 %: an upper bound.
         """
-        width = len(parts) * (parts[0].stop - parts[0].start) * self.known.measured
+        width = len(parts) * (parts[0].stop - parts[0].start) * self.estimates.measured
         few = noise.kind != "gaussian" and width <= 4 * MOST
         if few:
             return self.rows(parts, noise)
@@ -297,13 +297,13 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[at : at + few] for at in range(0, len(items), few))
 
 
-def _gathered(known: Estimate, values: Floats) -> Floats:
+def _gathered(estimate: Estimate, values: Floats) -> Floats:
     """What was measured of a residual, in its axes' rows."""
     total: Floats = np.zeros(())
-    for residual, at, weight in known.sources:
+    for residual, at, weight in estimate.sources:
         part = values[at : at + residual.rows].reshape(residual.shape)
         if residual.whole:
-            gone = tuple(number for number, axis in enumerate(residual.axes) if axis not in known.axes)
+            gone = tuple(number for number, axis in enumerate(residual.axes) if axis not in estimate.axes)
             part = weight * (part.sum(axis=gone) if gone else part)
         total = total + part
     return np.asarray(total)

@@ -1,4 +1,4 @@
-"""What is known of each residual once it is measured: as if by one matrix, whatever was measured of it.
+"""The estimate of each residual once it is measured: as if by one matrix, whatever was measured of it.
 
 Whole tables (``Residual.whole``) on sets S of axes speak of every T inside S: that is the least squares
 
@@ -24,7 +24,7 @@ Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What is known of one residual: as if it were measured once by ``integers``, ``multiplier`` times.
+    """The estimate of one residual: as if it were measured once by ``integers``, ``multiplier`` times.
 
     ``sources``: the measurements that say so, where each begins in y, and what each is multiplied by where there are
     several (whole tables); their axes are at least ``axes``.
@@ -44,8 +44,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """What ``residuals``, in the order of y, say of those that ``blocks`` read; ``sizes[t]``: of table t's axes."""
+class ResidualEstimates:
+    """The estimates, by ``residuals`` in the order of y, of those that ``blocks`` read; ``sizes[t]``: of table t."""
 
     blocks: tuple[RowBlock, ...] = field(repr=False)
     residuals: tuple[Residual, ...] = field(repr=False)
@@ -53,18 +53,18 @@ class Known:
 
     @cached_property
     def places(self) -> dict[Place, Estimate]:
-        """What is known of each residual."""
+        """The estimate of each residual."""
         found: dict[Place, Estimate] = {}
         tables: dict[Place, list[tuple[Residual, int]]] = {}
-        wanted: set[Place] | None = None
+        required: set[Place] | None = None
         at = 0
         for residual in self.residuals:
             if residual.whole:
-                wanted = self._wanted() if wanted is None else wanted
+                required = self._required() if required is None else required
                 for order in range(len(residual.axes) + 1):
                     for axes in combinations(residual.axes, order):
                         place = (residual.table, residual.component, axes)
-                        if place in wanted:
+                        if place in required:
                             tables.setdefault(place, []).append((residual, at))
             else:
                 place = (residual.table, residual.component, residual.axes)
@@ -74,7 +74,7 @@ class Known:
             found[place] = self._combined(place, several)
         return found
 
-    def _wanted(self) -> set[Place]:
+    def _required(self) -> set[Place]:
         """The residuals of all blocks."""
         found: set[Place] = set()
         for table, component, axes in {(b.table, b.component, b.axes) for b in self.blocks}:

@@ -13,7 +13,7 @@ from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, RowBlock, RowFactor
 
-from .residual_estimates import Estimate, Known, tag, within
+from .residual_estimates import Estimate, ResidualEstimates, tag, within
 
 MOST = 2**24  # entries of explicit rows made at once
 
@@ -22,25 +22,25 @@ MOST = 2**24  # entries of explicit rows made at once
 class ResidualRows:
     """The rows of R of blocks, written out or as their inner products."""
 
-    known: Known
+    estimates: ResidualEstimates
 
     def reach(self, block: RowBlock) -> int:
         """How many measurements a block's rows have weights on."""
-        if not any(residual.whole for residual in self.known.residuals):
-            return sum(residual.rows for residual in self.known.parts(block))
-        held = {at: r.rows for known in self.known.parts(block) for r, at, _ in known.sources}
-        return sum(held.values())
+        if not any(residual.whole for residual in self.estimates.residuals):
+            return sum(residual.rows for residual in self.estimates.parts(block))
+        rows = {at: r.rows for estimate in self.estimates.parts(block) for r, at, _ in estimate.sources}
+        return sum(rows.values())
 
     def explicit(self, block: RowBlock, chosen: Ints | None = None) -> dict[int, Floats]:
         """Rows of R of a block (all, or the ``chosen``) on each measurement, by where it begins in y."""
         out: dict[int, Floats] = {}
-        for known, rows in self._centred(block, chosen):
-            for residual, at, weight in known.sources:
+        for estimate, rows in self._centred(block, chosen):
+            for residual, at, weight in estimate.sources:
                 if residual.whole:
-                    shape = [part.p if axis in known.axes else 1
+                    shape = [part.p if axis in estimate.axes else 1
                              for axis, part in zip(residual.axes, residual.integers, strict=True)]  # fmt: skip
                     wide = np.broadcast_to(rows.reshape(-1, *shape), (rows.shape[0], *residual.shape))
-                    mine = weight * known.multiplier * wide.reshape(rows.shape[0], -1)
+                    mine = weight * estimate.multiplier * wide.reshape(rows.shape[0], -1)
                 else:
                     mine = rows
                 out[at] = out[at] + mine if at in out else mine
@@ -48,7 +48,7 @@ class ResidualRows:
 
     def _centred(self, block: RowBlock, chosen: Ints | None = None) -> Iterator[tuple[Estimate, Floats]]:
         """Rows of a block on each residual, as if that were measured once."""
-        means = self.known.means[block.table]
+        means = self.estimates.means[block.table]
         count = block.stop - block.start
         groups = np.arange(count) if chosen is None else chosen
         labels = np.unravel_index(groups, block.key_sizes) if block.key_sizes else ()
@@ -61,7 +61,7 @@ class ResidualRows:
             needed, mine = np.unique(mine, return_inverse=True)
             few = needed.size < factor.matrix.shape[0]
             factors.append((replace(factor, matrix=factor.matrix[needed]) if few else factor, mine))
-        for residual in self.known.parts(block):
+        for residual in self.estimates.parts(block):
             order: list[int] = []
             if len(groups) * residual.rows > 16 * MOST:
                 raise DataError(
@@ -88,7 +88,7 @@ class ResidualRows:
                 for other in right:
                     if (one.table, one.component) != (other.table, other.component):
                         continue
-                    shared = [residual for residual in self.known.parts(one) if set(residual.axes) <= set(other.axes)]
+                    shared = [part for part in self.estimates.parts(one) if set(part.axes) <= set(other.axes)]
                     for residual in shared:
                         found = self._product(one, other, residual)
                         if found is None:
@@ -102,7 +102,7 @@ class ResidualRows:
         found: Floats = np.zeros(block.stop - block.start)
         if (block.table, block.component) != (other.table, other.component):
             return found
-        for residual in self.known.parts(block):
+        for residual in self.estimates.parts(block):
             if set(residual.axes) <= set(other.axes):
                 part = self._product(block, other, residual)
                 if part is None:
@@ -134,7 +134,7 @@ class ResidualRows:
             if factor.keys or inside:
                 held[factor.keys, inside] = factor
             else:
-                scale *= float(factor.weights((), (), self.known.means[one.table])[0, 0])
+                scale *= float(factor.weights((), (), self.estimates.means[one.table])[0, 0])
         parts = []
         for factor in one.factors:
             inside, integers = within(factor, residual)
@@ -142,7 +142,7 @@ class ResidualRows:
             second = held.pop((keys, inside), None)
             if second is None and (keys or inside):
                 return None
-            parts.append(self._dot(factor, second, inside, integers, self.known.means[one.table]))
+            parts.append(self._dot(factor, second, inside, integers, self.estimates.means[one.table]))
         return None if held else one.outer(parts) * scale
 
     def _dot(
@@ -191,8 +191,8 @@ class ResidualRows:
         width = 0
         for blocks in mine:
             for block in blocks:
-                for known in self.known.parts(block):
-                    for residual, at, _ in known.sources:
+                for estimate in self.estimates.parts(block):
+                    for residual, at, _ in estimate.sources:
                         if at not in starts:
                             starts[at] = width
                             width += residual.rows

@@ -150,7 +150,7 @@ class Replicates:
         self,
         query: str,
         bare: Result,
-        own: Mapping[str, Mapping[str, int]],
+        unnamed: Mapping[str, Mapping[str, int]],
         alpha: float,
         seconds: float | None,
         *,
@@ -160,15 +160,15 @@ class Replicates:
 
         ``c_stderr``, ``c_low`` and ``c_high`` beside a number c; ``c_present``, the share of the replicates that have
         the row with a number there, where noise decides which rows there are; of a column that is no number, the share
-        that say the same. ``own``: what q1, q2, ... are to the asker. ``sample``: intervals add what sampling does. A
-        query that reads nothing noisy gets its answer alone, and why, in words. Raises SQLError, DataError,
+        that say the same. ``unnamed``: what q1, q2, ... are to the asker. ``sample``: intervals add what sampling does.
+        A query that reads nothing noisy gets its answer alone, and why, in words. Raises SQLError, DataError,
         NotSupportedError, OperationalError.
         """
         if not _LEAST_ALPHA <= alpha < 1:
             raise DataError(
                 f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
             )
-        tree, nodes, read = self._read(query, own)
+        tree, nodes, read = self._read(query, unnamed)
         shown = self.store.shown_by()
         named = {place for place in read if place is not None}
         if not isinstance(tree, exp.Query) or not named:
@@ -195,13 +195,13 @@ class Replicates:
             drawn = None if sample else self._noise(laws, count)
 
         def key(node: exp.Table) -> str:
-            place = release_of(node, shown, own)
+            place = release_of(node, shown, unnamed)
             return "" if place is None else f"r{place[0]}.{place[1]}"
 
-        asked = _Asked(bare, drawn, alpha, all(law.unbiased for law in laws.values()))
+        answered = _Answered(bare, drawn, alpha, all(law.unbiased for law in laws.values()))
         failure = ""
         try:
-            return _worked_out(Query(tree, tables, key), asked, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
+            return _worked_out(Query(tree, tables, key), answered, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
         except duckdb.Error as error:
             failure = first_line(error)
         raise SQLError(f"errors=True cannot work these out ({failure}); leave errors out")
@@ -284,14 +284,14 @@ def _measured(laws: Mapping[int, Law]) -> dict[int, Observed]:
     return {seed: one for law in laws.values() for seed, one in law.measured.items()}
 
 
-def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
+def _some(column: Numbers | Coded, flags: NDArray[np.bool_]) -> Numbers | Coded:
     if isinstance(column, Coded):
-        return Coded(column.distinct, column.codes[kept])
-    return Numbers(column.data[kept], None if column.null is None else column.null[kept])
+        return Coded(column.distinct, column.codes[flags])
+    return Numbers(column.data[flags], None if column.null is None else column.null[flags])
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Answered:
     """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself. ``drawn``:
     None where sampling moves the numbers as well, so that none is linear in the noise alone.
     """
@@ -385,9 +385,9 @@ class _Asked:
         ]
 
 
-def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
+def _worked_out(query: Query, answered: _Answered, end: float) -> tuple[Result, str]:
     """The answer with its errors, or alone, and why. ``end``: until when."""
-    bare, alpha = asked.bare, asked.alpha
+    bare, alpha = answered.bare, answered.alpha
     with Sandbox() as sandbox:
         query.stack(sandbox)
         ran = query.run(sandbox, "dpsql_all", end, places=True)
@@ -407,9 +407,9 @@ def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
         assert rows is not None  # noqa: S101 - rows in order are matched by their places
         free = unselected(query.tree, query.clean) if ran.lineage.rows else None
         if free is not None:
-            kept = Query(free, query.tables, query.named).run(sandbox, "dpsql_free", end, places=True)
-            same = kept.noisy == ran.noisy and kept.times == ran.times
-            values = matched(sandbox, kept, bare, "dpsql_free") if same else None
+            ran_free = Query(free, query.tables, query.named).run(sandbox, "dpsql_free", end, places=True)
+            same = ran_free.noisy == ran.noisy and ran_free.times == ran.times
+            values = matched(sandbox, ran_free, bare, "dpsql_free") if same else None
             if values is not None and any(ran.noisy) and not all(ran.noisy):
-                return asked.shown(replace(kept, lineage=ran.lineage), rows, values), ""
-        return asked.shown(ran, rows, rows), ""
+                return answered.shown(replace(ran_free, lineage=ran.lineage), rows, values), ""
+        return answered.shown(ran, rows, rows), ""

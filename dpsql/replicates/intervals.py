@@ -76,10 +76,10 @@ class Drawn:
         kept = values > _RANK * values.max(initial=0.0)
         return vectors[:, kept], vectors[:, kept] / values[kept]
 
-    def weights(self, moved: Floats) -> Floats:
-        """The combinations (P x cells) of the noise that are nearest to ``moved`` (times x cells)."""
+    def weights(self, deviations: Floats) -> Floats:
+        """The combinations (P x cells) of the noise that are nearest to ``deviations`` (times x cells)."""
         vectors, inverse = self._solution
-        return np.asarray(inverse @ (vectors.T @ (self.white.T @ moved)))
+        return np.asarray(inverse @ (vectors.T @ (self.white.T @ deviations)))
 
 
 def null_for_nan(values: Floats) -> Numbers:
@@ -149,16 +149,16 @@ def _linear(answer: Floats, replicates: Floats, drawn: Drawn) -> tuple[NDArray[n
     return found, rows
 
 
-def _reach(answers: CombinedAnswers, moved: Floats, alpha: float) -> Floats:
-    """Half-widths (cells,) of what moves by ``moved`` (N x cells): those of its law, of which N tells where only a
-    bound is known.
+def _reach(answers: CombinedAnswers, deviations: Floats, alpha: float) -> Floats:
+    """Half-widths (cells,) of numbers with ``deviations`` (N x cells): those of their law, or by the N deviations where
+    only a bound of the law is known.
     """
     half = answers.widths(None, alpha)
-    rank = int(np.ceil((1 - alpha) * (len(moved) + 1) - 1e-9))
-    if answers.law.kind != "blocks" or rank > len(moved) or not moved.shape[1]:
+    rank = int(np.ceil((1 - alpha) * (len(deviations) + 1) - 1e-9))
+    if answers.law.kind != "blocks" or rank > len(deviations) or not deviations.shape[1]:
         return half
     bounded = half > (1 - 1e-6) * log_concave_quantile(alpha) * answers.errors()
-    return np.where(bounded, np.partition(np.abs(moved), rank - 1, axis=0)[rank - 1], half)
+    return np.where(bounded, np.partition(np.abs(deviations), rank - 1, axis=0)[rank - 1], half)
 
 
 def _ratios(

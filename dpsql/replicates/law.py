@@ -83,10 +83,10 @@ class Law:
         if isinstance(held, Combination):
             answers = held.answers
             pairs = zip(self.seeds, answers.observed, strict=True)
-            found[1:, answers.answered] += answers.moved(whitened(one, seed, count) for seed, one in pairs)
+            found[1:, answers.answered] += answers.propagate(whitened(one, seed, count) for seed, one in pairs)
         else:
             for row, moves in zip(
-                found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True
+                found[1:], held.propagate(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True
             ):
                 row += moves if places is None else moves[:, places]
         if sample:
@@ -105,7 +105,7 @@ class Laws:
     def __init__(self, books: Books, past: PastReleases) -> None:
         self._books = books
         self._past = past
-        self._held: dict[int, Law] = {}
+        self._laws: dict[int, Law] = {}
 
     def of(self, release: int) -> Law:
         """The law of a release. Cost: its batch is understood and solved again. Raises NotSupportedError."""
@@ -114,13 +114,13 @@ class Laws:
     def of_all(self, releases: Iterable[int]) -> dict[int, Law]:
         """The laws of several releases, for which ledger and schemas are read once. Raises as ``of``."""
         wanted = list(dict.fromkeys(releases))
-        lacking = [release for release in wanted if release not in self._held]
+        lacking = [release for release in wanted if release not in self._laws]
         if lacking:
             entries = {entry.id: entry for entry in self._books.entries() if entry.released is not None}
             schemas = self._past.schemas()
             for release in lacking:
-                self._held[release] = self._found(release, entries, schemas)
-        return {release: self._held[release] for release in wanted}
+                self._laws[release] = self._law_of(release, entries, schemas)
+        return {release: self._laws[release] for release in wanted}
 
     def first_name(self, release: int, name: str) -> str:
         """What the batch of a release calls the result that is shown as ``name`` by now. Raises NoResultError."""
@@ -141,7 +141,7 @@ class Laws:
             found[release, name] = called[0]
         return found
 
-    def _found(self, release: int, entries: Mapping[int, Entry], schemas: Mapping[str, Mapping[str, str]]) -> Law:
+    def _law_of(self, release: int, entries: Mapping[int, Entry], schemas: Mapping[str, Mapping[str, str]]) -> Law:
         entry = entries.get(release)
         if entry is None or entry.charge.noise not in ("gaussian", "laplace", "none"):
             raise NotSupportedError(

@@ -270,7 +270,7 @@ def _column(node: exp.Column, scope: _Scope) -> bool:
     return True
 
 
-def _divisors(whole: exp.Expr, tree: exp.Expr, held: Mapping[str, _Relation]) -> list[tuple[str, ...]]:
+def _divisors(whole: exp.Expr, tree: exp.Expr, relations: Mapping[str, _Relation]) -> list[tuple[str, ...]]:
     """What each column of the outermost SELECT is divided by, as the query's own text says it.
 
     Nothing of SELECT DISTINCT, GROUP BY ALL and of stars, to which no column can be added without a change of meaning.
@@ -281,7 +281,7 @@ def _divisors(whole: exp.Expr, tree: exp.Expr, held: Mapping[str, _Relation]) ->
     plain = tree.args.get("distinct") is None and not (group is not None and group.args.get("all"))
     if not plain or len(whole.expressions) != len(tree.expressions):
         return []
-    _, scope = _selected(whole, _with(whole, _Scope({}, held)))
+    _, scope = _selected(whole, _with(whole, _Scope({}, relations)))
     found: list[tuple[str, ...]] = []
     for meant, written in zip(whole.expressions, tree.expressions, strict=True):
         pairs = zip(_divided(meant), _divided(written), strict=False)

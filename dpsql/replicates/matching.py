@@ -77,7 +77,7 @@ def _whole(column: Values) -> Values:
     return column if isinstance(column, Numbers | Coded) else list(column)
 
 
-def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[Array]:
+def _numbers(connection: Any, ran: Ran, keys: Sequence[int], table: str) -> list[Array]:
     """Replicate (-1: the answer), number of the key, and each column as float or code, of all rows of ``table``."""
     count = len(ran.columns)
     many = count + sum(map(len, ran.divisors))
@@ -94,10 +94,10 @@ def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[Array
         f"SELECT {REPLICATE}, {line}, {', '.join(listed)} FROM {table}"
     )
     named = ", ".join(f"{sql} AS v{at}" for at, sql in enumerate(shown))
-    found = held.execute(
+    query = connection.execute(
         f"SELECT * EXCLUDE (which, line) FROM (SELECT {named}, which, line FROM ({both})) ORDER BY which, line"  # noqa: S608
     )
-    arrays = found.fetchnumpy()
+    arrays = query.fetchnumpy()
     out: list[Array] = []
     for at in range(len(shown)):
         column = arrays[f"v{at}"]

@@ -162,14 +162,14 @@ class Query:
         return [(node, self.tables[key].noisy) for node, key in keyed if key in self.tables]
 
 
-def _beside(tree: exp.Expr, found: Lineage) -> tuple[exp.Expr | None, tuple[tuple[int, ...], ...], int | None]:
+def _beside(tree: exp.Expr, lineage: Lineage) -> tuple[exp.Expr | None, tuple[tuple[int, ...], ...], int | None]:
     """The query with its divisors and the places of its rows as further columns, where it can have such."""
-    count = len(found.noisy)
+    count = len(lineage.noisy)
     divisors, at = [], count
-    for mine in found.divisors:
+    for mine in lineage.divisors:
         divisors.append(tuple(range(at, at + len(mine))))
         at += len(mine)
-    more = [text for mine in found.divisors for text in mine]
+    more = [text for mine in lineage.divisors for text in mine]
     order = None
     if isinstance(tree, exp.Select) and not tree.args.get("distinct") and tree.args.get("order"):
         keys = [_unnamed(tree, key) for key in tree.args["order"].expressions]
@@ -322,11 +322,11 @@ MOST_ROWS = 10_000
 """Rows of an answer whose errors are worked out."""
 
 
-def by_period(tree: exp.Expr, series: Mapping[str, str], own: Mapping[str, Mapping[str, int]]) -> exp.Expr:
+def by_period(tree: exp.Expr, series: Mapping[str, str], unnamed: Mapping[str, Mapping[str, int]]) -> exp.Expr:
     """The query with each view of releases of several periods written out as a query over these."""
     for node in [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]:
         name, schema = node.name.lower(), node.db.lower()
-        if schema in ("", "dp") and name in series and (schema or name not in own):
+        if schema in ("", "dp") and name in series and (schema or name not in unnamed):
             alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True))
             written = exp.Subquery(this=parsed(series[name]), alias=alias)
             for part in ("joins", "laterals", "pivots"):
@@ -337,14 +337,14 @@ def by_period(tree: exp.Expr, series: Mapping[str, str], own: Mapping[str, Mappi
 
 
 def release_of(
-    node: exp.Table, shown: Mapping[str, tuple[int, str]], own: Mapping[str, Mapping[str, int]]
+    node: exp.Table, shown: Mapping[str, tuple[int, str]], unnamed: Mapping[str, Mapping[str, int]]
 ) -> tuple[int, str] | None:
     """(release, result) that a table of a query is; None for what is no result."""
     name, schema = node.name.lower(), node.db.lower()
     if re.fullmatch(r"r[1-9][0-9]*", schema):
         return int(schema[1:]), name
-    if not schema and name in own:
-        releases = set(own[name].values())
+    if not schema and name in unnamed:
+        releases = set(unnamed[name].values())
         return (releases.pop(), name) if len(releases) == 1 else None
     return shown.get(name) if schema in ("", "dp") else None
 

@@ -33,26 +33,26 @@ _MOST = 200
 """Rows that are ranked among each other: the cost is their number squared times that of replicates."""
 
 
-def with_ranks(found: Spread, moved: Floats, keys: Sequence[Floats], alpha: float) -> Spread:
+def with_ranks(spread: Spread, replicates: Floats, keys: Sequence[Floats], alpha: float) -> Spread:
     """The errors of a column, its ends farther out where it has ranks and these may be others.
 
-    ``moved`` (1 + N x rows): the answer and its replicates. Ranks are numbers that are, every time, a least one and how
-    many of them are smaller: of all rows, or of those that agree in one of ``keys``, or in all but one. DENSE_RANK is
-    none: ties make it smaller for all that come after.
+    ``replicates`` (1 + N x rows): the answer and its replicates. Ranks are numbers that are, every time, a least one
+    and how many of them are smaller: of all rows, or of those that agree in one of ``keys``, or in all but one.
+    DENSE_RANK is none: ties make it smaller for all that come after.
     """
-    if not np.isfinite(moved).all():
-        return found
-    for together in _partitions(keys, moved.shape[1]):
+    if not np.isfinite(replicates).all():
+        return spread
+    for together in _partitions(keys, replicates.shape[1]):
         low, high = np.zeros(len(together)), np.zeros(len(together))
         for which in range(int(together.max(initial=-1)) + 1):
             rows = np.flatnonzero(together == which)
-            ends = _ends(moved[:, rows], alpha)
+            ends = _ends(replicates[:, rows], alpha)
             if ends is None:
                 break
             low[rows], high[rows] = ends
         else:
-            return Spread(found.stderr, np.minimum(found.low, low), np.maximum(found.high, high))
-    return found
+            return Spread(spread.stderr, np.minimum(spread.low, low), np.maximum(spread.high, high))
+    return spread
 
 
 def _partitions(keys: Sequence[Floats], rows: int) -> Iterator[NDArray[np.int64]]:
@@ -67,16 +67,16 @@ def _partitions(keys: Sequence[Floats], rows: int) -> Iterator[NDArray[np.int64]
         yield np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _ends(moved: Floats, alpha: float) -> tuple[Floats, Floats] | None:
-    """The ends of ranks within ``moved``; None where these are none, or too many."""
-    times, rows = len(moved) - 1, moved.shape[1]
+def _ends(replicates: Floats, alpha: float) -> tuple[Floats, Floats] | None:
+    """The ends of ranks within ``replicates``; None where these are none, or too many."""
+    times, rows = len(replicates) - 1, replicates.shape[1]
     if rows > _MOST:
         return None
     unsure = max(int(alpha * (times + 1) / max(rows - 1, 1) + 1e-9) - 1, 0)
-    base, low, high = moved[0].min(), np.zeros(rows), np.zeros(rows)
+    base, low, high = replicates[0].min(), np.zeros(rows), np.zeros(rows)
     for at in range(rows):
-        before = moved < moved[:, at, None]
-        if not (before.sum(axis=1) == moved[:, at] - base).all():
+        before = replicates < replicates[:, at, None]
+        if not (before.sum(axis=1) == replicates[:, at] - base).all():
             return None
         often = before[1:].sum(axis=0)
         others = np.arange(rows) != at

@@ -116,15 +116,15 @@ def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats, places
     return made
 
 
-def _as_shown(table: ReleaseTable, found: Stacked) -> Stacked:
+def _as_shown(table: ReleaseTable, stacked: Stacked) -> Stacked:
     """The columns that the release shows; with errors or without."""
     names = [name for name, _, _ in table.columns]
-    held = {name: column for name, *column in found.columns}
+    held = {name: column for name, *column in stacked.columns}
     if not set(names) <= held.keys():
         raise _failed(table.name)
-    noisy = dict(found.noisy)
+    noisy = dict(stacked.noisy)
     columns = [(REPLICATE, *held[REPLICATE]), *((name, *held[name]) for name in names)]
-    return Stacked(columns, [(name, noisy[name]) for name in names], companions=found.companions & set(names))
+    return Stacked(columns, [(name, noisy[name]) for name in names], companions=stacked.companions & set(names))
 
 
 def _failed(name: str) -> NotSupportedError:
@@ -154,7 +154,7 @@ def _core(planned: Planned, core: Core, slices: Sequence[slice], estimates: Floa
             continue
         small = None if core.minimum is None else hidden(core, column, estimates[0], planned, slices)
         still = isinstance(column, Derived) and has_its_law(column.formula)
-        moved = _tiled(held, times) if still else _moved(planned, core, column, slices, estimates, held, small)
+        moved = _tiled(held, times) if still else _replicates(planned, core, column, slices, estimates, held, small)
         columns.append((info.name, kind, moved))
         noisy.append((info.name, not still))
         for suffix, name in info.companions:
@@ -173,7 +173,7 @@ def _core(planned: Planned, core: Core, slices: Sequence[slice], estimates: Floa
     return Stacked([(REPLICATE, "BIGINT", which), *columns], noisy, companions=frozenset(companions))
 
 
-def _moved(
+def _replicates(
     planned: Planned,
     core: Core,
     column: Measured | Derived | Ranked,
@@ -260,11 +260,11 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
 
 
 def places_read(
-    tree: exp.Expr, read: Sequence[tuple[exp.Table, Columns]], own: Collection[int], table: RangeTable, most: int
+    tree: exp.Expr, read: Sequence[tuple[exp.Table, Columns]], chosen: Collection[int], table: RangeTable, most: int
 ) -> Ints | None:
     """The places from 0 to n that the ranges of ``table`` begin and stop at, as far as a query reads them, rising.
 
-    ``read``: the released tables of the query, of which those numbered ``own`` are this one. None where more than
+    ``read``: the released tables of the query, of which those numbered ``chosen`` are this one. None where more than
     ``most`` ranges may be read, or the query does not say which.
     """
     clean = {name.lower() for name, noisy in table.noisy if not noisy}
@@ -273,7 +273,7 @@ def places_read(
         nodes = {node.name: node for node in whole.find_all(exp.Table)}
         found = [
             (node.alias_or_name, list(_conditions(node, clean)))
-            for node in (nodes[f"dpsql_read_{number}"] for number in own)
+            for node in (nodes[f"dpsql_read_{number}"] for number in chosen)
         ]
     except (SqlglotError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None

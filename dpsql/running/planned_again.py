@@ -73,7 +73,7 @@ class PlannedAgain:
         """The estimates R y / L, as the release shows them."""
         return self.answers.estimate(self.y, self.compiled.common_steps)
 
-    def moved(self, noise: Iterator[Floats]) -> Iterator[Floats]:
+    def propagate(self, noise: Iterator[Floats]) -> Iterator[Floats]:
         """R z / L of each z (p,): how noise moves the estimates. Cost of one product, or one transform, each."""
         common = self.compiled.common_steps
         if not isinstance(self.answers, MatrixAnswers):

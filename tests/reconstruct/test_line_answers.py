@@ -32,7 +32,7 @@ def test_mean_and_largest_are_those_of_all_ranges(noise: str, n: int) -> None:
 
 
 def test_places_outside_are_refused() -> None:
-    held = RangeErrors.alike(np.ones(1), 10)
+    held = RangeErrors.uniform(np.ones(1), 10)
     for first, last in ((-1, 3), (0, 10), (5, 4), (0.5, 3)):
         with pytest.raises(DataError, match="a range"):
             held.of(first, last)

@@ -27,7 +27,7 @@ def marginals(rows: np.ndarray) -> dict[tuple[int, ...], np.ndarray]:
 def consistent(noisy: dict[tuple[int, ...], np.ndarray], weights: dict[tuple[int, ...], float]) -> PossibleMarginals:
     """The marginals that agree and are nearest to ``noisy``: one step without bounds from tables of zeros."""
     empty = PossibleMarginals({S: np.zeros(table.shape) for S, table in noisy.items()}, weights)
-    moved = empty.moved({S: weights[S] * table for S, table in noisy.items()})
+    moved = empty.corrections({S: weights[S] * table for S, table in noisy.items()})
     return PossibleMarginals({S: empty.table(S, moved) for S in noisy}, weights)
 
 
