@@ -267,7 +267,7 @@ class Connection(Keeping):
         def search() -> NeededBudget:
             prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
             prepared = prepared.by(strategy_named(options.method))
-            known = self._past.known(prepared, targets.alpha) if options.earlier else None
+            known = self._past.for_search(prepared, targets.alpha) if options.earlier else None
             left = state.within(prepared.reads)
             return find_budget(prepared, left, targets, options, delta=at, measure=measure, known=known)
 
@@ -312,7 +312,7 @@ class Connection(Keeping):
 
         self._check_open()
         self._books.warn_of_changes()
-        label = self._said(label)
+        label = self._checked_label(label)
         unpaid = isinstance(batch, NeededBudget) and not batch
         plan = batch.plan if isinstance(batch, NeededBudget) else batch
         if not isinstance(plan, Plan):

@@ -52,8 +52,8 @@ class _once(cached_property[T]):  # noqa: N801  # a decorator
 
 
 @guards_calls
-class Held(Exceptions):
-    """Tables, policy, books, and what both together say by now; ``Connection`` and its parts do something with them."""
+class ConnectionState(Exceptions):
+    """Tables, policy and books of a connection, and what follows from them: the base of ``Connection``'s parts."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Held(Exceptions):
         self._check_open()
         return self._books.state()
 
-    def _said(self, label: str | None) -> str:
+    def _checked_label(self, label: str | None) -> str:
         """The label of a charge; another one than the connection's only where releases are everybody's."""
         if label is not None and label != self._label and self._books.whose is not None:
             raise InterfaceError(
@@ -199,7 +199,7 @@ class Held(Exceptions):
         Of a batch for which a wanted error is to find the budget the account is compared with the plan alone.
         """
         from dpsql.planning.needed_budget import request_of
-        from dpsql.running.payable import Asked, check_payable
+        from dpsql.running.payable import PendingBatch, check_payable
         from dpsql.sql.parse.options import budget_of, read_options
 
         if not isinstance(sql, str):
@@ -207,7 +207,7 @@ class Held(Exceptions):
         epsilon, _, rho = amounts
         named = epsilon is not None or rho is not None or budget_of(read_options(sql)[1]) is not None
         _ = self.policy  # with what was found since
-        asked = Asked(sql, request_of(sql, *amounts) if named else None, label, plain, fresh)
+        asked = PendingBatch(sql, request_of(sql, *amounts) if named else None, label, plain, fresh)
         check_payable(asked, self._holdings, self._books, self._past)
 
     def _check_sources(self) -> None:

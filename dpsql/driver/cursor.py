@@ -32,7 +32,7 @@ from dpsql.privacy.accountant import charge_for
 from dpsql.release import Result, ResultTable
 from dpsql.release.cut import Losses
 from dpsql.release.release import Release
-from dpsql.running.answer_free import Found, FoundCounts
+from dpsql.running.answer_free import Reused, ReusedCounts
 from dpsql.running.earlier.same_question import Accepts, paid_with, question_keys
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import emptied, is_probe
@@ -89,7 +89,7 @@ class Cursor:
         alpha: float | None = None,
         progress: Callable[[str], None] | None = None,
         label: str | None = None,
-        said: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self._connection = connection
         self.arraysize = 1
@@ -102,7 +102,7 @@ class Cursor:
         self._usual = connection._budget_per_release if usual is None else usual
         self._alpha = alpha
         self._progress = progress
-        self._said = said
+        self._warn = warn
         self._label = connection._label if label is None else label
         self._closed = False
         self._texts: tuple[str, ...] = ()  # of the last batch, where it reads released results
@@ -373,20 +373,20 @@ class Cursor:
             if going.private:
                 return self._private(text, going, budget)
             return [
-                read(self._connection, piece, going, self._asked if self.errors else None) for piece in going.pieces
+                read(self._connection, piece, going, self._query if self.errors else None) for piece in going.pieces
             ]
 
-    def _asked(self, text: str) -> Result:
-        """The answer of a query over the releases, with its errors; where there can be none, it is said why.
+    def _query(self, text: str) -> Result:
+        """The answer of a query over the releases, with its errors; where there can be none, a warning says why.
 
-        By a warning, or to ``said``.
+        It goes to ``warn``, or is a warning of Python.
         """
         alpha = _ALPHA if self._alpha is None else self._alpha
         answer = self._connection.sql(text)
         found, why = self._connection.errors_beside(text, answer, alpha=alpha, population=self._population)
         if why:
-            if self._said is not None:
-                self._said(why)
+            if self._warn is not None:
+                self._warn(why)
             else:
                 warnings.warn(why, stacklevel=7)
         return found
@@ -443,27 +443,27 @@ class Cursor:
         return self._given(self.release.record.tables, answers)
 
     def _within_budget(
-        self, text: str, statements: Sequence[Statement], asked: Amounts, alpha: float, *, dry: bool
+        self, text: str, statements: Sequence[Statement], amounts: Amounts, alpha: float, *, dry: bool
     ) -> list[ResultSet] | Plan:
-        """The results of an earlier release that serves in place of what ``asked`` buys, or the plan to be run.
+        """The results of an earlier release that serves in place of what ``amounts`` buys, or the plan to run.
 
         It serves where the very batch was paid for with as much, or where no number of it is less precise
         (``running.no_worse``). What earlier releases say together, ``Connection.run`` compares in the same way.
         """
         con = self._connection
         with suppress(SQLError, PolicyError, DataError, BudgetError):  # what is refused, planning refuses in its words
-            charges = charge_for(request_of(text, *asked), con._books.budget)
+            charges = charge_for(request_of(text, *amounts), con._books.budget)
             found = self._earlier(self._understood(statements), paid_with(charges))
             if found is not None:
                 return found
         if not dry:
-            con._check_payable(text, asked, self._label)
+            con._check_payable(text, amounts, self._label)
         options = PlanOptions(alpha, progress=self._progress)
-        plan = con.plan(text, *asked, options=replace(options, earlier=False))
+        plan = con.plan(text, *amounts, options=replace(options, earlier=False))
         found = self._earlier(plan.queries, lambda entry, places: con._past.as_precise(entry, places, plan))
         if found is not None:
             return found
-        plan = con.plan(text, *asked, options=options)
+        plan = con.plan(text, *amounts, options=options)
         past = con._past.as_good_as(plan) if dry else None
         return plan if past is None else self._would_be(past)
 
@@ -501,7 +501,7 @@ class Cursor:
         self.free = Free.of(self.release.guarantee, self.release.id, tables)
         return self._shown(tables, answers)
 
-    def _would_be(self, past: Found | FoundCounts) -> list[ResultSet]:
+    def _would_be(self, past: Reused | ReusedCounts) -> list[ResultSet]:
         """No results yet of what earlier releases would answer together."""
         self.free = self._connection._past.described(past)
         return []

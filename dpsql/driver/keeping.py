@@ -12,7 +12,7 @@ from dpsql.common.arguments import (
     whole,
 )
 from dpsql.common.interrupted_calls import guards_calls
-from dpsql.driver.connection_state import Held
+from dpsql.driver.connection_state import ConnectionState
 from dpsql.errors import (
     IntegrityError,
     InterfaceError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported where they are asked for: a plan needs none of the
 
 
 @guards_calls
-class Keeping(Held):
+class Keeping(ConnectionState):
     """The part of a ``Connection`` that keeps what was released; nothing here is charged."""
 
     @property

@@ -340,15 +340,15 @@ class Books:
         connection: duckdb.DuckDBPyConnection | None,
         *,
         again: bool = False,
-        as_kept: bool = False,
+        as_recorded: bool = False,
     ) -> None:
         """Write a release, and those before it that the file lacks, and attach the file to ``connection``.
 
-        ``again``: let the views of an earlier release select from it once more. ``as_kept``: it is what the ledger
+        ``again``: let the views of an earlier release select from it once more. ``as_recorded``: it is what the ledger
         gave back, which is not read again. A failure is logged: the answers are in the ledger and in the release that
         the caller holds, nothing is lost.
         """
-        self._update(connection, record, again=again, as_kept=as_kept)
+        self._update(connection, record, again=again, as_recorded=as_recorded)
 
     def _update(
         self,
@@ -356,13 +356,13 @@ class Books:
         record: ReleaseRecord | None = None,
         *,
         again: bool = False,
-        as_kept: bool = False,
+        as_recorded: bool = False,
     ) -> None:
         failure = ""
         with self._lock:  # what the file lacks is written before another thread looks for it
             try:
                 last = None if record is None else record.release_id
-                missing = self.missing(last, record if as_kept else None)
+                missing = self.missing(last, record if as_recorded else None)
                 if missing:
                     self.store.write(*missing)
                 if again and record is not None:

@@ -10,9 +10,9 @@ from dpsql.errors import NoResultError, nearest
 T = TypeVar("T")
 
 
-def no_result(where: str, key: object, known: Iterable[str]) -> NoResultError:
+def no_result(where: str, key: object, names: Iterable[str]) -> NoResultError:
     """The error of a key that no result has: a number, for one; results go by their names."""
-    hint = nearest(key if isinstance(key, str) else "", known, "its results are:")
+    hint = nearest(key if isinstance(key, str) else "", names, "its results are:")
     if isinstance(key, str):
         return NoResultError(f"{where} has no result {' '.join(key.split())}: {hint}")
     return NoResultError(f"{where} has no result by {type(key).__name__}: give a name as a text; {hint}")

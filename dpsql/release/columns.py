@@ -207,16 +207,16 @@ def fetched(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence
     return out
 
 
-def _integers(held: Any) -> Coded:
-    data = np.asarray(np.ma.getdata(held), dtype=np.int64)
-    null = np.ma.getmaskarray(held) if isinstance(held, np.ma.MaskedArray) else np.zeros(len(data), dtype=np.bool_)
-    known = data[~null]
-    if not known.size:
+def _integers(array: Any) -> Coded:
+    data = np.asarray(np.ma.getdata(array), dtype=np.int64)
+    null = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else np.zeros(len(data), dtype=np.bool_)
+    present = data[~null]
+    if not present.size:
         return Coded((None,), np.zeros(len(data), dtype=np.int32))
-    low = int(known.min())
-    if int(known.max()) - low < _DENSE:  # a table of the values in between is quicker than a sort
-        there = np.zeros(int(known.max()) - low + 1, dtype=np.bool_)
-        there[known - low] = True
+    low = int(present.min())
+    if int(present.max()) - low < _DENSE:  # a table of the values in between is quicker than a sort
+        there = np.zeros(int(present.max()) - low + 1, dtype=np.bool_)
+        there[present - low] = True
         number = np.cumsum(there) - 1
         values = np.flatnonzero(there) + low
         codes = number[np.where(null, 0, data - low)]

@@ -27,7 +27,7 @@ from dpsql.release.books import Books, check_replaceable
 from dpsql.release.instances import ISOLATED
 from dpsql.release.record import ReleaseRecord
 from dpsql.release.series import places
-from dpsql.release.shared_tables import alike
+from dpsql.release.shared_tables import sharing
 from dpsql.release.store import ReleaseStore
 
 
@@ -179,7 +179,7 @@ def differing(store: ReleaseStore, records: Sequence[ReleaseRecord]) -> list[str
             connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             tables = [set(connection.execute(_TABLES.format(name)).fetchall()) for name in ("held", "made")]
             # A version before gave each result a table of its own, and the views of ours show the same rows.
-            shared = {(f"r{record.release_id}", place) for record in records for place in alike(record.tables)}
+            shared = {(f"r{record.release_id}", place) for record in records for place in sharing(record.tables)}
             found = tables[0] ^ tables[1] - (shared - tables[0])
             found |= {table for table in tables[0] & tables[1] if _differ(connection, *table)}
             found |= {("main", name) for name in _series_beyond(connection, records)}

@@ -35,22 +35,22 @@ _READING = "READ_ONLY"
 _WRITING = "BLOCK_SIZE 16384, RECOVERY_MODE no_wal_writes"
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
 # What a question over the releases may take; there is no spilling, so memory is the bound of its work.
-ASKED: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
+FOR_USER: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
 _MOST_SPARE = 4
 _spare: SpareInstances[tuple[Path | None, bool]] = SpareInstances(_MOST_SPARE)
 """By the file that each reads, None where it writes, and whether somebody asks it."""
 
 
 @contextlib.contextmanager
-def attached(path: Path, *, writing: bool = False, asked: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def attached(path: Path, *, writing: bool = False, for_user: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """An instance with the file attached as catalog ``dpsql_releases``, which names without a catalog mean.
 
     Read-only, by an instance that reaches no other; or ``writing`` to a file that may not be there yet and that nobody
-    else has open: all of it is in the file at the end. ``asked``: for what somebody else asks. Raises duckdb.Error;
+    else has open: all of it is in the file at the end. ``for_user``: for what somebody else asks. Raises duckdb.Error;
     after an error of any kind the instance is not used again.
     """
     reads = None if writing else path
-    with _spare.taken((reads, asked), lambda: _opened(reads, asked)) as connection:
+    with _spare.taken((reads, for_user), lambda: _opened(reads, for_user)) as connection:
         connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} ({_WRITING if writing else _READING})")
         connection.execute(f"USE {CATALOG}")
         yield connection
@@ -59,11 +59,11 @@ def attached(path: Path, *, writing: bool = False, asked: bool = False) -> Itera
         connection.execute(f"USE memory; DETACH {CATALOG}")
 
 
-def _opened(reads: Path | None, asked: bool) -> duckdb.DuckDBPyConnection:
-    config = ISOLATED | {"enable_external_file_cache": "false"} | (ASKED if asked else {"threads": "1"})
+def _opened(reads: Path | None, for_user: bool) -> duckdb.DuckDBPyConnection:
+    config = ISOLATED | {"enable_external_file_cache": "false"} | (FOR_USER if for_user else {"threads": "1"})
     connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET TimeZone = 'UTC'")
-    if not asked:  # nor is there anything to gain on inserts of literals
+    if not for_user:  # nor is there anything to gain on inserts of literals
         connection.execute("PRAGMA disable_optimizer")
     if reads is None:
         # Whoever made a draft syncs it once, when it is whole (``ReleaseStore``). Before DuckDB 2 each step does.

@@ -59,8 +59,8 @@ class Question:
                 self._connection.interrupt()
 
 
-class _Kept:
-    """What is raised within, kept for the thread that waits, whatever it is."""
+class _Caught:
+    """Catches what is raised within, whatever it is, for the thread that waits."""
 
     error: BaseException | None = None
 
@@ -114,7 +114,7 @@ def answer_within(
     if seconds is None:
         return work(question)
     found: list[T] = []
-    failed = _Kept()
+    failed = _Caught()
     # An event, for a join() that Ctrl-C cuts short takes a running thread for ended (Python 3.11).
     ended = threading.Event()
 

@@ -15,10 +15,10 @@ def is_unnamed(name: str) -> bool:
     return re.fullmatch(r"q[0-9]+", name.lower()) is not None
 
 
-def which(name: str, held: Iterable[tuple[int, str]]) -> str:
+def which(name: str, releases: Iterable[tuple[int, str]]) -> str:
     """What to write where ``name`` may mean the unnamed results of several releases: (id, label) of each."""
     newest: dict[str, int] = {}
-    for release, label in held:
+    for release, label in releases:
         newest[label] = max(release, newest.get(label, 0))
     ordered = sorted(newest.items(), key=lambda item: -item[1])
     shown = listed([f"r{release}.{name} ({one_line(label) or 'no label'})" for label, release in ordered], 4)

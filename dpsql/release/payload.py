@@ -31,7 +31,7 @@ class Measurement:
 
     ``y`` (p,) Python ints; ``noise`` "gaussian", "laplace" or "blocks" with its exact ``parameter``, and the sizes of
     these ``blocks``; ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch, the
-    policy and the column types of the release. ``kept``: the integers themselves and what they were measured over, as
+    policy and the column types of the release. ``stored``: the integers themselves and what they were measured over, as
     JSON holds it (``dpsql.running.earlier.stored_measurements``), so that later questions can rest on y; None where
     they are too many.
     """
@@ -41,7 +41,7 @@ class Measurement:
     parameter: Fraction
     common_steps: int
     strategy: str
-    kept: Json | None = field(default=None, repr=False)
+    stored: Json | None = field(default=None, repr=False)
     blocks: tuple[int, ...] = ()
 
     @property
@@ -52,7 +52,7 @@ class Measurement:
 
 def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = None) -> bytes:
     """One release as bytes; ``unpack`` reads it back, and ``local_of`` what a local release keeps beside its table."""
-    y = _kept(measurement.y)
+    y = _encoded(measurement.y)
     patterned = any(isinstance(block, PatternBlock) for block in measurement.blocks)
     body: dict[str, Any] = {
         "format": PATTERN_FORMAT if patterned else PACKED_FORMAT if isinstance(y, dict) else FORMAT,
@@ -67,8 +67,8 @@ def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = N
     }
     if measurement.blocks:
         body["measurement"]["blocks"] = [encoded(block) for block in measurement.blocks]
-    if measurement.kept is not None:
-        body["measurement"]["kept"] = dict(measurement.kept)
+    if measurement.stored is not None:
+        body["measurement"]["kept"] = dict(measurement.stored)
     if local is not None:
         body["local"] = dict(local)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
@@ -87,18 +87,18 @@ def record_of(payload: bytes) -> ReleaseRecord:
     return unpack(payload)[0]  # says what is amiss
 
 
-def _kept(y: tuple[int, ...]) -> object:
+def _encoded(y: tuple[int, ...]) -> object:
     """y for JSON: the digits of each, or of many that fit 64 bits one compressed array in base 64."""
     if len(y) >= _LONG and max(y) < 2**63 and min(y) >= -(2**63):
         return {"integers": packed_text(np.array(y, dtype="<i8"))}
     return [str(value) for value in y]
 
 
-def _found(kept: Json | list[str]) -> tuple[int, ...]:
-    """y of ``_kept``."""
-    if isinstance(kept, dict):
-        return tuple(np.frombuffer(packed_bytes(kept["integers"]), dtype="<i8").tolist())
-    return tuple(int(value) for value in kept)
+def _decoded(encoded: Json | list[str]) -> tuple[int, ...]:
+    """Inverse of ``_encoded``."""
+    if isinstance(encoded, dict):
+        return tuple(np.frombuffer(packed_bytes(encoded["integers"]), dtype="<i8").tolist())
+    return tuple(int(value) for value in encoded)
 
 
 def local_of(payload: bytes) -> Json | None:
@@ -125,7 +125,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
         if body["format"] in _FORMATS:
             found = body["measurement"]
             measurement = Measurement(
-                _found(found["y"]),
+                _decoded(found["y"]),
                 found["noise"],
                 Fraction(found["parameter"]),
                 int(found["common_steps"]),

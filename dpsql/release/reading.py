@@ -19,22 +19,22 @@ from dpsql.errors import OperationalError, RequestError, SQLError, nearest
 from dpsql.free_sql.bounds import check
 from dpsql.free_sql.parse import check_length
 from dpsql.free_sql.tables import Bounds, table_in
-from dpsql.release.instances import ASKED, CATALOG, ISOLATED, attached
+from dpsql.release.instances import CATALOG, FOR_USER, ISOLATED, attached
 from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from dpsql.release.names import is_unnamed, which
 from dpsql.release.result import Result
 
 
-def show_own(
-    connection: duckdb.DuckDBPyConnection, own: Mapping[str, Mapping[str, int]], catalog: str
+def show_unnamed(
+    connection: duckdb.DuckDBPyConnection, unnamed: Mapping[str, Mapping[str, int]], catalog: str
 ) -> dict[str, str]:
-    """Make temporary views, which are looked up first: each name of ``own`` is the result of its release.
+    """Make temporary views, which are looked up first: each name of ``unnamed`` is the result of its release.
 
-    ``own``: by name and label the release that is meant. Returns what is refused and why: a name under several labels,
-    and one whose result was dropped or renamed since. Such a name fails, and is not that of somebody else.
+    ``unnamed``: by name and label the release that is meant. Returns what is refused and why: a name under several
+    labels, and one whose result was dropped or renamed since. Such a name fails, and is not that of somebody else.
     """
     refused = {}
-    for name, by_label in own.items():
+    for name, by_label in unnamed.items():
         releases = set(by_label.values())
         said = which(name, ((release, label) for label, release in by_label.items()))
         if len(releases) == 1:
@@ -53,7 +53,7 @@ def show_own(
     return refused
 
 
-def is_asked(text: str, name: str) -> bool:
+def is_mentioned(text: str, name: str) -> bool:
     """Whether a text has ``name`` without a schema before it."""
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", text.replace('"', ""), re.IGNORECASE) is not None
 
@@ -84,7 +84,7 @@ def isolated(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     failure = ""
     with contextlib.ExitStack() as held:
         try:
-            connection = held.enter_context(held.enter_context(attached(path, asked=True)).cursor())
+            connection = held.enter_context(held.enter_context(attached(path, for_user=True)).cursor())
             connection.execute(f"USE {CATALOG}.dp")
         except duckdb.Error as error:
             failure = first_line(error)
@@ -95,7 +95,7 @@ def isolated(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _opened(path: Path) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config=ISOLATED | ASKED)
+    connection = duckdb.connect(":memory:", config=ISOLATED | FOR_USER)
     failure = ""
     try:
         connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} (READ_ONLY)")
@@ -120,14 +120,14 @@ def ask(
     text: str,
     parameters: Parameters,
     question: Question,
-    own: Mapping[str, Mapping[str, int]],
+    unnamed: Mapping[str, Mapping[str, int]],
 ) -> Result:
-    """The result of one query over the releases; ``own`` as in ``ReleaseStore.sql``.
+    """The result of one query over the releases; ``unnamed`` as in ``ReleaseStore.sql``.
 
     Raises SQLError, OperationalError; InterruptException when late.
     """
     question.on(connection)
-    refused = show_own(connection, own, CATALOG)
+    refused = show_unnamed(connection, unnamed, CATALOG)
     failure: str
     try:
         statements = connection.extract_statements(text)
@@ -160,7 +160,7 @@ def ask(
     except duckdb.Error as error:
         failure = first_line(error)
         unknown = re.match(r"Catalog Error: Table with name (.*?) does not exist!", failure)
-        meant = next((said for name, said in refused.items() if is_asked(text, name)), None)
+        meant = next((said for name, said in refused.items() if is_mentioned(text, name)), None)
         if meant is not None:
             failure = meant
         elif unknown:
@@ -223,13 +223,13 @@ class Reader:
         text: str,
         seconds: float | None = QUERY_SECONDS,
         question: Question | None = None,
-        own: Mapping[str, Mapping[str, int]] | None = None,
+        unnamed: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Result:
         """As ``ReleaseStore.sql``; who holds the ``question`` may stop it."""
         check_text(text)
         late = True
         try:
-            found = answer_within(lambda asked: self._answered(text, asked, own or {}), seconds, question=question)
+            found = answer_within(lambda asked: self._answered(text, asked, unnamed or {}), seconds, question=question)
             late = False
             return found
         except SQLError:
@@ -244,11 +244,11 @@ class Reader:
         with self._lock:
             self._open = None
 
-    def _answered(self, text: str, question: Question, own: Mapping[str, Mapping[str, int]]) -> Result:
+    def _answered(self, text: str, question: Question, unnamed: Mapping[str, Mapping[str, int]]) -> Result:
         cursor = self._instance().cursor()
         try:
             cursor.execute(f"USE {CATALOG}.dp")
-            return ask(cursor, text, None, question, own)
+            return ask(cursor, text, None, question, unnamed)
         finally:
             cursor.close()
 

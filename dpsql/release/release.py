@@ -61,15 +61,15 @@ class Release:
     def __getitem__(self, name: str | int) -> Result:
         tables = self.record.tables
         if isinstance(name, int) and not isinstance(name, bool) and -len(tables) <= name < len(tables):
-            return self._said_of(tables[name])
+            return self._with_losses(tables[name])
         for table in tables:
             if isinstance(name, str) and table.name.lower() == name.lower():
-                return self._said_of(table)
+                return self._with_losses(table)
         if isinstance(name, int) and not isinstance(name, bool):
             raise NoResultError(f"release {self.id} has no result number {name}; from 0 they are: {listed(self.views)}")
         raise no_result(f"release {self.id}", name, self.views)
 
-    def _said_of(self, table: ResultTable) -> Result:
+    def _with_losses(self, table: ResultTable) -> Result:
         return table.result().with_losses(self.losses.get(table.name, NOTHING))
 
     @property

@@ -53,7 +53,7 @@ class Result:
     Raises InterfaceError where rows and columns do not fit together.
     """
 
-    __slots__ = ("_beside", "_held", "_losses", "_place", "columns", "types")
+    __slots__ = ("_beside", "_data", "_losses", "_place", "columns", "types")
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -63,12 +63,12 @@ class Result:
         table = [tuple(row) for row in rows]
         if len(names) != len(kinds) or any(len(row) != len(names) for row in table):
             raise InterfaceError("a result needs one type per column and one value per column in each row")
-        self._fill(names, kinds, _Held(rows=table))
+        self._fill(names, kinds, _Data(rows=table))
 
-    def _fill(self, names: tuple[str, ...], kinds: tuple[str, ...], held: _Held) -> None:
+    def _fill(self, names: tuple[str, ...], kinds: tuple[str, ...], data: _Data) -> None:
         object.__setattr__(self, "columns", names)
         object.__setattr__(self, "types", kinds)
-        object.__setattr__(self, "_held", held)
+        object.__setattr__(self, "_data", data)
         object.__setattr__(self, "_place", [0])
         object.__setattr__(self, "_beside", None)
         object.__setattr__(self, "_losses", NOTHING)
@@ -86,14 +86,14 @@ class Result:
     @property
     def cut(self) -> Mapping[str, Cut] | None:
         """What limits cut of each table whose rows are counted; None where nothing was measured or nothing is cut."""
-        return self._said().cuts or None
+        return self._read_losses().cuts or None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The same in a sentence a table, or that it was not measured. Empty where no limit cuts rows."""
-        return self._said().notes
+        return self._read_losses().notes
 
-    def _said(self) -> Losses:
+    def _read_losses(self) -> Losses:
         losses: Losses | Callable[[], Losses] = object.__getattribute__(self, "_losses")
         if callable(losses):
             losses = losses()
@@ -113,14 +113,14 @@ class Result:
         if len({len(held) for held in values}) > 1:
             raise InterfaceError("a result needs one value per column in each row; its columns differ in length")
         made = cls((), (), ())
-        made._fill(tuple(name for name, _, _ in columns), tuple(kind for _, kind, _ in columns), _Held(columns=values))
+        made._fill(tuple(name for name, _, _ in columns), tuple(kind for _, kind, _ in columns), _Data(columns=values))
         return made
 
     @classmethod
     def from_rows(cls, columns: Sequence[str], types: Sequence[str], rows: Sequence[Row]) -> Self:
         """The table of rows that are kept as they are: those of ``RangeRows`` are worked out when they are taken."""
         made = cls((), (), ())
-        made._fill(tuple(columns), tuple(types), _Held(rows=rows))
+        made._fill(tuple(columns), tuple(types), _Data(rows=rows))
         return made
 
     @property
@@ -131,8 +131,8 @@ class Result:
         )
 
     def __len__(self) -> int:
-        held: _Held = object.__getattribute__(self, "_held")
-        return len(held.columns[0]) if held.columns else len(held.rows or ())
+        data: _Data = object.__getattribute__(self, "_data")
+        return len(data.columns[0]) if data.columns else len(data.rows or ())
 
     def __iter__(self) -> Iterator[Row]:
         # Named as named tuples are, whatever the names: pandas.DataFrame(result) reads them.
@@ -149,16 +149,16 @@ class Result:
     @property
     def rows(self) -> Sequence[Row]:
         """All rows, made when they are first asked for; too many ranges to list are worked out as they are taken."""
-        held: _Held = object.__getattribute__(self, "_held")
-        if held.rows is None:
-            held.rows = list(zip(*(_values(column) for column in held.columns or ()), strict=True))
-        return held.rows
+        data: _Data = object.__getattribute__(self, "_data")
+        if data.rows is None:
+            data.rows = list(zip(*(_values(column) for column in data.columns or ()), strict=True))
+        return data.rows
 
     def column_at(self, at: int) -> Values:
-        """Column number ``at``, from 0, as it is held: arrays, or a sequence of values."""
+        """Column number ``at``, from 0, as it is stored: arrays, or a sequence of values."""
         self._check_at(at)
-        held: _Held = object.__getattribute__(self, "_held")
-        return held.columns[at] if held.columns else [row[at] for row in self.rows[:]]
+        data: _Data = object.__getattribute__(self, "_data")
+        return data.columns[at] if data.columns else [row[at] for row in self.rows[:]]
 
     def triples(self) -> list[tuple[str, str, Values]]:
         """(name, DuckDB type, values) of every column: what ``from_columns`` takes."""
@@ -288,7 +288,7 @@ class Result:
         return shown + "".join(paragraph(note, "dpsql-note") for note in self.notes)
 
 
-class _Held:
+class _Data:
     """Rows, or columns of which rows are made later."""
 
     __slots__ = ("columns", "rows")

@@ -21,7 +21,7 @@ MOST_ROWS = 1_000
 """A result of more rows has a table of its own, so that no view reads much of others."""
 
 
-def alike(tables: Sequence[ResultTable]) -> dict[str, list[ReleaseTable]]:
+def sharing(tables: Sequence[ResultTable]) -> dict[str, list[ReleaseTable]]:
     """The results of a release that share a table, in their order, by a name for it that no result has."""
     by_columns: dict[tuple[tuple[str, str], ...], list[ReleaseTable]] = {}
     for table in tables:

@@ -203,11 +203,11 @@ class ReleaseStore:
         return answer_within(lambda question: self._answered(text, parameters, question, own or {}), seconds)
 
     def _answered(
-        self, text: str, parameters: Parameters, question: Question, own: Mapping[str, Mapping[str, int]]
+        self, text: str, parameters: Parameters, question: Question, unnamed: Mapping[str, Mapping[str, int]]
     ) -> Result:
         """``sql`` in an instance that this thread alone uses meanwhile."""
         with isolated(self.path) as connection:
-            return ask(connection, text, parameters, question, own)
+            return ask(connection, text, parameters, question, unnamed)
 
     def attach_to(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Attach the file as catalog ``dpsql_releases``, read-only, to the DuckDB instance of the user's connection.

@@ -76,7 +76,7 @@ class SyntheticRows:
         Raises SQLError for anything else, OperationalError where it takes too long or its answer is too large.
         """
         check_text(query)
-        return answer_within(lambda question: self._asked(query, question), QUERY_SECONDS)
+        return answer_within(lambda question: self._answered(query, question), QUERY_SECONDS)
 
     @taking(place=path())
     def write(self, place: str | Path) -> None:
@@ -90,7 +90,7 @@ class SyntheticRows:
         else:
             write_results(list(self.tables.items()), "parquet", target)
 
-    def _asked(self, query: str, question: Question) -> Result:
+    def _answered(self, query: str, question: Question) -> Result:
         if not self._open:
             made = duckdb.connect(":memory:", config=ISOLATED)
             for name, table in self.tables.items():

@@ -16,7 +16,7 @@ from .names import is_unnamed
 from .range_table import write_ranges
 from .record import ReleaseRecord, ReleaseTable
 from .series import LATEST, columns_of, make_place, one_release, rows_sql, series_sql, take_out
-from .shared_tables import alike, united, views_sql
+from .shared_tables import sharing, united, views_sql
 
 CATALOGUE = """
 CREATE SCHEMA IF NOT EXISTS dp;
@@ -51,13 +51,13 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
     """
     connection.execute("BEGIN TRANSACTION")
     connection.execute(CATALOGUE)
-    held = _held(connection)
-    records = [record for record in records if held.present.get(record.release_id) != record.names]
+    index = _index(connection)
+    records = [record for record in records if index.present.get(record.release_id) != record.names]
     # Only of periods is there a ``_latest``, so a file without any has none to take out.
-    has_periods = any(held.periods.values()) or any(record.period for record in records)
+    has_periods = any(index.periods.values()) or any(record.period for record in records)
     changed: dict[str, str] = {}
     for record in records:
-        before = held.present.pop(record.release_id, None)
+        before = index.present.pop(record.release_id, None)
         for name in (*(before or ()), *record.names):
             changed[name.lower()] = name
         if before is not None and record.period:
@@ -65,13 +65,13 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         connection.execute(f"DROP SCHEMA IF EXISTS r{record.release_id} CASCADE")
         connection.execute("DELETE FROM main.releases WHERE release_id = ?", [record.release_id])
     for record in records:
-        if record.release_id in held.present:
+        if record.release_id in index.present:
             continue
-        held.present[record.release_id], held.labels[record.release_id] = record.names, record.label or ""
-        held.periods[record.release_id] = record.period
+        index.present[record.release_id], index.labels[record.release_id] = record.names, record.label or ""
+        index.periods[record.release_id] = record.period
         schema = f"r{record.release_id}"
         connection.execute(f"CREATE SCHEMA {schema}")
-        shared = {} if record.period else alike(record.tables)
+        shared = {} if record.period else sharing(record.tables)
         for place, tables in shared.items():
             write_table(connection, place, united(tables), schema)
             connection.execute(views_sql(tables, schema, place))
@@ -89,13 +89,13 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         row = list({**said, "names": list(record.names), "period": record.period or None}.values())
         marks = ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO main.releases ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
-    shown = [text for name in changed.values() for text in _show(connection, name, held, has_periods)]
-    dropped = [f"DROP VIEW IF EXISTS dp.{identifier(name)}" for name in sorted(held.shared)]
+    shown = [text for name in changed.values() for text in _show(connection, name, index, has_periods)]
+    dropped = [f"DROP VIEW IF EXISTS dp.{identifier(name)}" for name in sorted(index.shared)]
     connection.execute(";\n".join([*shown, *dropped, "COMMIT"]))
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Index:
     """Names of the results, label and period of each release of a file, by id."""
 
     present: dict[int, tuple[str, ...]]
@@ -124,25 +124,25 @@ class _Held:
         return self._by_name.get(name.lower(), [])
 
 
-def _held(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Held:
+def _index(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Index:
     rows = connection.execute(f"SELECT release_id, names, label, period FROM {catalogue}main.releases").fetchall()  # noqa: S608
-    return _Held(
+    return _Index(
         {number: tuple(names) for number, names, _, _ in rows},
         {number: label or "" for number, _, label, _ in rows},
         {number: period or "" for number, _, _, period in rows},
     )
 
 
-def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held, has_periods: bool) -> list[str]:
+def _show(connection: duckdb.DuckDBPyConnection, name: str, index: _Index, has_periods: bool) -> list[str]:
     """The statements that make the views of a name anew, or take them out where no release has it by now.
 
     ``has_periods``: whether the file may hold a view of the last period.
     """
-    releases = held.of(name)
+    releases = index.of(name)
     latest = f"{name}{LATEST}"
-    mine = not held.of(latest)  # a result that a batch called so stays what it is
-    if releases and held.periods[releases[-1]]:
-        of_period = {held.periods[number]: number for number in releases if held.periods[number]}
+    mine = not index.of(latest)  # a result that a batch called so stays what it is
+    if releases and index.periods[releases[-1]]:
+        of_period = {index.periods[number]: number for number in releases if index.periods[number]}
         last = max(of_period)
         text = series_sql(name, {last: of_period[last]})
         return [
@@ -159,15 +159,15 @@ def series_of(connection: duckdb.DuckDBPyConnection, catalogue: str) -> dict[str
     """The SELECT behind each view of several periods, and of the last one, by its name in lower case."""
     if "period" not in columns_of(connection, f"{catalogue}.main.releases"):  # a file of before
         return {}
-    held = _held(connection, f"{catalogue}.")
+    index = _index(connection, f"{catalogue}.")
     found: dict[str, str] = {}
-    for name in dict.fromkeys(n for number, names in held.present.items() if held.periods[number] for n in names):
-        releases = held.of(name)
-        of_period = {held.periods[number]: number for number in releases if held.periods[number]}
-        if held.periods[releases[-1]]:
+    for name in dict.fromkeys(n for number, names in index.present.items() if index.periods[number] for n in names):
+        releases = index.of(name)
+        of_period = {index.periods[number]: number for number in releases if index.periods[number]}
+        if index.periods[releases[-1]]:
             last = max(of_period)
             found[name.lower()] = series_sql(name, of_period)
-            if not held.of(f"{name}{LATEST}"):
+            if not index.of(f"{name}{LATEST}"):
                 found[f"{name}{LATEST}".lower()] = series_sql(name, {last: of_period[last]})
     return found
 
@@ -176,7 +176,7 @@ def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) ->
     """Let ``dp.<name>`` select from this release for all its results that have a view."""
     connection.execute("BEGIN TRANSACTION")
     connection.execute(CATALOGUE)
-    shared = _held(connection).shared
+    shared = _index(connection).shared
     for table in record.tables:
         if table.name.lower() in shared:
             continue

@@ -55,8 +55,8 @@ _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Found:
-    """What earlier releases say of a batch."""
+class Reused:
+    """The answer of a batch by least squares over earlier releases."""
 
     combination: Combination
     sql: str
@@ -64,8 +64,8 @@ class Found:
 
 
 @dataclass(frozen=True)
-class FoundCounts:
-    """What discoveries say of a batch that asks for their counts."""
+class ReusedCounts:
+    """The answer of a batch that asks for no more than the counts of discoveries."""
 
     combination: Counted
     sql: str
@@ -94,7 +94,7 @@ class Earlier(PastReleases):
             super().under(policy)
             self._latest = None
 
-    def answer(self, sql: str, alpha: float) -> Found | None:
+    def answer(self, sql: str, alpha: float) -> Reused | None:
         """What earlier releases say of a batch; None where they leave a number of it open, or there are none.
 
         Raises SQLError and PolicyError as planning does.
@@ -104,9 +104,9 @@ class Earlier(PastReleases):
             return None
         schemas = self.schemas()
         self._latest = prepared = prepare(sql, self.policy, schemas)  # which another thread may replace at once
-        return self._found(prepared, alpha, schemas, usable)
+        return self._combined(prepared, alpha, schemas, usable)
 
-    def counted(self, sql: str, alpha: float) -> FoundCounts | None:
+    def counted(self, sql: str, alpha: float) -> ReusedCounts | None:
         """The answer of a batch that asks for no more than a discovery counted; else None. Raises as ``answer``."""
         counted_before = provided("free_answer")
         if counted_before is None:
@@ -115,7 +115,7 @@ class Earlier(PastReleases):
         latest = self._latest
         prepared = latest if latest is not None and latest.sql == sql else prepare(sql, self.policy, schemas)
         counts = counted_before(prepared, self.policy, schemas, self.books, alpha)
-        return None if counts is None else FoundCounts(counts, sql, _types_read(counts.compiled, schemas))
+        return None if counts is None else ReusedCounts(counts, sql, _types_read(counts.compiled, schemas))
 
     def questions(self, sql: str) -> tuple[list[str], list[str]]:
         """What ``earlier.same_question`` needs to find a release of the same batch: its questions and results."""
@@ -126,7 +126,7 @@ class Earlier(PastReleases):
             answers = understood_of(sql, self.policy, self.schemas()).answers
         return question_keys(self.policy.to_toml(), answers), [answer.name for answer in answers]
 
-    def as_good_as(self, plan: Plan) -> Found | None:
+    def as_good_as(self, plan: Plan) -> Reused | None:
         """What earlier releases say of a plan's batch, where no number is less precise than planned (``no_worse``)."""
         if plan.estimated or plan.origin is None or plan.compiled.matrix is None:
             return None
@@ -144,7 +144,7 @@ class Earlier(PastReleases):
         first = self.first_of(prepared)
         if plan.rests_on and _counts_all(plan, joined(prepared, self.pasts(schemas, usable), first, beside=True)):
             return None  # it was planned with all that is known
-        found = self._found(prepared, plan.alpha, schemas, usable)
+        found = self._combined(prepared, plan.alpha, schemas, usable)
         if found is not None and plan.wanted is not None:
             goal = goal_of(prepared, plan.wanted)
             return found if met(found.combination, prepared, goal, plan.wanted) else None
@@ -162,7 +162,7 @@ class Earlier(PastReleases):
         return answered is not None and no_worse(cast("Answered", answered), plan, places)
 
     def store(
-        self, found: Found | FoundCounts, *, errors: bool, label: str, fresh: bool = False
+        self, answer: Reused | ReusedCounts, *, errors: bool, label: str, fresh: bool = False
     ) -> tuple[ReleaseRecord, bool]:
         """The release of such an answer, written to the ledger, and whether it was there already.
 
@@ -170,15 +170,15 @@ class Earlier(PastReleases):
         taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends
         nothing.
         """
-        combination, ledger = found.combination, self.books.ledger()
-        key = self._key(found, errors)
-        held = None if fresh else self.books.earlier(key)
-        if held is not None:
-            return held[1], True
+        combination, ledger = answer.combination, self.books.ledger()
+        key = self._key(answer, errors)
+        earlier = None if fresh else self.books.earlier(key)
+        if earlier is not None:
+            return earlier[1], True
         self.books.check_releases(ledger)
         if not fresh:
             self.books.check_free([q.name for q in combination.queries if q.named and not q.replace])
-        tables, guarantee = _tables(found, errors=errors), _guarantee(found)
+        tables, guarantee = _tables(answer, errors=errors), _guarantee(answer)
         rests = releases_named(combination.rests_on)
         made: list[ReleaseRecord] = []
 
@@ -190,21 +190,21 @@ class Earlier(PastReleases):
                 label=label or None,
                 guarantee=guarantee,
                 noise=combination.noise.kind,
-                strategy=f"{'the counts of' if isinstance(found, FoundCounts) else 'least squares over'} {rests}",
+                strategy=f"{'the counts of' if isinstance(answer, ReusedCounts) else 'least squares over'} {rests}",
                 queries=combination.compiled.numbers,
-                sql=found.sql,
+                sql=answer.sql,
             )
             made.append(record)
             return pack(record, Measurement((), "none", combination.noise.parameter, 1, ""))
 
-        ledger.answer(payload, self._description(found, key, guarantee, errors=errors), label=label)
+        ledger.answer(payload, self._entry(answer, key, guarantee, errors=errors), label=label)
         return made[-1], False
 
-    def described(self, found: Found | FoundCounts) -> Free:
+    def described(self, answer: Reused | ReusedCounts) -> Free:
         """What ``store`` would write, as its source and the errors of its columns; nothing is written."""
-        return Free.of(_guarantee(found), 0, _tables(found))
+        return Free.of(_guarantee(answer), 0, _tables(answer))
 
-    def refined(self) -> list[tuple[Entry, Found]]:
+    def refined(self) -> list[tuple[Entry, Reused]]:
         """The batches whose answers all measurements together make better, oldest first, and their better answers.
 
         Of each batch the last answer counts; a batch none of whose results is shown any more is left alone. Unnamed
@@ -255,8 +255,8 @@ class Earlier(PastReleases):
                 return noted(plan, free.combination)
         return combined
 
-    def known(self, prepared: Prepared, alpha: float) -> EarlierReleases | None:
-        """What earlier releases say of a batch, for the search of a budget; None where there are none."""
+    def for_search(self, prepared: Prepared, alpha: float) -> EarlierReleases | None:
+        """The estimates of earlier releases for a batch, for the search of a budget; None if there are none."""
         usable = self.usable()
         if not usable or prepared.compiled.matrix is None:
             return None
@@ -264,37 +264,37 @@ class Earlier(PastReleases):
         first = self.first_of(prepared)
         return EarlierReleases(combine(prepared, pasts, alpha, first), pasts, first)
 
-    def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
+    def _combined(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Reused | None:
         combination = combine(prepared, self.pasts(schemas, usable), alpha, self.first_of(prepared))
         if combination is None:
             return None
-        return Found(combination, prepared.sql, _types_read(combination.compiled, schemas))
+        return Reused(combination, prepared.sql, _types_read(combination.compiled, schemas))
 
-    def _key(self, found: Found | FoundCounts, errors: bool) -> str:
-        combination = found.combination
+    def _key(self, answer: Reused | ReusedCounts, errors: bool) -> str:
+        combination = answer.combination
         body = [
             self.policy.dataset,
             question_keys(self.policy.to_toml(), combination.queries),
-            [answer.name for answer in combination.queries],
+            [query.name for query in combination.queries],
             list(combination.rests_on),
             combination.alpha,
             errors,
         ]
         return "from earlier releases: " + hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
-    def _description(self, found: Found | FoundCounts, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
-        combination = found.combination
+    def _entry(self, answer: Reused | ReusedCounts, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
+        combination = answer.combination
         keys = question_keys(self.policy.to_toml(), combination.queries)
         return {
             "key": key,
             # Counts of a discovery leave numbers open, so that they answer no other question.
-            "questions": [] if isinstance(found, FoundCounts) else _marked(keys, squared_errors(found.combination)),
-            "types": dict(found.types),
+            "questions": [] if isinstance(answer, ReusedCounts) else _marked(keys, squared_errors(answer.combination)),
+            "types": dict(answer.types),
             "errors": errors,
             "alpha": combination.alpha,
             "names": [query.name for query in combination.queries],
-            "tables": sorted(found.types),
-            "limits": limits_in(self.policy.tables, sorted(found.types)),
+            "tables": sorted(answer.types),
+            "limits": limits_in(self.policy.tables, sorted(answer.types)),
             "statements": len(combination.queries),
             "numbers": combination.compiled.numbers,
             "noise": "none",
@@ -304,16 +304,16 @@ class Earlier(PastReleases):
         }
 
 
-def _guarantee(found: Found | FoundCounts) -> str:
-    return f"free, from {releases_named(found.combination.rests_on)}"
+def _guarantee(answer: Reused | ReusedCounts) -> str:
+    return f"free, from {releases_named(answer.combination.rests_on)}"
 
 
-def _tables(found: Found | FoundCounts, *, errors: bool = True) -> tuple[ReleaseTable, ...]:
+def _tables(answer: Reused | ReusedCounts, *, errors: bool = True) -> tuple[ReleaseTable, ...]:
     """The results; as before a charge, outer SQL that makes too much is refused rather than left out."""
     from dpsql.running.result_tables import tables_of
 
-    counted = found.combination if isinstance(found, FoundCounts) else None
-    combination = found.combination
+    counted = answer.combination if isinstance(answer, ReusedCounts) else None
+    combination = answer.combination
     return tables_of(combination, combination.values, errors=errors, rehearsal=True, possible=counted)
 
 

@@ -118,14 +118,14 @@ class FoundDomains:
             tables[domain.table] = replace(table, columns=columns)
         self.policy = replace(self.declared, tables=tables)
 
-    def _domain(self, entry: Entry, said: Json, shown: Sequence[ReleaseTable]) -> FoundDomain | None:
+    def _domain(self, entry: Entry, part: Json, shown: Sequence[ReleaseTable]) -> FoundDomain | None:
         """What an entry found, None where the policy has no such column any more, or declares its domain."""
         with suppress(PolicyError):
-            table = self.declared.table(str(said["table"]))
-            column = table.column(str(said["column"]))
+            table = self.declared.table(str(part["table"]))
+            column = table.column(str(part["column"]))
             if column.values is not None or column.lower is not None:
                 return None
-            made = found_column(column, said, shown)
+            made = with_domain(column, part, shown)
             return None if made is None else FoundDomain(table.name, made, entry.id, entry.dataset)
         return None
 
@@ -135,14 +135,14 @@ def parts_of(entry: Entry) -> list[Json]:
     return list(entry.description.get("found", [{**entry.description, "name": entry.description["names"][0]}]))
 
 
-def found_column(column: ColumnPolicy, said: Json, shown: Sequence[ReleaseTable]) -> ColumnPolicy | None:
-    """The column with what the table of ``said`` shows of it; None where nothing was found."""
-    table = next(table for table in shown if table.name == said["name"])
+def with_domain(column: ColumnPolicy, part: Json, shown: Sequence[ReleaseTable]) -> ColumnPolicy | None:
+    """The column with the domain that the table of ``part`` shows; None where that table is empty."""
+    table = next(table for table in shown if table.name == part["name"])
     if not len(table):
         return None
-    if said.get("bounds"):
+    if part.get("bounds"):
         return of_column(column, bounds=bounds_in(table))
-    return of_column(column, values_in(table, str(said["type"])))
+    return of_column(column, values_in(table, str(part["type"])))
 
 
 def bounds_in(table: ReleaseTable) -> tuple[Bound, Bound] | None:

@@ -57,7 +57,7 @@ class PastReleases:
         """What a batch asks under the policy and the schemas as they are now. Raises as planning does."""
         return self._understood(self._schemas(), sql)
 
-    def check_held(self, plan: Plan) -> None:
+    def check_measurements(self, plan: Plan) -> None:
         """IntegrityError where this ledger lacks a measurement that the plan's answers rest on.
 
         A plan made beside another ledger, or beside one that was restored from a copy since, would put what was paid
@@ -204,7 +204,7 @@ class PastReleases:
                     continue
                 if entry.id not in self._held:
                     record, measurement = unpack(self.books.ledger().release(entry.id).payload or b"")
-                    texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
+                    texts = {number: self._text(number) for number in (measurement.stored or {}).get("beside", ())}
                     self._held[entry.id] = past_of(
                         *(entry.id, record.sql, measurement, self.policy, schemas),
                         partial(self._understood, schemas),

@@ -111,7 +111,7 @@ class OuterSQL:
 
     def __init__(self) -> None:
         self._sandbox = Sandbox()
-        self._known: dict[object, tuple[Columns | None, str, int]] = {}
+        self._evaluated: dict[object, tuple[Columns | None, str, int]] = {}
 
     def __enter__(self) -> OuterSQL:
         return self
@@ -122,12 +122,12 @@ class OuterSQL:
     def run(self, sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]:
         """``after_the_noise`` of any SQL over ``tables``."""
         key = _question(sql, tables)
-        if key is None or key not in self._known or self._known[key][2] > room:
+        if key is None or key not in self._evaluated or self._evaluated[key][2] > room:
             found = self._run(sql, tables, room)
             if key is None or found[1]:
                 return found
-            self._known[key] = found
-        return self._known[key]
+            self._evaluated[key] = found
+        return self._evaluated[key]
 
     def _run(self, sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]:
         held, late = self._sandbox.connection, False
@@ -167,25 +167,25 @@ def _content(values: Values) -> object:
     return tuple(map(repr, values))
 
 
-def _result(held: duckdb.DuckDBPyConnection, room: int) -> tuple[Columns | None, str, int]:
+def _result(connection: duckdb.DuckDBPyConnection, room: int) -> tuple[Columns | None, str, int]:
     """``after_the_noise`` of the table dpsql_result that was just made."""
-    (count,) = held.fetchone() or (0,)
+    (count,) = connection.fetchone() or (0,)
     few = "" if count < PACKED else " LIMIT 0"
-    made = held.execute(f"SELECT * FROM dpsql_result{few}")  # noqa: S608
+    made = connection.execute(f"SELECT * FROM dpsql_result{few}")  # noqa: S608
     described = [(str(column[0]), str(column[1])) for column in made.description or []]
     sized = [f"octet_length(CAST({identifier(name)} AS BLOB))" for name, kind in described if kind == "BLOB"]
     sized += [f"strlen({identifier(name)})" for name, kind in described if kind.startswith(("VARCHAR", "JSON"))]
     size = 0
     if sized:
         total = " + ".join(f"coalesce(sum({one}), 0)" for one in sized)
-        size = int((held.execute(f"SELECT {total} FROM dpsql_result").fetchone() or (0,))[0])  # noqa: S608
+        size = int((connection.execute(f"SELECT {total} FROM dpsql_result").fetchone() or (0,))[0])  # noqa: S608
     refused = _too_large(count, size, room, MOST_ROWS)
     if refused:
         return None, refused, size
     values: Sequence[Values]
     if count >= PACKED:
-        values = list(fetched(held, "dpsql_result", [(identifier(name), kind) for name, kind in described]))
+        values = list(fetched(connection, "dpsql_result", [(identifier(name), kind) for name, kind in described]))
     else:
-        rows = (held.execute("SELECT * FROM dpsql_result") if sized else made).fetchall()
+        rows = (connection.execute("SELECT * FROM dpsql_result") if sized else made).fetchall()
         values = list(zip(*rows, strict=True)) if rows else [() for _ in described]
     return [(name, kind, each) for (name, kind), each in zip(described, values, strict=True)], "", size

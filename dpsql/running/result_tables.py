@@ -207,7 +207,7 @@ class Estimates:
     values: Floats
     possible: Possible | None = None
     groups: Array | None = None
-    _known: dict[object, Evaluated] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _once: dict[object, Evaluated] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, core: Core, slices: Sequence[slice]) -> Columns:
         """The columns of one core's noisy table, companions beside them."""
@@ -313,9 +313,9 @@ class Estimates:
             return found()
         place = matrix.once.place
         key = formula, bounds, tuple(int(place[part.start]) for part in parts), estimates.tobytes()
-        if key not in self._known:
-            self._known[key] = found()
-        return self._known[key]
+        if key not in self._once:
+            self._once[key] = found()
+        return self._once[key]
 
 
 def days_shown(days: Floats, kind: str) -> list[dt.date | None]:

@@ -25,7 +25,7 @@ from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, record_of, unpack
 from dpsql.release.release import Release
-from dpsql.running.answer_free import Earlier, Found, FoundCounts
+from dpsql.running.answer_free import Earlier, Reused, ReusedCounts
 from dpsql.running.earlier import keep
 from dpsql.running.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.running.feasible import LOWER_AT_ZERO, check_estimates
@@ -38,23 +38,23 @@ from dpsql.workloads.compile.over_periods import Over
 log = logging.getLogger("dpsql")
 
 
-def kept_alone(kept: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
-    """What the ledger keeps of the integers of a plan that stands alone."""
-    return kept
+def stored_alone(stored: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
+    """What the ledger stores of the integers of a plan that stands alone."""
+    return stored
 
 
 @dataclass(frozen=True)
 class Turn:
     """One release of a standing batch: the id of its charge, the period that it is of, and its place in a horizon.
 
-    ``kept``: what the ledger is to keep of the integers of a plan over a horizon, beside those that a plan keeps.
+    ``stored``: what the ledger stores of the integers of a plan, given what it stores of a plan that stands alone.
     """
 
     charge_id: str
     schedule: str
     period: str
     over: Over | None = None
-    kept: Callable[[Json | None, Plan, Sequence[int]], Json | None] = kept_alone
+    stored: Callable[[Json | None, Plan, Sequence[int]], Json | None] = stored_alone
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class Batches:
             raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {policy.dataset!r}")
         if plan.policy != policy.counting(plan.rows_per_unit).to_toml():
             raise IntegrityError("the plan was made under another policy of this data set; plan again")
-        self.past.check_held(plan)
+        self.past.check_measurements(plan)
         check_estimates(plan, estimates)
         key = reuse_key(plan, errors)
         known = 0 if fresh else self._recorded()
@@ -114,7 +114,7 @@ class Batches:
             known = self.books.ledger().charged(turn.charge_id) if self.books.path.exists() else None
             if known is not None and known.released is not None:
                 return known.id
-            self.past.check_held(plan)
+            self.past.check_measurements(plan)
             failure: LedgerError | None = None
             paid = known is not None
             while failure is None:
@@ -219,15 +219,15 @@ class Batches:
         found = self.past.answer(sql, alpha)
         return None if found is None else self.free(found, errors=errors, label=label)
 
-    def free(self, found: Found | FoundCounts, *, errors: bool, label: str, again: bool = False) -> Release:
+    def free(self, answer: Reused | ReusedCounts, *, errors: bool, label: str, again: bool = False) -> Release:
         """An answer from earlier releases, recorded and registered; ``again`` where its batch was shown before."""
-        record, held = self.past.store(found, errors=errors, label=label, fresh=again)
-        self.register(record, again=held)
+        record, again_there = self.past.store(answer, errors=errors, label=label, fresh=again)
+        self.register(record, again=again_there)
         return Release(record.release_id, 0.0, record.guarantee, record)
 
-    def register(self, record: ReleaseRecord, *, again: bool = False, as_kept: bool = False) -> None:
+    def register(self, record: ReleaseRecord, *, again: bool = False, as_recorded: bool = False) -> None:
         """Make the views of a release (``Books.register``), for the user's own DuckDB connection too."""
-        self.books.register(record, self.holdings.attachable, again=again, as_kept=as_kept)
+        self.books.register(record, self.holdings.attachable, again=again, as_recorded=as_recorded)
 
     def job(self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased") -> AnyJob:
         """Everything public that measuring ``plan`` needs, and what the ledger is to keep beside its charge."""
@@ -297,7 +297,7 @@ class Batches:
 
         @uncollected()  # not while rows are read, which may take long
         def payload(release: int, y: list[int]) -> bytes:
-            held = kept if turn is None else turn.kept(kept, plan, y)
+            held = kept if turn is None else turn.stored(kept, plan, y)
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
             record = record if turn is None else _record_of_turn(record, plan, turn)
@@ -317,7 +317,7 @@ class Batches:
         # What users see is what the ledger gives back.
         with uncollected():
             record = record_of(ledger.release(release).payload or b"")
-            self.register(record, as_kept=True)
+            self.register(record, as_recorded=True)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 

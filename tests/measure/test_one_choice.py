@@ -321,9 +321,9 @@ def test_a_release_of_before_is_not_combined_with_one_that_takes_the_least_row(c
     old, older, new = past(1, 0, {}), past(2, 0, {}), past(3, 0, firsts[0])
     assert new.keeps(firsts[0])
     assert not old.keeps(firsts[0])
-    assert old.keeps(older.kept)  # as the policy says that neither lost a row
+    assert old.keeps(older.row_order)  # as the policy says that neither lost a row
     assert past(4, 1, firsts[1]).keeps(firsts[1])
-    assert not past(5, 1, {}).keeps(past(6, 1, {}).kept)
+    assert not past(5, 1, {}).keeps(past(6, 1, {}).row_order)
 
 
 def test_where_no_scan_finds_a_row_none_is_chosen(con: duckdb.DuckDBPyConnection) -> None:

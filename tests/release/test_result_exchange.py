@@ -97,7 +97,7 @@ def test_columns_of_a_large_release_stay_arrays() -> None:
     assert table.column("n").to_pylist()[-1] == PACKED
     assert result.df()["n"].isna().sum() == 1
     assert result.pl()["k"].null_count() == (PACKED + 1) // 3
-    held = object.__getattribute__(result, "_held")
+    held = object.__getattribute__(result, "_data")
     assert held.rows is None  # nobody asked for rows
     assert len(result) == PACKED + 1
     assert result.column("n")[3] is None

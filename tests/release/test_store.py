@@ -516,7 +516,7 @@ def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPa
     assert len(store.sql("FROM range(1000)")) == 1000
     with pytest.raises(OperationalError, match=r"more than 1,000 rows; add a LIMIT"):
         store.sql("FROM range(1001)")
-    monkeypatch.setitem(instances.ASKED, "memory_limit", "30MB")
+    monkeypatch.setitem(instances.FOR_USER, "memory_limit", "30MB")
     monkeypatch.setattr(instances, "_spare", SpareInstances(1))
     with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
         store.sql("SELECT list(repeat(i::VARCHAR, 50)) FROM range(2_000_000) r(i)")

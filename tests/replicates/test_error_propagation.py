@@ -207,7 +207,7 @@ def test_a_cursor_shows_errors_of_what_it_computes(con):
 
 def test_who_listens_hears_why_there_are_no_errors_and_is_not_warned(con, recwarn):
     heard = []
-    with Cursor(con, errors=True, said=heard.append) as cursor:
+    with Cursor(con, errors=True, warn=heard.append) as cursor:
         cursor.execute("SELECT n + random() AS r FROM by_g")
     assert len(heard) == 1
     assert "without errors: " in heard[0]

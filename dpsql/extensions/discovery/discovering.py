@@ -216,7 +216,7 @@ class Discovering(Connection):
         from dpsql.running.answer_free import Earlier
         from dpsql.running.run import Batches
 
-        said = self._said(label)
+        said = self._checked_label(label)
         plan = self.plan_coverage(epsilon, delta, rho)
         schemas = self.schemas()
         policy = opened(self.policy, schemas)

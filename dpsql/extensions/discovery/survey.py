@@ -52,7 +52,7 @@ from dpsql.privacy.finding import Share, Way, shared
 from dpsql.release import ReleaseRecord, ReleaseTable, check_name
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack
-from dpsql.running.found_domains import KIND, found_column
+from dpsql.running.found_domains import KIND, with_domain
 from dpsql.running.jobs import job_of
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches
@@ -142,7 +142,7 @@ class Survey:
         for name, counts in self.rows.items():
             tables[name] = counts.into(tables[name])
         for said, column in self._columns():
-            made = _both(column) if said.get("free") else found_column(column, said, tuple(self.tables.values()))
+            made = _both(column) if said.get("free") else with_domain(column, said, tuple(self.tables.values()))
             if made is not None:
                 table = tables[said["table"]]
                 tables[table.name] = replace(table, columns={**table.columns, column.name: made})

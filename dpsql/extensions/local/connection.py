@@ -38,7 +38,7 @@ class ReleasingLocally(Connection):
         in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
         many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
         """
-        said = self._said(label)
+        said = self._checked_label(label)
         made, record = self._local().make(table, columns, plain(epsilon), ids=ids, name=name, label=said)
         self._batches.register(record)
         return made

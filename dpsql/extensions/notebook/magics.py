@@ -165,7 +165,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 usual=None if usual == (None, None, None) else usual,
                 alpha=self.alpha if line.alpha is None else OPTIONS["--alpha"].read(line.alpha, CELL),
                 progress=plainly(progress),
-                said=without.append,
+                warn=without.append,
             )
             try:
                 if line.dry_run:

@@ -116,19 +116,19 @@ def plan_of_period(
 
 
 def plan_over_time(
-    plan: Plan, one: Schedule, releases: Sequence[int], charges: Sequence[Charge], held: Callable[[int], Measurement]
+    plan: Plan, one: Schedule, releases: Sequence[int], charges: Sequence[Charge], load: Callable[[int], Measurement]
 ) -> CombinedPlan:
     """``plan`` of the period after those of ``releases``, with the answers that rest on these, too.
 
-    ``charges``: by which each of them was paid; ``held``: what the release of a number measured, asked of as many as
+    ``charges``: by which each of them was paid; ``load``: what the release of a number measured, called for as many as
     are read (of all, where a version before this one released them). Raises IntegrityError where another strategy was
     chosen than for those.
     """
     compiled, measured, place = plan.compiled.matrix, measured_over(one), len(releases)
     assert compiled is not None  # noqa: S101 - ``plan_of_period`` asked
-    before = {number: held(number) for number in (releases[at] for at in measured.reads(place)[:-1])}
-    kept = [found.kept["over_time"] for found in before.values() if found.kept is not None]
-    meant = {(body.get("cells"), body["workload"]): body for body in kept}
+    before = {number: load(number) for number in (releases[at] for at in measured.reads(place)[:-1])}
+    stored = [found.stored["over_time"] for found in before.values() if found.stored is not None]
+    meant = {(body.get("cells"), body["workload"]): body for body in stored}
     same = all(is_of(body, compiled.rows, compiled.scale) for body in meant.values())
     if plan.strategy.measured.digest() != one.strategy or not same:
         raise IntegrityError(
@@ -142,70 +142,70 @@ def plan_over_time(
     new = Observed(matrix, compiled.common_steps, (0,) * matrix.shape[0], laws[plan.charge])
     observed = [*(Observed(matrix, old.common_steps, old.y, old.law) for old in before.values()), new]
     deviations = [math.sqrt(laws[charge].variance) for charge in (*charges, plan.charge)]
-    workload, rest = _workload(compiled), _before(measured, place, lambda at: held(releases[at]))
+    workload, rest = _workload(compiled), _before(measured, place, lambda at: load(releases[at]))
     answers = answers_over_time(workload, observed, deviations, measured, rest, compiled.common_steps)
     if answers is None:
         raise SQLError("the batch has too many numbers for a horizon; ask for fewer groups")
     return plan_with(plan, AnswersWithEarlier(answers, workload), tuple(before))
 
 
-def _before(measured: OverTime, place: int, held: Callable[[int], Measurement]) -> tuple[int, ...]:
+def _before(measured: OverTime, place: int, load: Callable[[int], Measurement]) -> tuple[int, ...]:
     """What earlier periods add to the measurement at ``place``: by the estimates that their releases hold.
 
     Of a release that holds none, for an earlier version made it, its own follows from those before it.
     """
     read = measured.reads(place)[:-1]
-    found = {at: estimate for at in read if (estimate := _estimate_of(held(at))) is not None}
+    found = {at: estimate for at in read if (estimate := _estimate_of(load(at))) is not None}
     for at in range(0 if len(found) == len(read) else place):
-        known = _estimate_of(held(at))
-        found[at] = measured.estimate(at, held(at).y, measured.before(at, found)) if known is None else known
+        known = _estimate_of(load(at))
+        found[at] = measured.estimate(at, load(at).y, measured.before(at, found)) if known is None else known
     return measured.before(place, found)
 
 
 def _estimate_of(measurement: Measurement) -> tuple[int, ...] | None:
-    held = ((measurement.kept or {}).get("over_time") or {}).get("estimate")
-    return None if held is None else tuple(int(value) for value in held)
+    stored = ((measurement.stored or {}).get("over_time") or {}).get("estimate")
+    return None if stored is None else tuple(int(value) for value in stored)
 
 
-def kept_over_time(kept: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
+def stored_over_time(stored: Json | None, plan: Plan, y: Sequence[int]) -> Json | None:
     """What a payload holds of a release of a horizon, so that nobody takes it for a measurement of its period alone.
 
     With the estimate of B x that it comes to, by which later periods need no older release than their own do.
     """
     answers = plan.answers
-    if kept is None or not isinstance(answers, AnswersWithEarlier):
+    if stored is None or not isinstance(answers, AnswersWithEarlier):
         return None
     *before, new = answers.combined.observed
     found = replace(answers.combined, observed=(*before, replace(new, y=tuple(y))))
     assert isinstance(found, AnswersOverTime)  # noqa: S101 - ``plan_over_time`` made it
-    integers = {name: kept[name] for name in ("cells", "workload", "mixing", "basis")}
+    integers = {name: stored[name] for name in ("cells", "workload", "mixing", "basis")}
     return {"over_time": {**integers, "estimate": [str(value) for value in found.estimated()]}}
 
 
 def combination_over_time(
-    prepared: Prepared, one: Schedule, releases: Sequence[int], held: Callable[[int], Measurement], alpha: float
+    prepared: Prepared, one: Schedule, releases: Sequence[int], load: Callable[[int], Measurement], alpha: float
 ) -> Combination | None:
     """How the numbers of the last of ``releases`` follow from all of them; None where they are too large.
 
-    ``releases``: every one of the horizon so far, oldest first; ``held`` as in ``plan_over_time``. Those are left out
+    ``releases``: every one of the horizon so far, oldest first; ``load`` as in ``plan_over_time``. Those are left out
     whose noise has faded. None, too, where the batch comes to another W by now.
     """
     measured, place, compiled = measured_over(one), len(releases) - 1, prepared.compiled.matrix
     times = measured.weights(place)
     faded = np.cumsum(times * times) <= (_FADED if measured.endless else 0.0) * float(times @ times)
     start = min(int(faded.sum()), measured.reads(place).start)
-    found = {number: held(number) for number in releases[start:]}
+    found = {number: load(number) for number in releases[start:]}
     last = found[releases[-1]]
-    kept = (last.kept or {}).get("over_time")
-    if kept is None or compiled is None or any(m.strategy != one.strategy for m in found.values()):
+    stored = (last.stored or {}).get("over_time")
+    if stored is None or compiled is None or any(m.strategy != one.strategy for m in found.values()):
         return None
-    if not is_of(kept, compiled.rows, compiled.scale):
+    if not is_of(stored, compiled.rows, compiled.scale):
         return None
-    matrix = _matrix(integers_of(kept).written)
+    matrix = _matrix(integers_of(stored).written)
     observed = [Observed(matrix, m.common_steps, m.y, m.law) for m in found.values()]
     deviations = [math.sqrt(m.law.variance) for m in found.values()]
     deviations = [*deviations[:1] * start, *deviations]  # of noise that has faded
-    rest = _before(measured, place, lambda at: held(releases[at]))
+    rest = _before(measured, place, lambda at: load(releases[at]))
     answers = answers_over_time(_workload(compiled), observed, deviations, measured, rest, compiled.common_steps)
     if answers is None:
         return None

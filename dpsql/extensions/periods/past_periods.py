@@ -28,7 +28,7 @@ def of_period(
     if entry.description.get("rests_on") or entry.charge.noise == "none" or entry.id not in entries:
         return past.measured_with(entry, entries, alpha, schemas)
     _, measurement = unpack(past.books.ledger().release(entry.id).payload or b"")
-    schedule, kept = str(entry.description["schedule"]), sorted((measurement.kept or {}).items())
+    schedule, kept = str(entry.description["schedule"]), sorted((measurement.stored or {}).items())
     said = schedule, entry.description.get("types"), types_of(schemas), alpha
     mark = repr((said, replace(measurement, y=(len(measurement.y),)), kept))
     with past.lock:

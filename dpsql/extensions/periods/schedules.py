@@ -13,10 +13,10 @@ from dpsql.extensions.periods.one_period import check_no_day, of_days
 from dpsql.extensions.periods.over_time import (
     LONGEST,
     errors_over_time,
-    kept_over_time,
     over_of,
     plan_of_period,
     plan_over_time,
+    stored_over_time,
     with_horizon,
 )
 from dpsql.planning.last_plans import LastPlans
@@ -32,7 +32,7 @@ from dpsql.privacy.schedules import Schedule, named
 from dpsql.release.books import Books
 from dpsql.release.series import LATEST
 from dpsql.running.result_tables import release_tables
-from dpsql.running.run import Batches, Turn, kept_alone
+from dpsql.running.run import Batches, Turn, stored_alone
 
 MOST_AHEAD = 400
 """Days by which the clock may be ahead of all that the ledger has seen, before it is asked for by name."""
@@ -238,7 +238,7 @@ class Schedules:
             self._check_names(one)
             request = Request.of(one.epsilon, one.delta, one.rho)
             plan = self._plan(one.sql, declared, number, request, gaussian=bool(one.kernel))
-            turn = Turn(charge_id, one.name, period, kept=kept_over_time if one.kernel else kept_alone)
+            turn = Turn(charge_id, one.name, period, stored=stored_over_time if one.kernel else stored_alone)
             if one.kernel:
                 plan, turn = self._turn(one, periods, number, plan, turn)
             release = self.batches.once(plan, turn, one.label)

@@ -155,7 +155,7 @@ def result_table(result: Result, note: str = "", level: str = "") -> str:
         kinds.append("right")
         digits = _digits(held)
         columns.append([_figure(value, digits) for value in held.values])
-        if held.known:
+        if held.bounded:
             head.append(f"{level} interval".lstrip())
             kinds.append("range")
             spans = zip(held.low, held.high, strict=True)

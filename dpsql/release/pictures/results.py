@@ -143,7 +143,7 @@ def _bars(ax: Axes, shape: Shape, number: Number) -> None:
 
 
 def _named(number: Number) -> str:
-    return style.plain(number.name) + (" with intervals" if number.known else "")
+    return style.plain(number.name) + (" with intervals" if number.bounded else "")
 
 
 def _add_bars(
@@ -160,7 +160,7 @@ def _add_bars(
     values = number.values[rows]
     lengths = np.nan_to_num(values)
     ax.barh(at, lengths, height=height, color=colour, label=label, alpha=alpha)
-    if number.known:
+    if number.bounded:
         arms = number.arms[:, rows]
         ax.errorbar(lengths, at, xerr=arms, fmt="none", ecolor=style.BLACK, elinewidth=1.0, capsize=2)
     for place in at[np.isnan(values)]:
@@ -209,7 +209,7 @@ def _heat_map(
     _ticks(ax, "x", second)
     if values.size <= _WRITTEN and len(second) <= 12:
         low, high = np.nanmin(values), np.nanmax(values)
-        typical = float(np.nanmedian(reach)) if number.known else 0.0
+        typical = float(np.nanmedian(reach)) if number.bounded else 0.0
         # Digits that the intervals justify, the same in all pixels.
         digits = None if not typical > 0 else min(max(0, -math.floor(math.log10(typical))), 6)
         for (y, x), held in np.ndenumerate(values):
@@ -221,7 +221,7 @@ def _heat_map(
     ax.set_ylabel(style.plain(shape.keys[0].name), fontsize=style.SMALL)
     ax.set_xlabel(style.plain(shape.keys[1].name), fontsize=style.SMALL)
     style.tidy(ax, grid="")
-    off = f", each within ±{style.number(float(np.nanmax(reach)))}" if number.known else ""
+    off = f", each within ±{style.number(float(np.nanmax(reach)))}" if number.bounded else ""
     style.title(ax, style.plain(number.name) + off)
 
 
@@ -244,7 +244,7 @@ def _single_row(numbers: tuple[Number, ...], ax: Axes | None) -> Figure:
     for place, number in zip(places, shown, strict=True):
         value = number.values[0]
         if np.isfinite(value):
-            arms = number.arms if number.known else None
+            arms = number.arms if number.bounded else None
             place.errorbar([value], [0], xerr=arms, fmt="o", color=style.BLUE, ecolor=style.BLACK, capsize=3)
             reach = max(float(number.arms.max()), abs(value) * 0.02, 1e-9)
             place.set_xlim(value - 2.2 * reach, value + 2.2 * reach)
@@ -255,7 +255,7 @@ def _single_row(numbers: tuple[Number, ...], ax: Axes | None) -> Figure:
         style.with_thousands(place.xaxis)
         style.tidy(place)
         place.spines["left"].set_visible(False)
-        off = f" ±{style.number(float(number.arms.max()))}" if number.known and np.isfinite(value) else ""
+        off = f" ±{style.number(float(number.arms.max()))}" if number.bounded and np.isfinite(value) else ""
         style.title(place, f"{textwrap.shorten(style.plain(number.name), 40)}: {style.number(value)}{off}")
     return made
 
@@ -318,7 +318,7 @@ def draw_curve(ax: Axes, key: Key, number: Number) -> None:
     if x and not hasattr(x[0], "isoformat"):
         x = [float(value) for value in x]
     values = number.values[known]
-    if number.known:
+    if number.bounded:
         low, high = number.low[known], number.high[known]
         ax.fill_between(x, low, high, color=style.SKY, alpha=0.45, linewidth=0, label="interval")
     few = len(known) <= _POINTS
@@ -331,7 +331,7 @@ def draw_curve(ax: Axes, key: Key, number: Number) -> None:
     ax.set_xlabel(style.plain(key.name), fontsize=style.SMALL)
     ax.margins(x=0.02)
     if values.size and np.nanmin(values) >= 0:
-        ax.set_ylim(bottom=min(0.0, float(np.nanmin(number.low[known])) if number.known else 0.0))
+        ax.set_ylim(bottom=min(0.0, float(np.nanmin(number.low[known])) if number.bounded else 0.0))
     style.with_thousands(ax.yaxis)
     style.tidy(ax, grid="y")
     if x and hasattr(x[0], "isoformat"):

@@ -43,8 +43,8 @@ class Number:
     high: Floats
 
     @property
-    def known(self) -> bool:
-        """Whether any interval is known."""
+    def bounded(self) -> bool:
+        """Whether any value has an interval."""
         return bool(np.isfinite(self.low).any())
 
     @property
@@ -88,19 +88,19 @@ def read(table: Table) -> Shape:
     """Keys and numbers of ``table``. Raises InterfaceError where there is nothing to draw."""
     kinds = dict(zip(table.columns, table.types, strict=True))
     lowered = {name.lower(): name for name in kinds}
-    held = {name: lowered[f"{name.lower()}_stderr"] for name in kinds if f"{name.lower()}_stderr" in lowered}
+    errors = {name: lowered[f"{name.lower()}_stderr"] for name in kinds if f"{name.lower()}_stderr" in lowered}
     beside = {
         lowered[name.lower() + end]
-        for name in held
+        for name in errors
         for end in ("_stderr", "_low", "_high")
         if name.lower() + end in lowered
     } | {lowered[f"{name.lower()}_present"] for name in kinds if f"{name.lower()}_present" in lowered}
     flags = {lowered[f"{name.lower()}_other"]: name for name in kinds if f"{name.lower()}_other" in lowered}
-    first = next((at for at, name in enumerate(kinds) if name in held), len(kinds) if held else 0)
+    first = next((at for at, name in enumerate(kinds) if name in errors), len(kinds) if errors else 0)
     names = [
         name
         for at, (name, kind) in enumerate(kinds.items())
-        if name not in beside and (name in held or (at >= first and kind.startswith(_NUMBERS)))
+        if name not in beside and (name in errors or (at >= first and kind.startswith(_NUMBERS)))
     ]
     if not names:  # no column of errors and no DOUBLE: whole numbers that were worked out of the releases
         names = [name for name, kind in kinds.items() if kind.endswith(_INTEGERS)][-1:]
@@ -112,7 +112,7 @@ def read(table: Table) -> Shape:
     keys = [name for name in kinds if name not in beside and name not in names and name not in flags]
     return Shape(
         tuple(_key(table, name, kinds[name], flags) for name in keys),
-        tuple(_number(table, name, held, lowered) for name in names),
+        tuple(_number(table, name, errors, lowered) for name in names),
         rows,
     )
 
@@ -133,13 +133,13 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _number(table: Table, name: str, held: dict[str, str], lowered: dict[str, str]) -> Number:
+def _number(table: Table, name: str, errors: dict[str, str], lowered: dict[str, str]) -> Number:
     values = floats(table.column(name))
     ends = [lowered.get(f"{name.lower()}_{end}") for end in ("low", "high")]
     if None not in ends:
         low, high = (floats(table.column(str(end))) for end in ends)
-    elif name in held:
-        reach = _NORMAL * floats(table.column(held[name]))
+    elif name in errors:
+        reach = _NORMAL * floats(table.column(errors[name]))
         low, high = values - reach, values + reach
     else:
         low = high = np.full(len(values), math.nan)

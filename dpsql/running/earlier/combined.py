@@ -155,7 +155,7 @@ def _joined(
     for past in sorted(mine, key=far):
         if past.keeps(kept):
             near.append(past)
-            kept = {**past.kept, **kept}
+            kept = {**past.row_order, **kept}
     for past in near[:_MOST_PASTS]:
         # One batch may have cells that merge; of several, none that was taken may be lost again.
         known = {number for other in chosen for number in other.parts}

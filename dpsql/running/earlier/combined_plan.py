@@ -207,11 +207,11 @@ def combined_plan(plan: Plan, pasts: Sequence[Past], first: frozenset[int] = fro
     return made if narrower and made.error <= (1.0 - _WORTH) * plan.error else plan
 
 
-def noted(plan: Plan, found: Combination) -> Plan:
+def noted(plan: Plan, free: Combination) -> Plan:
     """The plan with a note that earlier releases answer the batch as well, and with which errors."""
-    answers = AnswersWithEarlier(found.answers, found.answers.weights)
-    made = replace(plan, compiled=found.compiled, answers=answers, noise=cast("Noise", found.noise))
-    rows = plan_rows(replace(made, errors=found.errors, widths=found.widths))
-    answer = f"{releases_named(found.rests_on)} answer{'' if len(found.rests_on) > 1 else 's'} this with no more error"
+    answers = AnswersWithEarlier(free.answers, free.answers.weights)
+    made = replace(plan, compiled=free.compiled, answers=answers, noise=cast("Noise", free.noise))
+    rows = plan_rows(replace(made, errors=free.errors, widths=free.widths))
+    answer = f"{releases_named(free.rests_on)} answer{'' if len(free.rests_on) > 1 else 's'} this with no more error"
     notes = Note(f"{answer}: a run is free"), Note(f"{errors_said(rows)}, as answered for free")
     return replace(plan, notes=(*plan.notes, *notes))

@@ -58,14 +58,14 @@ class Past:
 
     def keeps(self, first: Mapping[str, str]) -> bool:
         """Whether it kept the same rows of units as ``first`` says, in all tables that both read (``kept_first``)."""
-        mine = self.kept
+        mine = self.row_order
         return all(mine[table] == first[table] for table in mine.keys() & first.keys())
 
     @cached_property
-    def kept(self) -> Mapping[str, str]:
-        """``kept_first`` of it; what an older version kept of a table, which wrote none down, is like nothing else.
+    def row_order(self) -> Mapping[str, str]:
+        """``kept_first`` of it; that of a table by an older version, which wrote none down, equals no other.
 
-        But where the unit is the key: such releases are like each other there, as the policy says that none lost rows.
+        But where the unit is the key, such releases have equal ones, as the policy says that none lost rows.
         """
         keys, unknown = {layout.table for layout in self.layouts if layout.source.single}, f"release {self.release}"
         return {
@@ -113,7 +113,7 @@ def past_of(
     where the batch comes to another W. ``texts``: the batches of the releases beside which it was measured.
     ``understood`` may remember what a text means, as equal texts are then compiled once.
     """
-    kept = measurement.kept
+    kept = measurement.stored
     if kept is None or not same_cells(kept) or kept.get("policy") != meaning_of(policy.to_toml()):
         return None
     read = understood or (lambda text: understood_of(text, policy, schemas))

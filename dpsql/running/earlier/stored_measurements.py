@@ -55,10 +55,10 @@ def keep(batch: Batch, integers: Integers, policy: str) -> Json | None:
     }
 
 
-def integers_of(kept: Json) -> Factored:
+def integers_of(stored: Json) -> Factored:
     """The integers of ``keep``. Raises IntegrityError where they are damaged."""
     try:
-        found = Factored(from_text(kept["mixing"]), from_text(kept["basis"]))
+        found = Factored(from_text(stored["mixing"]), from_text(stored["basis"]))
         if found.mixing.shape[1] == found.basis.shape[0]:
             return found
     except (ValueError, KeyError, TypeError):
@@ -84,14 +84,14 @@ def declarations(policy: str) -> str:
     return _SOURCE.sub("", rest)
 
 
-def same_cells(kept: Json) -> bool:
-    """Whether a batch becomes the same cells by now as it did for what was ``kept``."""
-    return kept.get("cells") in _SAME_CELLS
+def same_cells(stored: Json) -> bool:
+    """Whether a batch becomes the same cells by now as it did when ``stored`` was written."""
+    return stored.get("cells") in _SAME_CELLS
 
 
-def is_of(kept: Json, rows: Matrix, scale: np.ndarray) -> bool:
-    """Whether what was ``kept`` is of W: its integer rows and their scales."""
-    return bool(workload_hash(rows, scale, narrow=kept.get("cells") == CELLS) == kept.get("workload"))
+def is_of(stored: Json, rows: Matrix, scale: np.ndarray) -> bool:
+    """Whether ``stored`` is of W: its integer rows and their scales."""
+    return bool(workload_hash(rows, scale, narrow=stored.get("cells") == CELLS) == stored.get("workload"))
 
 
 def workload_hash(rows: Matrix, scale: np.ndarray, *, narrow: bool = True) -> str:

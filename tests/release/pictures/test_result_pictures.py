@@ -61,7 +61,7 @@ def test_keys_and_numbers_of_a_table() -> None:
     assert [number.name for number in only.numbers] == ["p"]
     bare = read(Result.from_columns([("k", "VARCHAR", ["a"]), ("s", "DECIMAL(9,2)", [4.0]), ("t", "DOUBLE", [1.0])]))
     assert [number.name for number in bare.numbers] == ["s", "t"]
-    assert not bare.numbers[0].known
+    assert not bare.numbers[0].bounded
     whole = read(Result(["k", "i"], ["VARCHAR", "BIGINT"], [("a", 3)]))
     assert [number.name for number in whole.numbers] == ["i"]
     # A DOUBLE before the first private number is a key.
