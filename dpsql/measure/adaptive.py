@@ -56,8 +56,8 @@ class Step(Protocol):
     """What a run does next; public, as it follows from the transcript.
 
     ``number``: the candidate to measure; None selects one of those from ``first`` on at ``selection`` (an epsilon), by
-    how far each is from ``known`` (all of L B x, whole numbers) less its ``penalties``. It is measured ``times`` fold
-    at ``measure``: epsilon, or mu^2 for Gaussian noise. ``said`` goes into the transcript before the answer.
+    how far each is from ``estimate`` (L B x, whole numbers) less its ``penalties``. It is measured ``times`` fold
+    at ``measure``: epsilon, or mu^2 for Gaussian noise. ``transcript`` is noted before the answer.
     """
 
     @property
@@ -67,7 +67,7 @@ class Step(Protocol):
     @property
     def selection(self) -> Fraction: ...
     @property
-    def known(self) -> Sequence[int]: ...
+    def estimate(self) -> Sequence[int]: ...
     @property
     def penalties(self) -> Sequence[int]: ...
     @property
@@ -75,7 +75,7 @@ class Step(Protocol):
     @property
     def measure(self) -> Fraction: ...
     @property
-    def said(self) -> tuple[int, ...]: ...
+    def transcript(self) -> tuple[int, ...]: ...
 
 
 class Course(Protocol):
@@ -135,7 +135,7 @@ class AdaptiveJob:
 
     def scores(self, step: Step, exact: Sequence[int]) -> list[int]:
         """The scores of the candidates from ``step.first`` on, of exact values of L B x."""
-        off = abs(_whole(exact) - _whole(step.known))
+        off = abs(_whole(exact) - _whole(step.estimate))
         found = np.add.reduceat(off, [0, *self.stops[:-1]]).tolist()
         penalties = step.penalties or [0] * len(found)
         return [w * f - p for w, f, p in zip(self.weights, found, penalties, strict=True)][step.first :]
@@ -241,6 +241,6 @@ def _rounds(job: AdaptiveJob, exact: Sequence[int]) -> list[int]:
         answer = [
             step.times * value + z for value, z in zip(part, job.law(step, number).sample(len(part)), strict=True)
         ]
-        transcript += [*step.said, *answer]
+        transcript += [*step.transcript, *answer]
         course.learn(number, step.times, answer)
     return transcript

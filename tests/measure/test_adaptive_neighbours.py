@@ -128,7 +128,7 @@ def law(job: AdaptiveJob, step: Step, exact: list[int]) -> np.ndarray:
     exponents = []
     for number in range(step.first, len(job.stops)):
         part = job.part(number)
-        far = sum(abs(x - e) for x, e in zip(exact[part], step.known[part], strict=True))
+        far = sum(abs(x - e) for x, e in zip(exact[part], step.estimate[part], strict=True))
         score = job.weights[number] * far - (step.penalties[number] if step.penalties else 0)
         exponents.append(float(step.selection) * score / (2 * job.steep[number]))
     return np.asarray(np.array(exponents) - special.logsumexp(exponents))

@@ -132,7 +132,7 @@ class MarginalFit:
         """The sets that measurements speak of."""
         return tuple(T for T in self._precision if T)
 
-    def _between(self, found: Tables) -> dict[Axes, int]:
+    def _between(self, tables: Tables) -> dict[Axes, int]:
         """The third axis by which a pair that was not measured goes together, where there is one.
 
         Of all axes whose pairs with both were measured the one on which both depend most, in L1 distance from a
@@ -142,11 +142,11 @@ class MarginalFit:
         apart = np.zeros((axes, axes))
         for S in self._inside:
             if len(S) == 2:
-                product = np.multiply.outer(found[S[:1]], found[S[1:]]) / max(float(found[()]), 1.0)
-                apart[S] = apart[S[::-1]] = np.abs(found[S] - product).sum()
+                product = np.multiply.outer(tables[S[:1]], tables[S[1:]]) / max(float(tables[()]), 1.0)
+                apart[S] = apart[S[::-1]] = np.abs(tables[S] - product).sum()
         thirds: dict[Axes, int] = {}
         for S in self.model.candidates:
-            if len(S) == 2 and S not in found:
+            if len(S) == 2 and S not in tables:
                 both = np.minimum(apart[S[0]], apart[S[1]])
                 if both.max() > 0:
                     thirds[S] = int(both.argmax())
@@ -161,14 +161,14 @@ class MarginalFit:
             out += residuals[T].reshape(shape) / prod(sizes[i] for i in axes if i not in T)
         return out
 
-    def _made_up(self, axes: Axes, known: Tables, sweeps: int) -> Floats:
-        """The table of largest entropy whose marginals of one axis less are ``known``, as far as they agree."""
+    def _made_up(self, axes: Axes, marginals: Tables, sweeps: int) -> Floats:
+        """The table of largest entropy whose marginals of one axis less are ``marginals``, as far as they agree."""
         shape = self.model.shape(axes)
         if len(axes) == 1:
-            return np.full(shape, float(known[()]) / prod(shape))
+            return np.full(shape, float(marginals[()]) / prod(shape))
         table = np.ones(shape)
         for T in list(inside(axes))[1:]:  # where little depends on more than two axes this is nearly it already
-            factor = known[T].reshape([self.model.sizes[i] if i in T else 1 for i in axes])
+            factor = marginals[T].reshape([self.model.sizes[i] if i in T else 1 for i in axes])
             if (len(axes) - len(T)) % 2:
                 table *= factor
             else:
@@ -177,15 +177,15 @@ class MarginalFit:
             for part in combinations(axes, len(axes) - 1):
                 gone = next(at for at, axis in enumerate(axes) if axis not in part)
                 now = table.sum(axis=gone, keepdims=True)
-                table *= np.divide(known[part].reshape(now.shape), now, out=np.zeros_like(now), where=now > 0)
+                table *= np.divide(marginals[part].reshape(now.shape), now, out=np.zeros_like(now), where=now > 0)
         return table
 
 
-def _given(found: Tables, pair: Axes, third: int) -> Floats:
+def _given(tables: Tables, pair: Axes, third: int) -> Floats:
     """The table of two axes that are independent given a third one: its columns' sums are those of both."""
-    (one, two), rows = pair, found[third,]
-    with_one = found[one, third] if one < third else found[third, one].T
-    with_two = found[third, two] if third < two else found[two, third].T
+    (one, two), rows = pair, tables[third,]
+    with_one = tables[one, third] if one < third else tables[third, one].T
+    with_two = tables[third, two] if third < two else tables[two, third].T
     return np.asarray(np.divide(with_one, rows, out=np.zeros_like(with_one), where=rows > 0) @ with_two)
 
 

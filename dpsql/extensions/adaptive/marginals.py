@@ -87,7 +87,7 @@ class AdaptiveMarginals:
     beyond: tuple[Axes, ...] = ()
 
     @cached_property
-    def wanted(self) -> tuple[Axes, ...]:
+    def requested(self) -> tuple[Axes, ...]:
         """The sets of axes of the batch's blocks."""
         sizes = self.planned.sizes[self.table]
         return tuple(dict.fromkeys(_wide(block.axes, sizes) for block in self.planned.blocks))
@@ -128,7 +128,7 @@ class AdaptiveMarginals:
     @cached_property
     def weights(self) -> tuple[int, ...]:
         """w_S."""
-        return tuple(sum(len(set(S) & set(R)) for R in self.wanted) for S in self.candidates)
+        return tuple(sum(len(set(S) & set(R)) for R in self.requested) for S in self.candidates)
 
     @property
     def steep(self) -> tuple[int, ...]:
@@ -227,7 +227,7 @@ class MarginalCourse:
         self.misfits: list[float] = []
         self._left = run.spends
         self._columns = [number for number, S in enumerate(run.candidates) if len(S) == 1]
-        self._known: dict[Axes, Floats] = {}
+        self._estimate: dict[Axes, Floats] = {}
         self._times, self._ends = 1, False
 
     def step(self) -> Step | None:
@@ -235,33 +235,33 @@ class MarginalCourse:
         run = self.run
         if self._columns:
             number, times = self._columns[0], run.columns
-            return Step(number, run.measure_at(times), times, said=(number, times))
+            return Step(number, run.measure_at(times), times, transcript=(number, times))
         if self._left < 2 * run.price(self._times):  # one more, and what little that leaves
             self._ends, self._times = True, run.largest(self._left)
         if not self._times:
             return None
-        known = self.known
+        known = self.estimate
         penalties = [round(w * self._left_over(S)) for w, S in zip(run.weights, run.candidates, strict=True)]
         return Step(
             None,
             run.measure_at(self._times),
             self._times,
             selection=run.each_selection * self._times,
-            known=np.rint(np.concatenate([known[S].ravel() for S in run.candidates])).astype(np.int64).tolist(),
+            estimate=np.rint(np.concatenate([known[S].ravel() for S in run.candidates])).astype(np.int64).tolist(),
             penalties=penalties,
-            said=(self._times,),
+            transcript=(self._times,),
         )
 
     @property
-    def known(self) -> dict[Axes, Floats]:
+    def estimate(self) -> dict[Axes, Floats]:
         """The estimate so far, roughly."""
-        if not self._known:
-            self._known = self.fit.guess(_ROUGH)
-        return self._known
+        if not self._estimate:
+            self._estimate = self.fit.guess(_ROUGH)
+        return self._estimate
 
     def _left_over(self, axes: Axes) -> float:
         """The L1 error that a measurement of a marginal as it is estimated would leave."""
-        table, noise = self.known[axes], np.random.default_rng(_NOISE_SEED)
+        table, noise = self.estimate[axes], np.random.default_rng(_NOISE_SEED)
         off = noise.normal(0.0, sqrt(self.run.variance) / self._times, table.shape)
         return float(np.abs(on_simplex(table + off) - table).sum())
 
@@ -274,13 +274,13 @@ class MarginalCourse:
             self.fit.learn(axes, times, answer)
             return
         self._times, self._left = times, self._left - run.price(times)
-        before, threshold = self.known[axes], self._left_over(axes)
+        before, threshold = self.estimate[axes], self._left_over(axes)
         found = np.array(answer, dtype=np.float64).reshape(before.shape) / times
         noise = before.size * run.variance / times**2
         self.misfits.append(sqrt(max(float(np.sum((found - before) ** 2)) - noise, 0.0)))
         self.fit.learn(axes, times, answer)
-        self._known = {}
-        if not self._ends and float(np.abs(self.known[axes] - before).sum()) <= threshold:
+        self._estimate = {}
+        if not self._ends and float(np.abs(self.estimate[axes] - before).sum()) <= threshold:
             self._times *= 2
 
 
@@ -303,7 +303,7 @@ def adaptive_marginals(
     """
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 1000):
         raise DataError(ROUNDS)
-    table, found = _found(batch)
+    table, found = _candidates(batch)
     batch, candidates = _measurable(batch, table, found)
     beyond = tuple(S for S in found if S not in set(candidates))
     single = sum(len(S) == 1 for S in candidates)
@@ -367,8 +367,8 @@ def _by_span(batch: Structured, squares: Floats) -> Floats:
     return out
 
 
-def _found(batch: Structured) -> tuple[int, tuple[Axes, ...]]:
-    """The batch's table and the sets of axes inside those asked, the smaller sets first. Raises DataError."""
+def _candidates(batch: Structured) -> tuple[int, tuple[Axes, ...]]:
+    """The batch's table and the sets of axes inside those requested, the smaller sets first. Raises DataError."""
     said, other = "method='adaptive'", "use method='auto'"
     tables = {block.table for block in batch.blocks}
     if len(tables) != 1:
@@ -387,20 +387,20 @@ def _found(batch: Structured) -> tuple[int, tuple[Axes, ...]]:
     return table, tuple(sorted(found, key=lambda S: (len(S), S)))
 
 
-def _measurable(batch: Structured, table: int, found: tuple[Axes, ...]) -> tuple[Structured, tuple[Axes, ...]]:
+def _measurable(batch: Structured, table: int, candidates: tuple[Axes, ...]) -> tuple[Structured, tuple[Axes, ...]]:
     """The batch with histograms of what may be measured, and that: all, or the smallest where those are too many."""
     sizes, held = batch.sizes[table], 0
-    if sum(prod(sizes[i] for i in S) for S in found) <= MOST_NUMBERS:
-        return batch, found
+    if sum(prod(sizes[i] for i in S) for S in candidates) <= MOST_NUMBERS:
+        return batch, candidates
     kept, wanted = set(), {}
-    for S in sorted(found, key=lambda S: (len(S) > 1, prod(sizes[i] for i in S), S)):
+    for S in sorted(candidates, key=lambda S: (len(S) > 1, prod(sizes[i] for i in S), S)):
         held += prod(sizes[i] for i in S)
         if held <= WHEN_CUT or len(S) == 1:
             kept.add(S)
             home = next(block.axes for block in batch.blocks if set(S) <= set(block.axes))
             # An axis of one region keeps rows out that are in none of it.
             wanted[tuple(i for i in home if i in S or sizes[i] == 1)] = {0}
-    return with_histograms(batch, {table: wanted}), tuple(S for S in found if S in kept)
+    return with_histograms(batch, {table: wanted}), tuple(S for S in candidates if S in kept)
 
 
 def _wide(axes: Axes, sizes: tuple[int, ...]) -> Axes:
@@ -416,7 +416,7 @@ def simulated(run: AdaptiveMarginals, tables: dict[Axes, Floats]) -> MarginalCou
     while (step := course.step()) is not None:
         number = step.number
         if number is None:
-            off = np.add.reduceat(np.abs(exact - np.asarray(step.known)), starts)
+            off = np.add.reduceat(np.abs(exact - np.asarray(step.estimate)), starts)
             scores = (np.array(run.weights) * off - np.array(step.penalties)) / np.array(run.steep)
             number = int(np.argmax(float(step.selection) * scores / 2 + draws.gumbel(size=len(scores))))
         true = tables[run.candidates[number]].ravel()

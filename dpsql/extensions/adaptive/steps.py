@@ -16,7 +16,7 @@ class Step:
     """What a run does next: candidate ``number``, or one selected from ``first`` on, is measured ``times`` fold.
 
     ``measure``: what that may cost, epsilon or mu^2; ``selection``: the epsilon of the selection, by the distances to
-    ``known`` (whole numbers, all candidates' one after the other) less ``penalties``. ``said``: for the transcript.
+    ``estimate`` (whole numbers, of all candidates in turn) less ``penalties``. ``transcript``: entries of this step.
     """
 
     number: int | None
@@ -24,9 +24,9 @@ class Step:
     times: int = 1
     selection: Fraction = Fraction(0)
     first: int = 0
-    known: Sequence[int] = field(default=(), repr=False)
+    estimate: Sequence[int] = field(default=(), repr=False)
     penalties: Sequence[int] = field(default=(), repr=False)
-    said: tuple[int, ...] = ()
+    transcript: tuple[int, ...] = ()
 
 
 def later(misfits: Sequence[float]) -> float:

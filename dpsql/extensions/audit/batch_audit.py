@@ -20,7 +20,7 @@ from dpsql.errors import DataError, OperationalError
 from dpsql.extensions.audit.ledger import check_ledger
 from dpsql.extensions.audit.noise import chi_square, fit
 from dpsql.extensions.audit.privacy import distance, job_of, quotients, selected
-from dpsql.extensions.audit.sensitivity import Found, brute_force
+from dpsql.extensions.audit.sensitivity import Search, brute_force
 from dpsql.extensions.audit.world import Check, World
 from dpsql.measure import synthetic
 from dpsql.policy import Policy
@@ -105,20 +105,20 @@ def audited(
     say = progress or (lambda _: None)
     checks: list[Check] = []
     say("neighbouring databases")
-    found, failure = Found(), ""
+    search, failure = Search(), ""
     try:
-        found = brute_force(world, pairs=pairs)
+        search = brute_force(world, pairs=pairs)
     except OperationalError as error:
         failure = str(error)
-    figures: dict[str, object] = {"pairs": found.pairs, "scans": found.scans, "noise": world.plan.noise.kind}
-    checks.append(Check("no row makes a scan fail", not failure, failure or f"{found.scans:,} scans", "0 failures"))
+    figures: dict[str, object] = {"pairs": search.pairs, "scans": search.scans, "noise": world.plan.noise.kind}
+    checks.append(Check("no row makes a scan fail", not failure, failure or f"{search.scans:,} scans", "0 failures"))
     if not failure:
-        checks.append(_sensitivity(world, found, figures))
+        checks.append(_sensitivity(world, search, figures))
         say("noisy measurements")
         if world.plan.estimated:
-            checks += _rounds(world, found, trials, draws, figures)
+            checks += _rounds(world, search, trials, draws, figures)
         else:
-            checks += _distance(world, found, trials, figures)
+            checks += _distance(world, search, trials, figures)
     say("noise against its law")
     if world.plan.estimated:
         checks.append(_noise_of_rounds(world, draws, figures))
@@ -129,74 +129,74 @@ def audited(
     return Report(world.plan.privacy, tuple(checks), figures)
 
 
-def _sensitivity(world: World, found: Found, figures: dict[str, object]) -> Check:
+def _sensitivity(world: World, search: Search, figures: dict[str, object]) -> Check:
     paid = world.paid
-    share = float(found.largest / paid)
-    figures |= {"sensitivity": str(world.plan.sensitivity), "largest_move": str(found.largest), "attained": share}
+    share = float(search.largest / paid)
+    figures |= {"sensitivity": str(world.plan.sensitivity), "largest_move": str(search.largest), "attained": share}
     return Check(
         "no unit moves the cells further than the noise covers",
-        0 < found.largest <= paid,
-        f"{share:.4g} of the claim, {found.pairs:,} neighbouring pairs",
+        0 < search.largest <= paid,
+        f"{share:.4g} of the claim, {search.pairs:,} neighbouring pairs",
         "1",
     )
 
 
-def _distance(world: World, found: Found, trials: int, figures: dict[str, object]) -> list[Check]:
-    if not found.reached:
+def _distance(world: World, search: Search, trials: int, figures: dict[str, object]) -> list[Check]:
+    if not search.reached:
         return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
-    apart = distance(world, found, trials)
+    gap = distance(world, search, trials)
     figures |= {
-        f"{apart.measure}_claimed": apart.claimed,
-        f"{apart.measure}_found": apart.found,
-        "units": apart.units,
-        "trials": apart.trials,
-        "z": apart.z,
-        "z_if_doubled": apart.power,
+        f"{gap.measure}_claimed": gap.claimed,
+        f"{gap.measure}_found": gap.estimated,
+        "units": gap.units,
+        "trials": gap.trials,
+        "z": gap.z,
+        "z_if_doubled": gap.power,
     }
-    several = "" if apart.units == 1 else f" of {apart.units} units"
-    wrong = "rho" if apart.measure == "mu" else "epsilon"
+    several = "" if gap.units == 1 else f" of {gap.units} units"
+    wrong = "rho" if gap.measure == "mu" else "epsilon"
     checks = [
         Check(
-            f"{apart.measure}{several} between neighbours is as claimed",
-            apart.z < Z,
-            f"{apart.found:.4g} for {apart.claimed:.4g}, z = {apart.z:.2f}",
-            f"z < {Z:g}; a doubled {wrong} has z = {apart.power:.3g}",
+            f"{gap.measure}{several} between neighbours is as claimed",
+            gap.z < Z,
+            f"{gap.estimated:.4g} for {gap.claimed:.4g}, z = {gap.z:.2f}",
+            f"z < {Z:g}; a doubled {wrong} has z = {gap.power:.3g}",
         )
     ]
-    if apart.event is not None:
-        figures["z_of_event"] = apart.event
+    if gap.event is not None:
+        figures["z_of_event"] = gap.event
         checks.append(
-            Check("no event is likelier than e^epsilon allows", apart.event < Z, f"z = {apart.event:.2f}", f"z < {Z:g}")
+            Check("no event is likelier than e^epsilon allows", gap.event < Z, f"z = {gap.event:.2f}", f"z < {Z:g}")
         )
     return checks
 
 
-def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[str, object]) -> list[Check]:
-    if not found.reached:
+def _rounds(world: World, search: Search, trials: int, draws: int, figures: dict[str, object]) -> list[Check]:
+    if not search.reached:
         return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
-    apart = quotients(world, found, max(10, trials // 20))
-    drawn = selected(world, found, max(1000, draws // 20))
+    gap = quotients(world, search, max(10, trials // 20))
+    drawn = selected(world, search, max(1000, draws // 20))
     measure, bound = ("mu squared", "mu squared") if world.gaussian else ("epsilon", "e^epsilon")
     figures |= {
-        f"{measure}_claimed": apart.claimed,
-        f"{measure}_found": apart.largest,
-        "transcripts": apart.transcripts,
-        "share_of_a_selection": apart.selection,
-        "share_of_an_answer": apart.answer,
+        f"{measure}_claimed": gap.claimed,
+        f"{measure}_found": gap.largest,
+        "transcripts": gap.transcripts,
+        "share_of_a_selection": gap.selection,
+        "share_of_an_answer": gap.answer,
         "selection_p": drawn.p,
     }
     rounding = 1 + 1e-9  # of the logarithms of the selections' laws
     return [
         Check(
             f"no transcript tells more than {bound} allows",
-            apart.largest <= apart.claimed * rounding,
-            f"{apart.largest:.4g} for {apart.claimed:.4g}, {apart.transcripts:,} transcripts",
+            gap.largest <= gap.claimed * rounding,
+            f"{gap.largest:.4g} for {gap.claimed:.4g}, {gap.transcripts:,} transcripts",
             "exact quotients",
         ),
         Check(
             "no selection and no answer spends more than its part",
-            max(apart.selection, apart.answer) <= rounding,
-            f"{apart.selection:.4g} and {apart.answer:.4g} of it",
+            max(gap.selection, gap.answer) <= rounding,
+            f"{gap.selection:.4g} and {gap.answer:.4g} of it",
             "1",
         ),
         Check(

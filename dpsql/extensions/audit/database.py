@@ -73,10 +73,10 @@ class Table:
 class Synthetic:
     """Generated tables in an engine of their own, under a policy without sources."""
 
-    def __init__(self, policy: Policy, schemas: Mapping[str, Mapping[str, str]] | None, wanted: Sequence[str]) -> None:
+    def __init__(self, policy: Policy, schemas: Mapping[str, Mapping[str, str]] | None, texts: Sequence[str]) -> None:
         """Make the tables, empty. ``schemas``: types by table and column, else they follow from the policy.
 
-        ``wanted`` are constants that values are drawn from. Raises PolicyError.
+        Values are drawn from ``texts``, too. Raises PolicyError.
         """
         self.policy = replace(policy, tables={n: replace(t, source=None) for n, t in policy.tables.items()}, path=None)
         self.engine = SyntheticEngine()
@@ -84,7 +84,7 @@ class Synthetic:
         self.connection.execute("SET TimeZone = 'UTC'")
         links = _Links(self.policy)
         self.tables = {
-            table.name: self._table(table, None if schemas is None else schemas[table.name], links, wanted)
+            table.name: self._table(table, None if schemas is None else schemas[table.name], links, texts)
             for table in self.policy.tables.values()
         }
         for name in _schemas(self.tables):
@@ -93,7 +93,7 @@ class Synthetic:
             self.connection.execute(f"CREATE TABLE {dotted(table.name)}({_listed(table)})")
 
     def _table(
-        self, table: TablePolicy, schema: Mapping[str, str] | None, links: _Links, wanted: Sequence[str]
+        self, table: TablePolicy, schema: Mapping[str, str] | None, links: _Links, texts: Sequence[str]
     ) -> Table:
         special = _special(self.policy, table)
         declared = {fold(c.name): c for c in table.columns.values()}
@@ -112,7 +112,7 @@ class Synthetic:
                 shown = links.policy_of((table.name, name)) or column
                 columns.append(Column(name, made, column, keys=self._keys(made, shown)))
             else:
-                values = pool(self.connection, made, column, wanted)
+                values = pool(self.connection, made, column, texts)
                 columns.append(Column(name, made, column, values=tuple(values)))
         return Table(table, tuple(columns), foreign_keys(self.policy.tables, table))
 

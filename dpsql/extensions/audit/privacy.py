@@ -39,7 +39,7 @@ from dpsql.common.pattern_block import PatternBlock, law_of
 from dpsql.errors import InternalError
 from dpsql.extensions.audit.database import KEYS, OWN, SHARED, Rows
 from dpsql.extensions.audit.noise import chi_square_of
-from dpsql.extensions.audit.sensitivity import NUMBER, Found
+from dpsql.extensions.audit.sensitivity import NUMBER, Search
 from dpsql.extensions.audit.world import World
 from dpsql.measure import synthetic
 from dpsql.measure.adaptive import AdaptiveJob, Step
@@ -52,9 +52,9 @@ MOST_UNITS = (KEYS - SHARED) // OWN - 4
 
 @dataclass(frozen=True)
 class Distance:
-    """How far apart neighbours are: ``found`` of ``claimed``, in mu or epsilon of ``units`` units.
+    """How far apart neighbours are: ``estimated`` of ``claimed``, in mu or epsilon of ``units`` units.
 
-    ``z``: standard errors that ``found`` lies above the claim. ``power``: what z a doubled rho (or epsilon) would
+    ``z``: standard errors that ``estimated`` lies above the claim. ``power``: what z a doubled rho (or epsilon) would
     have had here. ``event``: standard errors of the event test, None where it was not made.
     """
 
@@ -62,13 +62,13 @@ class Distance:
     trials: int
     units: int
     claimed: float
-    found: float
+    estimated: float
     z: float
     power: float
     event: float | None = None
 
 
-def distance(world: World, worst: Found, trials: int) -> Distance:
+def distance(world: World, worst: Search, trials: int) -> Distance:
     """Measure both databases ``trials`` times each and compare. Cost: 2 x ``trials`` measurements."""
     step = _step(world, worst, 1)
     claimed = _claimed(world)
@@ -79,22 +79,22 @@ def distance(world: World, worst: Found, trials: int) -> Distance:
         units, change = 1, step  # the units get in each other's way
     shift = np.array([float(value) for value in change])
     plain = _measured(world, worst.base, trials)
-    moved = _measured(world, _beside(world, worst, units), trials) + shift
+    other = _measured(world, _beside(world, worst, units), trials) + shift
     if world.gaussian:
-        return Distance("mu", trials, units, units * claimed, *_gaussian(plain, moved, shift, units * claimed))
+        return Distance("mu", trials, units, units * claimed, *_gaussian(plain, other, shift, units * claimed))
     if world.plan.noise.blocks:
-        found, z, power = _in_blocks(plain, moved, shift, units * claimed, world.plan.noise)
+        estimated, z, power = _in_blocks(plain, other, shift, units * claimed, world.plan.noise)
     else:
-        found, z, power = _laplace(plain, moved, shift, units * claimed)
+        estimated, z, power = _laplace(plain, other, shift, units * claimed)
     event = None
     alone = np.array([float(value) for value in step])
     if (alone != 0).sum() <= 3:
-        with_one = moved if units == 1 else _measured(world, _beside(world, worst, 1), trials) + alone
+        with_one = other if units == 1 else _measured(world, _beside(world, worst, 1), trials) + alone
         event = _event(plain, with_one, alone, claimed)
-    return Distance("epsilon", trials, units, units * claimed, found, z, power, event)
+    return Distance("epsilon", trials, units, units * claimed, estimated, z, power, event)
 
 
-def _beside(world: World, worst: Found, units: int) -> Rows:
+def _beside(world: World, worst: Search, units: int) -> Rows:
     """The base with ``units`` units like the worst one."""
     rows = {name: list(mine) for name, mine in worst.base.items()}
     for name, mine in _rows(world, worst, units).items():
@@ -107,7 +107,7 @@ def _claimed(world: World) -> float:
     return math.sqrt(charge.mu_squared) if world.gaussian else float(charge.epsilon or 0)
 
 
-def _rows(world: World, worst: Found, units: int) -> Rows:
+def _rows(world: World, worst: Search, units: int) -> Rows:
     """``units`` units like the worst one, numbered past those that stand beside them."""
     found: Rows = {}
     for unit in range(units):
@@ -117,7 +117,7 @@ def _rows(world: World, worst: Found, units: int) -> Rows:
     return found
 
 
-def _step(world: World, worst: Found, units: int) -> list[int]:
+def _step(world: World, worst: Search, units: int) -> list[int]:
     return world.change(worst.base, _rows(world, worst, units))
 
 
@@ -133,10 +133,10 @@ def _measured(world: World, rows: Rows, trials: int) -> Floats:
     return found
 
 
-def _gaussian(plain: Floats, moved: Floats, shift: Floats, claimed: float) -> tuple[float, float, float]:
+def _gaussian(plain: Floats, other: Floats, shift: Floats, claimed: float) -> tuple[float, float, float]:
     trials = len(plain)
     unit = shift / (np.linalg.norm(shift) or 1.0)
-    without, with_units = plain @ unit, moved @ unit
+    without, with_units = plain @ unit, other @ unit
     deviation = math.sqrt((without.var(ddof=1) + with_units.var(ddof=1)) / 2)
     found = float(with_units.mean() - without.mean()) / deviation
     error = math.sqrt(2 / trials + claimed**2 / (4 * trials))
@@ -144,12 +144,12 @@ def _gaussian(plain: Floats, moved: Floats, shift: Floats, claimed: float) -> tu
     return found, (found - claimed) / error, (wrong - claimed) / math.sqrt(2 / trials + wrong**2 / (4 * trials))
 
 
-def _laplace(plain: Floats, moved: Floats, shift: Floats, claimed: float) -> tuple[float, float, float]:
+def _laplace(plain: Floats, other: Floats, shift: Floats, claimed: float) -> tuple[float, float, float]:
     trials = len(plain)
     moving = shift != 0
-    noise = np.concatenate([plain.ravel(), (moved - shift).ravel()])
+    noise = np.concatenate([plain.ravel(), (other - shift).ravel()])
     scale = _scale(float(np.abs(noise).mean()))
-    apart = (moved - plain)[:, moving] @ np.sign(shift[moving]) / scale
+    apart = (other - plain)[:, moving] @ np.sign(shift[moving]) / scale
     found = float(apart.mean())
     # |noise| has the deviation of its mean: the scale's relative error is 1 / sqrt(draws).
     error = math.sqrt(4.0 * moving.sum() / trials + claimed**2 / noise.size)
@@ -160,14 +160,14 @@ def _laplace(plain: Floats, moved: Floats, shift: Floats, claimed: float) -> tup
     )
 
 
-def _in_blocks(plain: Floats, moved: Floats, shift: Floats, claimed: float, noise: Noise) -> tuple[float, float, float]:
+def _in_blocks(plain: Floats, other: Floats, shift: Floats, claimed: float, noise: Noise) -> tuple[float, float, float]:
     trials, ends = len(plain), np.cumsum(noise.blocks)
     most = [end - m + int(np.argmax(np.abs(shift[end - m : end]))) for m, end in zip(noise.blocks, ends, strict=True)]
     most = [at for at in most if shift[at]]
     each = np.repeat([_mean_size(m, noise.parameter) for m in noise.blocks], noise.blocks)
-    sizes = (np.abs(plain).mean(axis=0) + np.abs(moved - shift).mean(axis=0)) / 2
+    sizes = (np.abs(plain).mean(axis=0) + np.abs(other - shift).mean(axis=0)) / 2
     scale = float(noise.parameter) * float((sizes / each).mean())
-    found = float(((moved - plain)[:, most] @ np.sign(shift[most])).mean()) / scale
+    found = float(((other - plain)[:, most] @ np.sign(shift[most])).mean()) / scale
     spread = 2.0 * float(noise.variances[most].sum()) / scale**2
     draws = 2 * trials * len(noise.blocks)
     error = math.sqrt(spread / trials + claimed**2 / draws)
@@ -186,11 +186,11 @@ def _scale(mean: float) -> float:
     return -1 / math.log(q) if q < 1 else mean
 
 
-def _event(plain: Floats, moved: Floats, shift: Floats, epsilon: float) -> float:
+def _event(plain: Floats, other: Floats, shift: Floats, epsilon: float) -> float:
     trials = len(plain)
     at = np.flatnonzero(shift)
     without, with_unit = (
-        float(((values[:, at] - shift[at]) * np.sign(shift[at]) >= 0).all(axis=1).mean()) for values in (plain, moved)
+        float(((values[:, at] - shift[at]) * np.sign(shift[at]) >= 0).all(axis=1).mean()) for values in (plain, other)
     )
     low = max(without, 1 / trials)
     factor = math.exp(epsilon)
@@ -212,7 +212,7 @@ class Quotients:
     answer: float
 
 
-def quotients(world: World, worst: Found, runs: int) -> Quotients:
+def quotients(world: World, worst: Search, runs: int) -> Quotients:
     """``runs`` transcripts of either database: the one that moves most, without and with its unit.
 
     For Gaussian noise mu^2 is added up: of an answer by its shift, of a selection by the range of its log quotients.
@@ -254,7 +254,7 @@ def steps_of(job: AdaptiveJob, transcript: Sequence[int]) -> Iterator[tuple[Step
         if number is None:
             number, at = transcript[at], at + 1
         part = job.part(number)
-        at += len(step.said)
+        at += len(step.transcript)
         answer, at = transcript[at : at + part.stop - part.start], at + part.stop - part.start
         yield step, number, answer
         course.learn(number, step.times, answer)
@@ -309,7 +309,7 @@ class Draws:
     candidates: int
 
 
-def selected(world: World, worst: Found, count: int) -> Draws:
+def selected(world: World, worst: Search, count: int) -> Draws:
     """``count`` draws of a first selection, from the database that moves most, held against the law by chi-square."""
     job = job_of(world)
     world.tables.fill(worst.base)

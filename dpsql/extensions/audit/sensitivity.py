@@ -38,7 +38,7 @@ NUMBER = 1
 
 
 @dataclass
-class Found:
+class Search:
     """What brute force found: the largest change, how many pairs were tried, and the orderly unit that moves most."""
 
     pairs: int = 0
@@ -50,28 +50,28 @@ class Found:
     base: Rows = field(default_factory=dict, repr=False)
 
 
-def brute_force(world: World, *, pairs: int = 200) -> Found:
+def brute_force(world: World, *, pairs: int = 200) -> Search:
     """Try neighbours of every kind; ``pairs`` is about how many scans are spent on each kind of unit.
 
     Raises OperationalError where a row makes a scan fail, which no row may.
     """
-    found = Found()
+    search = Search()
     for label in dict.fromkeys(layout.source.protects for layout in world.job.layouts):
-        _orderly(world, label, found, pairs)
-    _disorderly(world, found, pairs)
-    return found
+        _orderly(world, label, search, pairs)
+    _disorderly(world, search, pairs)
+    return search
 
 
 # -- orderly units ----------------------------------------------------------------------------------
 
 
-def _orderly(world: World, label: str, found: Found, pairs: int) -> None:
+def _orderly(world: World, label: str, search: Search, pairs: int) -> None:
     draws = Draws(f"orderly/{label}")
     tables = [t for t in world.tables.tables.values() if world.tables.policy.labels.get(t.name) == label]
     base = world.tables.public_rows(draws)
     for name, rows in world.tables.orderly_unit(label, 2, _drawn(tables, draws)).items():
         base[name] = rows
-    measure = _Measured(world, label, base, found)
+    measure = _Measured(world, label, base, search)
     # Conditions of many parts hold on few rows. Single rows are tried many in one scan, so many are tried.
     candidates = [_drawn(tables, draws) for _ in range(2 * pairs if measure.plain else max(8, pairs // 5))]
     sizes = measure.sizes(candidates)
@@ -101,10 +101,10 @@ def _orderly(world: World, label: str, found: Found, pairs: int) -> None:
         measure.change(best, more)
         measure.change(_drawn(tables, draws), more)
     alone = measure.change(best)
-    if alone > found.reached:
-        found.reached, found.label, found.cells, found.base = alone, label, best, base
+    if alone > search.reached:
+        search.reached, search.label, search.cells, search.base = alone, label, best, base
     if measure.plain:
-        _small_tables(world, tables[0], best, draws, found)
+        _small_tables(world, tables[0], best, draws, search)
 
 
 def _mover(world: World, label: str, tables: Sequence[Table], draws: Draws, measure: _Measured) -> Cells | None:
@@ -147,8 +147,8 @@ def _choices(world: World, table: Table) -> list[tuple[str, Sequence[Cell]]]:
 class _Measured:
     """Sizes of the changes that orderly units make, for tables of single rows many in one scan."""
 
-    def __init__(self, world: World, label: str, base: Rows, found: Found) -> None:
-        self._world, self._label, self._base, self._found = world, label, base, found
+    def __init__(self, world: World, label: str, base: Rows, search: Search) -> None:
+        self._world, self._label, self._base, self._search = world, label, base, search
         self._layouts = [layout for layout in world.job.layouts if layout.source.protects == label]
         self.plain = all(layout.source.plain for layout in self._layouts)
         world.tables.fill(base)
@@ -161,9 +161,9 @@ class _Measured:
             rows = {name: mine[:1] for name, mine in rows.items()}
         after = self._world.with_rows(rows)
         size = self._world.size([a - b for a, b in zip(after, self._before, strict=True)])
-        self._found.pairs += 1
-        self._found.scans += 1
-        self._found.largest = max(self._found.largest, size)
+        self._search.pairs += 1
+        self._search.scans += 1
+        self._search.largest = max(self._search.largest, size)
         return size
 
     def crowd(self, many: Sequence[Cells]) -> bool:
@@ -172,7 +172,7 @@ class _Measured:
         for number, cells in enumerate(many):
             for name, mine in self._world.tables.orderly_unit(self._label, number + 3, cells, rows=1).items():
                 rows.setdefault(name, []).extend(mine)
-        self._found.scans += 1
+        self._search.scans += 1
         return self._world.with_rows(rows) != self._before
 
     def sizes(self, candidates: Sequence[Cells]) -> list[int]:
@@ -183,9 +183,9 @@ class _Measured:
         rows = [self._world.tables.orderly_unit(self._label, NUMBER, cells)[name][0] for cells in candidates]
         changes = changes_of_copies(self._world, self._world.tables.tables[name], [[row] for row in rows])
         sizes = [self._world.size(change) for change in changes]
-        self._found.pairs += len(sizes)
-        self._found.scans += 1
-        self._found.largest = max([self._found.largest, *sizes])
+        self._search.pairs += len(sizes)
+        self._search.scans += 1
+        self._search.largest = max([self._search.largest, *sizes])
         return sizes
 
 
@@ -228,7 +228,7 @@ def changes_of_copies(world: World, table: Table, copies: Sequence[Sequence[Row]
     return [synthetic.moved(world.job, change) for change in _vectors(world, table, copies).tolist()]
 
 
-def _small_tables(world: World, table: Table, best: Cells, draws: Draws, found: Found, few: int = FEW) -> None:
+def _small_tables(world: World, table: Table, best: Cells, draws: Draws, search: Search, few: int = FEW) -> None:
     """All tables of at most three of ``few`` rows, each against itself without one row: changes of L B x."""
     cells = [best, *(_drawn([table], draws) for _ in range(few - 1))]
     rows = [world.tables._orderly(table, i, 0, {}, c[table.name]) for i, c in enumerate(cells)]
@@ -240,16 +240,16 @@ def _small_tables(world: World, table: Table, best: Cells, draws: Draws, found: 
         for gone in c:
             change = x[at[c]] - x[at[tuple(i for i in c if i != gone)]]
             seen.add(tuple(change.tolist()))
-            found.pairs += 1
-    found.scans += 1
+            search.pairs += 1
+    search.scans += 1
     for change in seen:
-        found.largest = max(found.largest, world.size(synthetic.moved(world.job, list(change))))
+        search.largest = max(search.largest, world.size(synthetic.moved(world.job, list(change))))
 
 
 # -- disorderly databases ---------------------------------------------------------------------------
 
 
-def _disorderly(world: World, found: Found, pairs: int) -> None:
+def _disorderly(world: World, search: Search, pairs: int) -> None:
     draws = Draws("disorderly")
     read = {name for layout in world.job.layouts for name in layout.source.tables}
     labels = list(dict.fromkeys(layout.source.protects for layout in world.job.layouts))
@@ -264,9 +264,9 @@ def _disorderly(world: World, found: Found, pairs: int) -> None:
                 rest = _less(database, unit)
                 size = world.size(world.change(rest, unit))
                 spent += 2
-                found.pairs += 1
-                found.scans += 2
-                found.largest = max(found.largest, size)
+                search.pairs += 1
+                search.scans += 2
+                search.largest = max(search.largest, size)
 
 
 def _units(world: World, database: Rows, label: str) -> list[Rows]:

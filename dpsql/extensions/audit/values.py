@@ -121,26 +121,26 @@ def _number(text: str) -> Decimal | None:
 
 
 def pool(
-    connection: duckdb.DuckDBPyConnection, kind: str, column: ColumnPolicy | None, wanted: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, kind: str, column: ColumnPolicy | None, constants: Sequence[str]
 ) -> list[str]:
     """SQL texts of a column's values: NULL, its bounds and beyond, declared values, the batch's constants, extremes.
 
-    ``wanted`` are the constants. Whatever is no value of the type is left out; DuckDB says so.
+    Whatever is no value of the type is left out; DuckDB says so.
     """
     shape = column_type(kind)
     mine: list[str] = []
     if column is not None:
         mine = [*_bounds(column), *_declared(column)]
     drawn = Draws(f"constants/{column.name if column else ''}")
-    fitting = _held(connection, kind, wanted[:500])
+    fitting = _readable(connection, kind, constants[:500])
     some = [drawn.choice(fitting) for _ in range(10)] if fitting else []
-    own = _held(connection, kind, [*mine, *some])
-    values = _held(connection, kind, [*own, *_EDGES.get(shape.kind, ("0", "1"))])
-    return ["NULL", *(f"TRY_CAST({string(text)} AS {kind})" for text in _spread(values, len(own)))]
+    first = _readable(connection, kind, [*mine, *some])
+    values = _readable(connection, kind, [*first, *_EDGES.get(shape.kind, ("0", "1"))])
+    return ["NULL", *(f"TRY_CAST({string(text)} AS {kind})" for text in _spread(values, len(first)))]
 
 
-def _held(connection: duckdb.DuckDBPyConnection, kind: str, texts: Sequence[str]) -> list[str]:
-    """Those texts, each once, that DuckDB reads as values of the type."""
+def _readable(connection: duckdb.DuckDBPyConnection, kind: str, texts: Sequence[str]) -> list[str]:
+    """The texts, each once, that DuckDB reads as values of the type."""
     once = list(dict.fromkeys(texts))
     if not once:
         return []
@@ -164,14 +164,14 @@ def _declared(column: ColumnPolicy) -> list[str]:
     return [str(value).lower() if isinstance(value, bool) else str(value) for value in ends]
 
 
-def _spread(values: Sequence[str], own: int) -> Iterable[str]:
-    """The first ``own`` values, and of the others as many as there is room for, from both ends."""
-    kept, rest = list(values[:own]), list(values[own:])
-    while rest and len(kept) < POOL:
-        kept.append(rest.pop(0))
-        if rest and len(kept) < POOL:
-            kept.append(rest.pop())
-    return kept
+def _spread(values: Sequence[str], first: int) -> Iterable[str]:
+    """The first ``first`` values, and of the others as many as there is room for, from both ends."""
+    chosen, rest = list(values[:first]), list(values[first:])
+    while rest and len(chosen) < POOL:
+        chosen.append(rest.pop(0))
+        if rest and len(chosen) < POOL:
+            chosen.append(rest.pop())
+    return chosen
 
 
 def _shown(value: Fraction) -> str:

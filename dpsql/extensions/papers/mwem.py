@@ -168,7 +168,7 @@ class MwemCourse:
             return None
         self._left -= 1
         known = self.fit.whole_answers()
-        return Step(None, self.run.each_measure, selection=self.run.each_selection, first=1, known=known)
+        return Step(None, self.run.each_measure, selection=self.run.each_selection, first=1, estimate=known)
 
     def learn(self, number: int, _: int, answer: Sequence[int]) -> None:
         """Take in a noisy answer, in units of 1/L."""

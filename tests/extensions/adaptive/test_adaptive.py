@@ -168,7 +168,7 @@ def shares(job: AdaptiveJob, run: AdaptiveMarginals, pairs: Pairs) -> tuple[floa
         for number in range(len(job.reach)):
             known = [0] * job.stops[-1]
             known[job.part(number)] = [9] * len(known[job.part(number)])
-            step = Step(None, run.each_measure, selection=run.each_selection, known=known)
+            step = Step(None, run.each_measure, selection=run.each_selection, estimate=known)
             apart = selection_quotients(job, step, left, right)
             chosen = max(chosen, float(np.ptp(apart)) / float(step.selection), float(abs(apart).max() / step.selection))
             told = answer_quotient(job, step, number, [50] * len(known[job.part(number)]), left, right)
@@ -571,7 +571,7 @@ class Worst:
         at = half
         if self.job.charge.noise == "gaussian":  # the epsilon whose selection costs no more than half of mu^2
             at = Fraction(int(math.sqrt(half / MU_SQUARED) * 2**40), 2**40)
-        return None if self.ended else Step(None, half, times=3, selection=at, known=self.known)
+        return None if self.ended else Step(None, half, times=3, selection=at, estimate=self.known)
 
     def learn(self, number: int, times: int, answer: object, /) -> None:
         self.ended = True
