@@ -112,8 +112,8 @@ class Accounts:
         if not _NAME.fullmatch(name):
             raise DataError(f"the name {name[:70]!r} is none for an analyst; use up to 63 letters, digits and _ . @ -")
 
-        def change(held: Mapping[str, Analyst]) -> Analyst:
-            if name in held and not held[name].removed:
+        def change(analysts: Mapping[str, Analyst]) -> Analyst:
+            if name in analysts and not analysts[name].removed:
                 raise IntegrityError(
                     f"there is an analyst {name} already; change what they have with 'dpsql analyst set'"
                 )
@@ -129,8 +129,8 @@ class Accounts:
         """Change what an analyst has: what the wish names, the password, whether they are suspended."""
         secret = None if password is None else _checked(password)
 
-        def change(held: Mapping[str, Analyst]) -> Analyst:
-            found = _known(held, name)
+        def change(analysts: Mapping[str, Analyst]) -> Analyst:
+            found = _named(analysts, name)
             return replace(
                 found,
                 budget=self._budget(wish, found.budget),
@@ -160,7 +160,7 @@ class Accounts:
 
     def remove(self, name: str) -> None:
         """Let an analyst go. What was spent stays spent, and what was released stays."""
-        self._ledger.declare_analyst(lambda held: replace(_known(held, name), removed=True))
+        self._ledger.declare_analyst(lambda analysts: replace(_named(analysts, name), removed=True))
         self._keep(name, None)
 
     # -- inside --------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Accounts:
         return analyst is not None and not analyst.refusal()
 
     def _proven(self, name: str) -> Proofs:
-        _known(self._ledger.analysts(), name)
+        _named(self._ledger.analysts(), name)
         held = self._proofs.read().get(name)
         if held is None:
             raise ProgrammingError(f"{name} has no password; make one with 'dpsql analyst set {name} POLICY'")
@@ -228,10 +228,10 @@ class Accounts:
         return tuple(known[fold(name)] for name in given)
 
 
-def _known(held: Mapping[str, Analyst], name: str) -> Analyst:
-    found = held.get(name)
+def _named(analysts: Mapping[str, Analyst], name: str) -> Analyst:
+    found = analysts.get(name)
     if found is None or found.removed:
-        names = [other for other, analyst in held.items() if not analyst.removed]
+        names = [other for other, analyst in analysts.items() if not analyst.removed]
         raise ProgrammingError(f"there is no analyst {name[:70]}; {nearest(name, names)}")
     return found
 
@@ -340,8 +340,8 @@ def _proofs(path: Path) -> dict[str, Proofs]:
     raise OperationalError(f"the passwords' file {str(path)!r}: {failure}; set the passwords again")
 
 
-def _one(held: Any) -> Proofs:
+def _one(stored: Any) -> Proofs:
     """Of one analyst; earlier versions wrote the password's verifier alone."""
-    if isinstance(held, str):
-        return Proofs(Verifier.read(held))
-    return Proofs(Verifier.read(held["password"]), tuple(str(token) for token in held["tokens"]))
+    if isinstance(stored, str):
+        return Proofs(Verifier.read(stored))
+    return Proofs(Verifier.read(stored["password"]), tuple(str(token) for token in stored["tokens"]))

@@ -153,7 +153,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
     server: MCPServer[Any] = MCPServer("dpsql", instructions=INSTRUCTIONS, log_level="ERROR")
 
-    async def told(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Told:
+    async def reported(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Told:
         failure: Error
         try:
             agent.allowance.take()
@@ -168,7 +168,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
     async def tables() -> Told:
         """List private tables and released views with their columns, types and public domains. Free."""
-        return await told(agent.tables)
+        return await reported(agent.tables)
 
     async def plan(
         sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None
@@ -177,22 +177,22 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
         epsilon (or epsilon and delta, or rho): what the batch may spend.
         """
-        return await told(lambda: agent.plan(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
+        return await reported(lambda: agent.plan(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
 
     async def run(sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> Told:
         """Run a batch over private tables and SPEND the budget named here, once for all its statements.
 
         What earlier releases answer is free. Charges are never given back. Call plan first.
         """
-        return await told(lambda: agent.run(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
+        return await reported(lambda: agent.run(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
 
     async def ask_releases(sql: str) -> Told:
         """Query what is released (views of schema dp) with any SQL of DuckDB. Free; reads no private table."""
-        return await told(lambda: agent.ask_releases(sql))
+        return await reported(lambda: agent.ask_releases(sql))
 
     async def budget() -> Told:
         """Show what is left to spend, and the state of batches that wait for the custodian's approval. Free."""
-        return await told(agent.budget)
+        return await reported(agent.budget)
 
     for tool in (tables, plan, run, ask_releases, budget):
         server.add_tool(tool)

@@ -36,7 +36,7 @@ class Conversation:
     service: Service
     name: str
     database: str = "dpsql"
-    own: dict[str, dict[str, int]] = field(default_factory=dict)
+    unnamed: dict[str, dict[str, int]] = field(default_factory=dict)
     """What q1, q2, ... mean in this session."""
     settings: Settings = field(default_factory=Settings)
     status: TransactionStatus = TransactionStatus.IDLE
@@ -46,7 +46,7 @@ class Conversation:
     @property
     def asker(self) -> Asker:
         """Who asks, and how."""
-        return Asker(self.name, self.settings, self.database, self.own)
+        return Asker(self.name, self.settings, self.database, self.unnamed)
 
     async def answer(self, part: Part) -> Answer:
         """What a command or a batch comes to. Raises ``dpsql.Error``."""
@@ -80,62 +80,62 @@ def _done(tag: str, *notices: str) -> Answer:
     return Answer([(tag, None)], notices, "command")
 
 
-async def _set(held: Conversation, part: Part) -> Answer:
-    held.settings.execute(part.bare)
+async def _set(conversation: Conversation, part: Part) -> Answer:
+    conversation.settings.execute(part.bare)
     return _done("SET")
 
 
-async def _reset(held: Conversation, part: Part) -> Answer:
-    held.settings.reset(part.bare)
+async def _reset(conversation: Conversation, part: Part) -> Answer:
+    conversation.settings.reset(part.bare)
     return _done("RESET")
 
 
-async def _begin(held: Conversation, part: Part) -> Answer:
-    held.status, held.charged = TransactionStatus.IN_TRANSACTION, False
+async def _begin(conversation: Conversation, part: Part) -> Answer:
+    conversation.status, conversation.charged = TransactionStatus.IN_TRANSACTION, False
     return _done("BEGIN" if part.word == "BEGIN" else "START TRANSACTION")
 
 
-async def _end(held: Conversation, part: Part) -> Answer:
+async def _end(conversation: Conversation, part: Part) -> Answer:
     if part.word == "ROLLBACK" and re.match(r"ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO\b", part.bare, re.IGNORECASE):
-        held.status = TransactionStatus.IN_TRANSACTION
+        conversation.status = TransactionStatus.IN_TRANSACTION
         return _done("ROLLBACK")
-    failed = held.status is TransactionStatus.ERROR_TRANSACTION
+    failed = conversation.status is TransactionStatus.ERROR_TRANSACTION
     back = part.word in ("ROLLBACK", "ABORT")
-    notices = (NOTHING_BACK,) if back and held.charged else ()
-    held.status, held.charged = TransactionStatus.IDLE, False
+    notices = (NOTHING_BACK,) if back and conversation.charged else ()
+    conversation.status, conversation.charged = TransactionStatus.IDLE, False
     return _done("ROLLBACK" if back or failed else "COMMIT", *notices)
 
 
-async def _savepoint(held: Conversation, part: Part) -> Answer:
+async def _savepoint(conversation: Conversation, part: Part) -> Answer:
     return _done(part.word)
 
 
-async def _discard(held: Conversation, part: Part) -> Answer:
-    held.settings.reset("RESET ALL")
+async def _discard(conversation: Conversation, part: Part) -> Answer:
+    conversation.settings.reset("RESET ALL")
     return _done("DISCARD ALL")
 
 
-async def _quiet(held: Conversation, part: Part) -> Answer:
+async def _quiet(conversation: Conversation, part: Part) -> Answer:
     return _done(part.word)
 
 
-async def _show(held: Conversation, part: Part) -> Answer:
+async def _show(conversation: Conversation, part: Part) -> Answer:
     found = _SHOW.fullmatch(part.bare)
     name = " ".join((found[1] if found else "").lower().split())
     if name == "dpsql.budget":
-        return _rows("SHOW", await held.service.budget(held.asker))
+        return _rows("SHOW", await conversation.service.budget(conversation.asker))
     if name == "dpsql.requests":
-        return _rows("SHOW", await held.service.requests(held.asker))
+        return _rows("SHOW", await conversation.service.requests(conversation.asker))
     if name == "dpsql.domains":
-        return _rows("SHOW", await held.service.domains())
+        return _rows("SHOW", await conversation.service.domains())
     if name == "all":
-        rows = [(key, value) for key, value in held.settings.values().items()]
+        rows = [(key, value) for key, value in conversation.settings.values().items()]
         return _rows("SHOW", ResultSet(["name", "setting"], ["VARCHAR", "VARCHAR"], rows))
-    value = held.settings.show(name)
+    value = conversation.settings.show(name)
     return _rows("SHOW", ResultSet([name.strip('"')], ["VARCHAR"], [(value,)]))
 
 
-async def _explain(held: Conversation, part: Part) -> Answer:
+async def _explain(conversation: Conversation, part: Part) -> Answer:
     found = _EXPLAIN.match(part.bare)
     options = (found["options"] or "") if found else ""
     if found is None or found["analyze"] or _ANALYZE.search(options):
@@ -146,9 +146,9 @@ async def _explain(held: Conversation, part: Part) -> Answer:
     batch = without(part, found.end())
     if not batch.bare:
         raise SQLError("EXPLAIN names no batch; write EXPLAIN SELECT ...", code="syntax")
-    if not await held.service.is_private(held.asker, batch):
+    if not await conversation.service.is_private(conversation.asker, batch):
         return _rows("EXPLAIN", _lines("Free: it reads what is released already, or no table at all"))
-    plan, warning = await held.service.plan(held.asker, batch)
+    plan, warning = await conversation.service.plan(conversation.asker, batch)
     return _rows("EXPLAIN", explained(plan, form[1] if form else "text"), *([warning] if warning else []))
 
 
@@ -174,8 +174,8 @@ def explained(plan: Plan | Free | None, form: str) -> ResultSet:
 
 
 def _head(plan: Plan) -> dict[str, object]:
-    held = {"guarantee": plan.charge.guarantee, "account": plan.charge.account, "amount": plan.charge.amount}
-    return {**held, "affordable": plan.affordable, "notes": list(plan.notes)}
+    conversation = {"guarantee": plan.charge.guarantee, "account": plan.charge.account, "amount": plan.charge.amount}
+    return {**conversation, "affordable": plan.affordable, "notes": list(plan.notes)}
 
 
 def _lines(text: str) -> ResultSet:
@@ -186,7 +186,7 @@ def _rows(tag: str, result: ResultSet, *notices: str) -> Answer:
     return Answer([(tag, result)], notices, "plan" if tag == "EXPLAIN" else "command")
 
 
-async def _unknown(held: Conversation, part: Part) -> Answer:
+async def _unknown(conversation: Conversation, part: Part) -> Answer:
     raise NotSupportedError(f"{part.word} is not offered; ask with SELECT, or EXPLAIN a batch before it is run")
 
 

@@ -22,7 +22,7 @@ from dpsql.errors import Error, OperationalError, SQLError
 from dpsql.extensions.server.commands import Conversation
 from dpsql.extensions.server.listener import Server, check_reach, tls_context
 from dpsql.extensions.server.protocol.settings import OWN, Settings
-from dpsql.extensions.server.protocol.sqlstate import FAULTS, state_of, told
+from dpsql.extensions.server.protocol.sqlstate import FAULTS, public_error, state_of
 from dpsql.extensions.server.protocol.statements import parts_of
 from dpsql.release import Result
 
@@ -130,7 +130,7 @@ class Flights:
         except Error as error:
             said = "\n".join([str(error), *getattr(error, "__notes__", ())])
         except (*FAULTS, lib.ArrowException) as error:
-            said = str(told(error))
+            said = str(public_error(error))
         self._ended(name)
         raise flight.FlightServerError(said)
 
@@ -289,9 +289,9 @@ def _message(name: str, text: str | bytes) -> bytes:
     return _field(1, name.encode()) + _field(2, _field(1, held))
 
 
-def _field(number: int, held: bytes) -> bytes:
-    length, size = len(held), bytearray()
+def _field(number: int, content: bytes) -> bytes:
+    length, size = len(content), bytearray()
     while length >= 0x80:
         size.append(length & 0x7F | 0x80)
         length >>= 7
-    return bytes([number << 3 | 2, *size, length]) + held
+    return bytes([number << 3 | 2, *size, length]) + content

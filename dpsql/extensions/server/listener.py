@@ -61,7 +61,7 @@ class Server:
         self._signed_in: Counter[str] = Counter()
         self.waits = Waits(self.slow)
         self._secret = os.urandom(32)
-        self.allowances = Allowances(self.limits.statements, self.limits.kept)
+        self.allowances = Allowances(self.limits.statements, self.limits.portal_values)
         self._number = 0
 
     async def start(self) -> None:
@@ -163,7 +163,7 @@ class Server:
             self._signed_in[name] -= 1
             self.allowances.of(name).leave(session)
 
-    def _may_begin(self, wire: Wire, name: str, held: Conversation, start: messages.StartupMessage) -> bool:
+    def _may_begin(self, wire: Wire, name: str, conversation: Conversation, start: messages.StartupMessage) -> bool:
         if len(self._sessions) >= self.limits.connections or self._signed_in[name] > self.limits.per_account:
             said = "there are too many connections; close some, or come back later"
             wire.send(messages.ErrorResponse(fields("53300", said, severity="FATAL")))
@@ -171,7 +171,7 @@ class Server:
         failure: Error | None = None
         try:
             for setting, value in _given(start.params):
-                held.settings.set(setting, value)
+                conversation.settings.set(setting, value)
         except Error as error:
             failure = error
         if failure is not None:
@@ -253,12 +253,12 @@ class Server:
         wire.send(messages.AuthenticationSASLFinal(data=proof), messages.AuthenticationOk())
         return name
 
-    def _greet(self, wire: Wire, held: Conversation, key: tuple[int, bytes]) -> None:
-        told = REPORTED | {
-            "application_name": held.settings.show("application_name"),
-            "session_authorization": held.name,
+    def _greet(self, wire: Wire, conversation: Conversation, key: tuple[int, bytes]) -> None:
+        parameters = REPORTED | {
+            "application_name": conversation.settings.show("application_name"),
+            "session_authorization": conversation.name,
         }
-        wire.send(*(messages.ParameterStatus(name=name, value=printable(value)) for name, value in told.items()))
+        wire.send(*(messages.ParameterStatus(name=name, value=printable(value)) for name, value in parameters.items()))
         wire.send(messages.BackendKeyData(process_id=key[0], secret_key=key[1]))
         wire.send(messages.ReadyForQuery(status=TransactionStatus.IDLE))
 

@@ -86,7 +86,7 @@ async def _served(con: Connection, options: argparse.Namespace) -> bool:
     if status is not None:
         await status.start()
         ports["status_port"] = status.port
-    _said(server.host, ports, len(accounts.listed()), options, secure=tls is not None)
+    _announce(server.host, ports, len(accounts.listed()), options, secure=tls is not None)
     await stop.wait()
     if not options.quiet:
         print("dpsql: stopping; running statements may end first", file=sys.stderr)
@@ -165,7 +165,7 @@ def _check_mcp() -> None:
         raise InterfaceError(f"agents need the package mcp; install it with: {install_command('mcp')}")
 
 
-def _said(host: str, ports: dict[str, int], analysts: int, options: argparse.Namespace, *, secure: bool) -> None:
+def _announce(host: str, ports: dict[str, int], analysts: int, options: argparse.Namespace, *, secure: bool) -> None:
     if options.json:
         output.print_json({"host": host, **ports, "tls": secure, "analysts": analysts})
     elif not options.quiet:

@@ -31,7 +31,7 @@ from dpsql.extensions.server.catalogue.relations import MAIN, RELEASED, Relation
 from dpsql.extensions.server.protocol.division import truncation_notice
 from dpsql.extensions.server.protocol.limits import Limits
 from dpsql.extensions.server.protocol.settings import Settings
-from dpsql.extensions.server.protocol.sqlstate import SessionError, told
+from dpsql.extensions.server.protocol.sqlstate import SessionError, public_error
 from dpsql.extensions.server.protocol.statements import Part, statements_of
 from dpsql.extensions.server.remembered import Remembered
 from dpsql.planning.free_answer import Free
@@ -67,7 +67,7 @@ class Asker:
     name: str
     settings: Settings
     database: str = "dpsql"
-    own: dict[str, dict[str, int]] = field(default_factory=dict)
+    unnamed: dict[str, dict[str, int]] = field(default_factory=dict)
     """What q1, q2, ... mean in the session: the releases of its own last batch, by name and label."""
 
 
@@ -218,7 +218,7 @@ class Service:
         await self._admit(asker)
         cursor = self._cursor(asker)
         found = await self._run(lambda: _with_budget(lambda: cursor.dry_run(part.text)))
-        own = await self._read(lambda: self._own(asker.name))
+        own = await self._read(lambda: self._budget_of(asker.name))
         if not isinstance(found, Plan):
             return cursor.free, ""
         if own is None:
@@ -264,11 +264,11 @@ class Service:
         if why:
             raise SessionError(f"the analyst {asker.name} {why}; ask the custodian", "28000")
 
-    def _own(self, name: str) -> BudgetState | None:
+    def _budget_of(self, name: str) -> BudgetState | None:
         return None if self.accounts is None else self.accounts.state(name)
 
     def _budget(self, name: str) -> ResultSet:
-        own = self._own(name)
+        own = self._budget_of(name)
         held = [] if own is None else [(name, own)]
         rows = [
             (whose, account.name, *state.figures(account)[:3])
@@ -305,12 +305,12 @@ class Service:
         settings = asker.settings
 
         def ask(text: str) -> Result:
-            found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
-            said.extend(shelf.con._losses_read(text, dict(asker.own)).notes)
+            found = shelf.reader.sql(text, self.limits.query, question, dict(asker.unnamed))
+            said.extend(shelf.con._losses_read(text, dict(asker.unnamed)).notes)
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha
                 found, why = shelf.con.errors_beside(
-                    text, found, alpha=level, own=dict(asker.own), population=settings.population
+                    text, found, alpha=level, own=dict(asker.unnamed), population=settings.population
                 )
                 said.extend([why] if why else [])
             return found
@@ -371,7 +371,7 @@ class Service:
         release = cursor.release
         if release is None:
             return Answer(results, named=by_name)
-        asker.own.update({name.lower(): {asker.name: release.id} for name in release.views if is_unnamed(name)})
+        asker.unnamed.update({name.lower(): {asker.name: release.id} for name in release.views if is_unnamed(name)})
         said = f"charged {release.guarantee}; release {release.id}" if cursor.free is None else str(cursor.free)
         return Answer(results, (said, *release.notes), "private", release.cost, release.guarantee, release.id, by_name)
 
@@ -386,7 +386,7 @@ class Service:
         return await self._worked(self._running, work)
 
     async def _worked(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """What ``work`` returns. What it raises is told in the words for an analyst (``told``).
+        """What ``work`` returns. What it raises is shown in the words for an analyst (``public_error``).
 
         Where it is cancelled it stops at its next stage, and before it charges.
         """
@@ -414,7 +414,7 @@ class Service:
             return future.result()
         if isinstance(error, duckdb.InterruptException):
             raise SessionError(CANCELLED, "57014")
-        raise told(error)
+        raise public_error(error)
 
 
 def _with_budget(work: Callable[[], T]) -> T:

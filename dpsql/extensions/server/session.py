@@ -22,7 +22,7 @@ from dpsql.extensions.server.protocol.limits import Allowance, Limits
 from dpsql.extensions.server.protocol.parameters import Prepared, prepared
 from dpsql.extensions.server.protocol.pg_types import Encoder
 from dpsql.extensions.server.protocol.results import copied, data_row, description, encoders
-from dpsql.extensions.server.protocol.sqlstate import FAULTS, SessionError, fields, fields_of, told
+from dpsql.extensions.server.protocol.sqlstate import FAULTS, SessionError, fields, fields_of, public_error
 from dpsql.extensions.server.protocol.statements import Part, closed, declared, fetched, parts_of, without
 from dpsql.extensions.server.protocol.wire import Wire
 from dpsql.extensions.server.service import CANCELLED, CANCELLED_BEFORE, Answer
@@ -76,9 +76,9 @@ def _cancelled_message(work: asyncio.Future[Answer]) -> str:
 class Session:
     """Answers one client until it leaves. ``cancel`` may be called from outside."""
 
-    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits, allowance: Allowance) -> None:
+    def __init__(self, wire: Wire, talk: Conversation, journal: Journal, limits: Limits, allowance: Allowance) -> None:
         self._wire = wire
-        self._held = held
+        self._conversation = talk
         self._journal = journal
         self._limits = limits
         self._statements: dict[str, Prepared] = {}
@@ -86,7 +86,7 @@ class Session:
         self._skipping = False
         self._cancelled = asyncio.Event()
         self._allowance = allowance
-        self._own: dict[str, Callable[[Part], Awaitable[None]]] = {
+        self._handlers: dict[str, Callable[[Part], Awaitable[None]]] = {
             "COPY": self._copy,
             "DECLARE": self._declare,
             "FETCH": self._fetch,
@@ -142,10 +142,10 @@ class Session:
         return None
 
     def _ready(self) -> None:
-        if self._held.status == "I":
+        if self._conversation.status == "I":
             self._portals = {name: portal for name, portal in self._portals.items() if portal.holds}
         self._keep()
-        self._wire.send(messages.ReadyForQuery(status=self._held.status))
+        self._wire.send(messages.ReadyForQuery(status=self._conversation.status))
 
     def _keep(self) -> None:
         """Note in the account's allowance what the open portals hold."""
@@ -160,14 +160,14 @@ class Session:
         except Error as error:
             failure = error
         except FAULTS as error:
-            failure = told(error)
-        self._held.failed()
+            failure = public_error(error)
+        self._conversation.failed()
         self._wire.send(messages.ErrorResponse(fields_of(failure, text)))
         return False
 
     # -- asking --------------------------------------------------------------------------------
 
-    async def _asked(self, part: Part) -> Answer:
+    async def _answered(self, part: Part) -> Answer:
         """The answer to a part, noted in the audit log; what is cancelled meanwhile goes on without the client."""
         self._allowance.take()
         self._cancelled.clear()
@@ -177,7 +177,7 @@ class Session:
             stages[0] = text
 
         with progress.heard_by(hear):
-            work = asyncio.ensure_future(self._held.answer(part))
+            work = asyncio.ensure_future(self._conversation.answer(part))
         stop = asyncio.ensure_future(self._cancelled.wait())
         try:
             await self._waiting_for(work, stop, stages)
@@ -215,7 +215,7 @@ class Session:
         return note
 
     def _note(self, part: Part, outcome: str, answer: Answer | None = None) -> None:
-        self._journal.statement(self._held.name, self._wire.peer, part.bare, outcome, answer)
+        self._journal.statement(self._conversation.name, self._wire.peer, part.bare, outcome, answer)
 
     # -- the simple protocol -------------------------------------------------------------------
 
@@ -224,12 +224,12 @@ class Session:
         if not parts:
             self._wire.send(messages.EmptyQueryResponse())
         for part in parts:
-            own = self._own.get(part.word)
+            own = self._handlers.get(part.word)
             if own is not None:
-                self._held.check(part)
+                self._conversation.check(part)
                 await own(part)
                 continue
-            answer = await self._asked(part)
+            answer = await self._answered(part)
             self._notify(answer)
             for tag, result in answer.results:
                 if result is not None:
@@ -245,7 +245,7 @@ class Session:
     def _tell(self, part: Part) -> None:
         """Tell the client of a setting that it must know of."""
         if part.word in ("SET", "RESET", "DISCARD") and "application_name" in part.bare.lower():
-            value = self._held.settings.show("application_name")
+            value = self._conversation.settings.show("application_name")
             self._wire.send(messages.ParameterStatus(name="application_name", value=value))
 
     async def _rows(self, result: ResultSet, written: list[Encoder]) -> None:
@@ -258,7 +258,7 @@ class Session:
         held = declared(part)
         if held.name in self._portals:
             raise SessionError(f"a cursor is called {held.name[:60]!r} already; close it first", "42P03")
-        if not held.holds and self._held.status == "I":
+        if not held.holds and self._conversation.status == "I":
             raise SessionError("a cursor lives in a transaction; BEGIN one first, or declare it WITH HOLD", "25P01")
         self._make_room(self._portals)
         self._portals[held.name] = Portal(held.part, [], holds=held.holds)
@@ -288,7 +288,7 @@ class Session:
     async def _copy(self, part: Part) -> None:
         """COPY (SELECT ...) TO STDOUT: the rows of one query, as text, CSV or binary."""
         asked, options = _copied(part)
-        answer = await self._asked(asked)
+        answer = await self._answered(asked)
         self._notify(answer)
         (_, result), *more = answer.results
         if result is None or more:
@@ -345,7 +345,7 @@ class Session:
                 "42601",
             )
         self._statements[message.statement] = prepared(
-            message.query, message.param_types, self._held.service.parameter_types
+            message.query, message.param_types, self._conversation.service.parameter_types
         )
         self._wire.send(messages.ParseComplete())
 
@@ -370,25 +370,25 @@ class Session:
             portal.shown = await self._columns(portal.part)
         self._shown(portal.shown, portal.forms)
 
-    async def _foretold(self, held: Prepared) -> ResultSet | None:
+    async def _foretold(self, prepared: Prepared) -> ResultSet | None:
         """The columns of a prepared statement, whatever its parameters will be. Raises ``dpsql.Error``."""
         failure: Error
         try:
-            parts = parts_of(held.example())
+            parts = parts_of(prepared.example())
             return await self._columns(parts[0]) if parts else None
         except Error as error:
             failure = error
-        if held.oids:
+        if prepared.oids:
             with contextlib.suppress(Error):  # some value of the right type may still be none that fits
-                return await self._columns(parts_of(held.unknown())[0])
+                return await self._columns(parts_of(prepared.unknown())[0])
         raise failure
 
     async def _columns(self, part: Part) -> ResultSet | None:
         """The columns of what a part would give; of FETCH those of its cursor."""
         if part.word == "FETCH":
             asked = self._portal(fetched(part)[0]).part
-            return None if asked is None else await self._held.columns(asked)
-        return None if part.word in self._own else await self._held.columns(part)
+            return None if asked is None else await self._conversation.columns(asked)
+        return None if part.word in self._handlers else await self._conversation.columns(part)
 
     def _shown(self, columns: ResultSet | None, forms: list[int]) -> None:
         self._wire.send(messages.NoData() if columns is None else description(columns, forms))
@@ -398,9 +398,9 @@ class Session:
         if portal.part is None:
             self._wire.send(messages.EmptyQueryResponse())
             return
-        own = self._own.get(portal.part.word)
+        own = self._handlers.get(portal.part.word)
         if own is not None:
-            self._held.check(portal.part)
+            self._conversation.check(portal.part)
             await (self._fetch(portal.part, extended=True) if portal.part.word == "FETCH" else own(portal.part))
             return
         tag, result = (await self._run(portal)).results[0]
@@ -424,7 +424,7 @@ class Session:
             assert portal.part is not None  # noqa: S101 - an empty statement is not run
             self._keep()
             self._allowance.check_room()
-            portal.answer = await self._asked(portal.part)
+            portal.answer = await self._answered(portal.part)
             self._notify(portal.answer)
             self._tell(portal.part)
         return portal.answer
@@ -458,8 +458,8 @@ class Session:
             raise SessionError(f"there is no portal {name[:60]!r}; send Bind first", "34000")
         return self._portals[name]
 
-    def _make_room(self, held: dict[str, object] | dict[str, Prepared] | dict[str, Portal]) -> None:
-        if len(held) >= self._limits.prepared:
+    def _make_room(self, entries: dict[str, object] | dict[str, Prepared] | dict[str, Portal]) -> None:
+        if len(entries) >= self._limits.prepared:
             raise SessionError(
                 f"a session keeps at most {self._limits.prepared:,} statements and portals; close some", "53400"
             )

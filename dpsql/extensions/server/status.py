@@ -87,8 +87,8 @@ class Status:
             with contextlib.suppress(OSError, RuntimeError):
                 writer.close()
 
-    async def _answer(self, asked: list[bytes]) -> bytes:
-        method, path = (*asked, b"", b"")[:2]
+    async def _answer(self, request: list[bytes]) -> bytes:
+        method, path = (*request, b"", b"")[:2]
         if method not in (b"GET", b"HEAD"):
             status, text = "405 Method Not Allowed", "GET only\n"
         elif path == b"/healthz":

@@ -401,7 +401,7 @@ def test_limits_of_statements(tmp_path: Path) -> None:
 
 def test_open_portals_of_an_account_hold_so_much_over_all_its_sessions(tmp_path: Path) -> None:
     declare = "DECLARE c{} CURSOR WITH HOLD FOR SELECT * FROM range(60)"
-    with served(lambda: server(tmp_path, Limits(kept=100))) as running:
+    with served(lambda: server(tmp_path, Limits(portal_values=100))) as running:
         with Client(running.port) as ann, Client(running.port) as again, Client(running.port, "bob") as bob:
             for at in range(3):
                 assert ann.ask(declare.format(at)).errors == []

@@ -17,7 +17,7 @@ from dpsql.extensions.server.agents import Agent
 from dpsql.extensions.server.catalogue.functions import views
 from dpsql.extensions.server.catalogue.pg_tables import columns
 from dpsql.extensions.server.protocol.limits import Allowance
-from dpsql.extensions.server.protocol.sqlstate import told
+from dpsql.extensions.server.protocol.sqlstate import public_error
 from dpsql.extensions.server.service import Service
 from dpsql.free_sql.functions import LISTED, LISTS, SERIES
 
@@ -166,7 +166,7 @@ def test_what_is_the_custodians_is_one_sentence_with_a_reference(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "dpsql"):
-        said = str(told(error))
+        said = str(public_error(error))
     found = re.fullmatch(
         r"the server could not answer this; the custodian's log says why under the reference ([0-9a-f]{8}), and the "
         r"budget shows what was charged",
@@ -175,7 +175,7 @@ def test_what_is_the_custodians_is_one_sentence_with_a_reference(
     assert found is not None
     assert found[1] in caplog.text
     assert (str(error) in caplog.text) is isinstance(error, Error)  # the message of a fault may hold anything
-    assert told(IntegrityError("a view named x exists already")).args == ("a view named x exists already",)
+    assert public_error(IntegrityError("a view named x exists already")).args == ("a view named x exists already",)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Catalogue:
     ) -> ResultSet:
         """The result of one query. Raises SQLError for what DuckDB refuses, RequestError past time or memory."""
         instance = self._instance()
-        return answer_within(lambda asked: _asked(instance, text, (user, database), asked), seconds, question=question)
+        return answer_within(lambda asked: _query(instance, text, (user, database), asked), seconds, question=question)
 
     def _instance(self) -> duckdb.DuckDBPyConnection:
         state = self._state()
@@ -99,7 +99,7 @@ def _readable(cursor: duckdb.DuckDBPyConnection, path: tuple[str, ...]) -> Bound
     return table_in(cursor, ".".join(map(identifier, path))) if name in columns() or name in views() else None
 
 
-def _asked(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str], question: Question) -> ResultSet:
+def _query(instance: duckdb.DuckDBPyConnection, text: str, asker: tuple[str, str], question: Question) -> ResultSet:
     failure, code = "", "not-answered"
     cursor = instance.cursor()
     try:

@@ -160,8 +160,8 @@ def rows(relations: Mapping[int, Relation]) -> Iterator[tuple[str, Row]]:
     schemas = _schemas(relations)
     for schema, oid in schemas.items():
         yield "pg_namespace", {"oid": oid, "nspname": schema, "nspowner": _OWNER}
-    yield "pg_description", _said(schemas[MAIN], "tables of the policy; asking them is charged", "pg_namespace")
-    yield "pg_description", _said(schemas[RELEASED], "what was released; asking it is free", "pg_namespace")
+    yield "pg_description", _described(schemas[MAIN], "tables of the policy; asking them is charged", "pg_namespace")
+    yield "pg_description", _described(schemas[RELEASED], "what was released; asking it is free", "pg_namespace")
     yield "pg_am", {"oid": _HEAP, "amname": "heap", "amhandler": "heap_tableam_handler", "amtype": "t"}
     yield "pg_language", {"oid": 14, "lanname": "sql", "lanowner": _OWNER, "lanispl": False, "lanpltrusted": True}
     yield "pg_tablespace", {"oid": 1663, "spcname": "pg_default", "spcowner": _OWNER}
@@ -201,7 +201,7 @@ def _schemas(relations: Mapping[int, Relation]) -> dict[str, int]:
     return known | {schema: 13_100 + number for number, schema in enumerate(others)}
 
 
-def _said(oid: int, text: str, of: str, number: int = 0) -> Row:
+def _described(oid: int, text: str, of: str, number: int = 0) -> Row:
     return {"objoid": oid, "classoid": CLASS_OIDS[of], "objsubid": number, "description": text}
 
 
@@ -224,7 +224,7 @@ def _relation_rows(oid: int, relation: Relation, schemas: Mapping[str, int]) -> 
         _class_row(oid, relation.name, schemas[relation.schema], relation.kind, len(relation.columns)),
     )
     if relation.comment:
-        yield "pg_description", _said(oid, relation.comment, "pg_class")
+        yield "pg_description", _described(oid, relation.comment, "pg_class")
     for number, column in enumerate(relation.columns, 1):
         held = column.type
         yield (
@@ -240,7 +240,7 @@ def _relation_rows(oid: int, relation: Relation, schemas: Mapping[str, int]) -> 
             },
         )
         if column.comment:
-            yield "pg_description", _said(oid, column.comment, "pg_class", number)
+            yield "pg_description", _described(oid, column.comment, "pg_class", number)
 
 
 def _constraint_rows(

@@ -19,7 +19,7 @@ class Limits:
     ``connections`` at once, ``per_account`` of one account; ``statement`` bytes of one message; ``statements`` that
     an account may send a minute; ``sign_in`` until the password is there; ``idle`` between two messages; ``stalled``
     within one message, or until a client takes what it was sent; ``query`` of a query over the releases; ``prepared``
-    statements and portals that a session may keep; ``kept`` values that all open portals of an account may hold
+    statements and portals that a session may keep; ``portal_values`` that all open portals of an account may hold
     before it opens another; ``readers``: threads for what is free.
     """
 
@@ -32,7 +32,7 @@ class Limits:
     stalled: float = 60.0
     query: float = 60.0
     prepared: int = 1_000
-    kept: int = 5_000_000
+    portal_values: int = 5_000_000
     readers: int = 4
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Allowance:
         self._left = float(a_minute)
         self._at = time.monotonic()
         self._values = values
-        self._kept: dict[object, int] = {}
+        self._by_session: dict[object, int] = {}
 
     def take(self) -> None:
         """Count one statement. Raises SessionError where there were too many."""
@@ -63,11 +63,11 @@ class Allowance:
 
     def keep(self, session: object, values: int) -> None:
         """Note how many values the portals of a session hold."""
-        self._kept[session] = values
+        self._by_session[session] = values
 
     def check_room(self) -> None:
         """Raise SessionError where the portals of the account hold too much for another."""
-        if sum(self._kept.values()) > self._values:
+        if sum(self._by_session.values()) > self._values:
             raise SessionError(
                 f"open portals of this account hold more than {self._values:,} values; close some, or read their rows",
                 "53400",
@@ -75,7 +75,7 @@ class Allowance:
 
     def leave(self, session: object) -> None:
         """Forget a session that has ended, and what it held."""
-        self._kept.pop(session, None)
+        self._by_session.pop(session, None)
 
 
 class Allowances:

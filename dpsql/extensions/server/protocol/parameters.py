@@ -127,9 +127,9 @@ def prepared(text: str, given: Sequence[int], columns: Mapping[str, str]) -> Pre
     return Prepared(text, oids, Spots(text, one_each), places)
 
 
-def _cast_to(found: re.Match[str] | None) -> int:
+def _cast_to(match: re.Match[str] | None) -> int:
     """The type of a cast, 0 where a literal of it cannot be written."""
-    oid = 0 if found is None else type_of(_NAMES.get(" ".join(found[1].upper().split()), "VARCHAR[]")).oid
+    oid = 0 if match is None else type_of(_NAMES.get(" ".join(match[1].upper().split()), "VARCHAR[]")).oid
     return oid if oid in _CASTS else 0
 
 

@@ -74,8 +74,8 @@ class SessionError(ProgrammingError):
         self.state = state
 
 
-def told(error: BaseException) -> Error:
-    """What an analyst is told of an error: the error itself where it speaks of the request, else one fixed sentence.
+def public_error(error: BaseException) -> Error:
+    """What an analyst sees of an error: the error itself where it speaks of the request, else one fixed sentence.
 
     Files, ledgers, sources, the policy and faults of dpsql are the custodian's: the log has the message of a
     ``dpsql.Error``, and of any other the kind alone, beside the reference that the sentence has.

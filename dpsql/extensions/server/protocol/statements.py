@@ -53,14 +53,14 @@ def parts_of(text: str) -> list[Part]:
     def batch() -> None:
         if together:
             start, stop = together[0][0], together[-1][1]
-            found.append(Part("", _kept(text, start, stop), text[start:stop].strip(), len(together)))
+            found.append(Part("", _blanked(text, start, stop), text[start:stop].strip(), len(together)))
             together.clear()
 
     for start, stop in _spans(text):
         word = first_word(text[start:stop])
         if word in COMMANDS and not _LISTS.match(text[start:stop].lstrip()):
             batch()
-            found.append(Part(word, _kept(text, start, stop), text[start:stop].strip()))
+            found.append(Part(word, _blanked(text, start, stop), text[start:stop].strip()))
         else:
             together.append((start, stop))
     batch()
@@ -82,7 +82,7 @@ def first_word(text: str) -> str:
 def without(part: Part, stop: int) -> Part:
     """A part without its first ``stop`` characters, as ``EXPLAIN`` before a batch; what is left keeps its place."""
     start = part.text.index(part.bare[:1]) if part.bare else 0
-    text = _kept(part.text, start + stop, len(part.text))
+    text = _blanked(part.text, start + stop, len(part.text))
     return Part("", text, text.strip(), 1)
 
 
@@ -99,7 +99,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _kept(text: str, start: int, stop: int) -> str:
+def _blanked(text: str, start: int, stop: int) -> str:
     """The text with blanks for all that stands outside ``start`` to ``stop``."""
     return re.sub(r"[^\n]", " ", text[:start]) + text[start:stop]
 
