@@ -21,7 +21,7 @@ def synthesize(options: argparse.Namespace) -> None:
         options.usage("--estimator, --bounds, --alpha and --no-errors are for --ask")
     if not releasing and (options.epsilon is not None or options.ids is not None or options.name is not None):
         options.usage("--epsilon, --ids and --name are for a release; a question costs nothing")
-    _synthesized(options) if releasing else _asked(options)
+    _synthesized(options) if releasing else _ask(options)
 
 
 def _synthesized(options: argparse.Namespace) -> None:
@@ -51,7 +51,7 @@ def _synthesized(options: argparse.Namespace) -> None:
             print(state)
 
 
-def _asked(options: argparse.Namespace) -> None:
+def _ask(options: argparse.Namespace) -> None:
     with inputs.connected_as(ReleasingLocally, options) as con:
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
         made = con.synthetic(options.table)

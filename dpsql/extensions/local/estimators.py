@@ -34,7 +34,7 @@ class Estimator:
     shape: Shape
     listed: Listed
     response: Response
-    _known: dict[tuple[int, int], Floats] = field(default_factory=dict, repr=False)
+    _covariances: dict[tuple[int, int], Floats] = field(default_factory=dict, repr=False)
 
     @cached_property
     def rows(self) -> Entries:
@@ -68,17 +68,17 @@ class Estimator:
     def _totals(self) -> list[Floats]:
         return [self._summed(self.rows, phi) for phi in self.rows.phi]
 
-    def _places(self, held: Entries) -> tuple[IntArray, NDArray[np.bool_]]:
+    def _places(self, phi: Entries) -> tuple[IntArray, NDArray[np.bool_]]:
         """The pair of each entry, and whether there is one: where there is none phi is 0 everywhere."""
-        key = held.kind * self.shape.groups + held.group
+        key = phi.kind * self.shape.groups + phi.group
         at = np.searchsorted(self._pairs, key)
         at[at == len(self._pairs)] = 0
         return at, self._pairs[at] == key if len(self._pairs) else np.zeros(len(key), dtype=bool)
 
-    def _summed(self, held: Entries, values: Floats) -> Floats:
+    def _summed(self, phi: Entries, values: Floats) -> Floats:
         """Weighted sums over the entries of each pair."""
-        at, there = self._places(held)
-        weights = (held.weight * values)[there]
+        at, there = self._places(phi)
+        weights = (phi.weight * values)[there]
         return np.bincount(at[there], weights=weights, minlength=len(self._pairs)).astype(np.float64)
 
     def _by_group(self, values: Floats) -> Floats:
@@ -93,15 +93,15 @@ class Estimator:
     def covariance(self, one: int, two: int) -> Floats:
         """Estimated covariances of two outputs' estimates; with itself, the variance."""
         key = (min(one, two), max(one, two))
-        if key not in self._known:
+        if key not in self._covariances:
             i, j = key
             m, m_ = self._means[i], self._means[j]
             t, t_, n = self._totals[i], self._totals[j], self._sizes
             seen = self._summed(self.rows, self.rows.phi[i] * self.rows.phi[j]) - m * t_ - m_ * t + n * m * m_
             spread = n * (self._summed(self.domain, self.domain.phi[i] * self.domain.phi[j]) - m * m_)
             total = self._by_group(covariance(self.response, seen, spread))
-            self._known[key] = np.maximum(total, 0.0) if i == j else total
-        return self._known[key]
+            self._covariances[key] = np.maximum(total, 0.0) if i == j else total
+        return self._covariances[key]
 
     def stderr(self, output: int) -> Floats:
         """Standard errors: unbiased in their squares."""

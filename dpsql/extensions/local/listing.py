@@ -24,7 +24,7 @@ import numpy as np
 from dpsql.common.arrays import Floats
 from dpsql.errors import SQLError
 from dpsql.extensions.local.functions import Sample, Shape, atom_axes, centred, sampled
-from dpsql.extensions.local.places import Found, Needs, Places, Values
+from dpsql.extensions.local.places import DistinctRows, Needs, Places, Values
 from dpsql.workloads.expr.conditions import FALSE, TRUE, Atom, Condition, substitute
 from dpsql.workloads.expr.measures import Measure
 from dpsql.workloads.expr.regions import Axis, IntArray
@@ -112,11 +112,11 @@ def listed(shape: Shape, places: Places) -> Listed:
     return Listed(whole, _domain(_Classes(shape, fixed, id_of_row[first], components)), sizes)
 
 
-def _column(rows: Found, key: _Key) -> IntArray:
+def _column(rows: DistinctRows, key: _Key) -> IntArray:
     return rows.regions[key[1]] if key[0] == "a" else rows.sums[key[1]]
 
 
-def _classes(rows: Found, public: Sequence[_Key]) -> tuple[IntArray, int]:
+def _classes(rows: DistinctRows, public: Sequence[_Key]) -> tuple[IntArray, int]:
     """The class of each row, by its public regions, sums and ids, and how many there are."""
     columns = [_column(rows, key) for key in public]
     if rows.ids:
@@ -128,9 +128,9 @@ def _classes(rows: Found, public: Sequence[_Key]) -> tuple[IntArray, int]:
     return kind, int(kind.max()) + 1 if len(kind) else 0
 
 
-def _numbered(ids: Sequence[Values], known: dict[_Id, int] | None = None) -> tuple[IntArray, dict[_Id, int]]:
+def _numbered(ids: Sequence[Values], given: dict[_Id, int] | None = None) -> tuple[IntArray, dict[_Id, int]]:
     """A number for each combination of public values."""
-    numbers = {} if known is None else known
+    numbers = {} if given is None else given
     listed_ = [np.ma.array(column).tolist() for column in ids]
     found = [numbers.setdefault(key, len(numbers)) for key in zip(*listed_, strict=True)]
     return np.array(found, dtype=np.int64), numbers
@@ -265,13 +265,13 @@ def _merged(classes: _Classes) -> Sample:
 
 
 def _stepped(
-    shape: Shape, atoms_on: Mapping[int, list[Atom]], state: _State, said: Mapping[_Key, int]
+    shape: Shape, atoms_on: Mapping[int, list[Atom]], state: _State, added: Mapping[_Key, int]
 ) -> _State | None:
-    """The state after more regions and sums are known; None where no group or no condition is left."""
+    """The state with the ``added`` regions and sums; None where no group or no condition is left."""
     conditions, keys, sums = state
     known: dict[Atom, bool] = {}
     groups, values = list(keys), list(sums)
-    for (which, n), value in said.items():
+    for (which, n), value in added.items():
         if which == "u":
             values[n] = value
             continue
@@ -285,7 +285,7 @@ def _stepped(
     dead = all(left[part.condition] == FALSE for part in shape.parts)
     if dead or any(group == -1 for group in groups):
         return None
-    # A sum that counts nowhere any more tells nothing apart.
+    # A sum that counts nowhere any more separates nothing.
     used = {part.measure for part in shape.parts if part.measure is not None and left[part.condition] != FALSE}
     kept = tuple(value if n in used else -1 for n, value in enumerate(values))
     return left, tuple(groups), kept

@@ -51,7 +51,7 @@ class _Unscaled:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Estimated:
     """Statements understood and estimated; what ``tables_of`` makes results from."""
 
     queries: tuple[Answer, ...]
@@ -63,7 +63,7 @@ class Asked:
     compiled: _Unscaled = field(default_factory=_Unscaled)
 
     @property
-    def answers(self) -> Asked:
+    def answers(self) -> Estimated:
         """What combinations of answers need."""
         return self
 
@@ -131,7 +131,7 @@ def ask(
     *,
     estimator: str = "unbiased",
     alpha: float = 0.05,
-) -> Asked:
+) -> Estimated:
     """Understand and estimate statements over a release.
 
     Raises SQLError for what is not answered, among it columns that were not released; InterfaceError for options.
@@ -143,7 +143,7 @@ def ask(
     released = places.released
     refused: SQLError | None = None
     try:
-        return _asked(sql, places, *released_scope(released, policy, schemas), estimator, float(alpha))
+        return _estimated(sql, places, *released_scope(released, policy, schemas), estimator, float(alpha))
     except SQLError as error:
         refused = explained(error, sql, released, policy) if isinstance(sql, str) else error
     pointed = refused.pointed(sql) if isinstance(sql, str) else ""
@@ -152,9 +152,9 @@ def ask(
     raise refused
 
 
-def _asked(
+def _estimated(
     sql: str, places: Places, policy: Policy, tables: Mapping[str, Table], estimator: str, alpha: float
-) -> Asked:
+) -> Estimated:
     understood = understand(parse(sql), policy, tables)
     cores, estimators, start = [], [], 0
     for answer in understood.answers:
@@ -172,7 +172,7 @@ def _asked(
                 start += core.rows
             cores.append((core, tuple(slices)))
             estimators.append(Estimator(shape, listed(shape, places), places.released.response))
-    return Asked(understood.answers, tuple(cores), tuple(estimators), alpha, estimator)
+    return Estimated(understood.answers, tuple(cores), tuple(estimators), alpha, estimator)
 
 
 def _counts_units(core: Core, tables: Mapping[str, Table]) -> bool:
@@ -180,13 +180,13 @@ def _counts_units(core: Core, tables: Mapping[str, Table]) -> bool:
     return source is not None and (source.distinct or source.of is not None or source.windows is not None)
 
 
-def result_of(asked: Asked, *, errors: bool = True) -> Result:
+def result_of(estimated: Estimated, *, errors: bool = True) -> Result:
     """The result of the last statement."""
-    tables = tables_of(asked, asked.values, errors=errors)
+    tables = tables_of(estimated, estimated.values, errors=errors)
     return Result.from_columns(tables[-1].columns)
 
 
-def bounds_of(asked: Asked) -> list[dict[str, object]]:
+def bounds_of(estimated: Estimated) -> list[dict[str, object]]:
     """What is known of every number without looking at it: one record a number.
 
     statement, column, group (its place in the result), worst_stderr (whatever the rows hold), scale (sum of c_i), and
@@ -194,7 +194,7 @@ def bounds_of(asked: Asked) -> list[dict[str, object]]:
     upper_error is the root of the first times scale: what the theorem says of the number itself.
     """
     found: list[dict[str, object]] = []
-    for (core, _), estimator in zip(asked.cores, asked.estimators, strict=True):
+    for (core, _), estimator in zip(estimated.cores, estimated.estimators, strict=True):
         columns = {
             c.output: c.title or c.name for c in core.columns if not isinstance(c, KeyOutput) and hasattr(c, "output")
         }

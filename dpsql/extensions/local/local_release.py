@@ -107,8 +107,8 @@ class LocalRelease:
         ``errors`` is False. ``estimator="proper"`` rounds counts and sums to possible answers (Eq. 14).
         Costs no privacy. Raises SQLError, among it for columns that were not released.
         """
-        asked = ask(query, self._places, self._policy, self._held, estimator=estimator, alpha=alpha)
-        return result_of(asked, errors=errors)
+        estimated = ask(query, self._places, self._policy, self._types, estimator=estimator, alpha=alpha)
+        return result_of(estimated, errors=errors)
 
     def bounds(self, query: str) -> Result:
         """What is known of the errors of a query's numbers whatever the rows hold
@@ -116,7 +116,7 @@ class LocalRelease:
 
         Theorem 1's bounds are for number / scale: ``upper_bound`` holds at every n, ``lower_bound`` is asymptotic.
         """
-        rows = bounds_of(ask(query, self._places, self._policy, self._held))
+        rows = bounds_of(ask(query, self._places, self._policy, self._types))
         kinds = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
         return Result.from_columns([(n, kinds[type(rows[0][n])], [row[n] for row in rows]) for n in rows[0]])
 
@@ -125,7 +125,7 @@ class LocalRelease:
         return Places(self.released, self._load(), self._public)
 
     @cached_property
-    def _held(self) -> Schemas:
+    def _types(self) -> Schemas:
         return self._schemas()
 
 
@@ -227,32 +227,32 @@ class Maker:
     def _public_rows(self, name: str, columns: Mapping[str, str]) -> list[Values]:
         return public_rows(self.holdings.engine, self.holdings.policy.table(name), self.holdings.public[name], columns)
 
-    def _name(self, held: TablePolicy, name: str | None) -> str:
+    def _name(self, spec: TablePolicy, name: str | None) -> str:
         if name is not None:
             check_name(name)
             self.books.check_free([name])
             return name
         taken = {fold(view) for entry in self.books.entries() if entry.released is not None for view in entry.views}
-        first = f"{held.name.replace('.', '_')}_synthetic"
+        first = f"{spec.name.replace('.', '_')}_synthetic"
         names = (first, *(f"{first}_{number}" for number in range(2, len(taken) + 3)))
         return next(one for one in names if fold(one) not in taken)
 
     def _job(
-        self, released: Released, held: TablePolicy, schemas: Schemas, response: Response, charge: Charge, label: str
+        self, released: Released, spec: TablePolicy, schemas: Schemas, response: Response, charge: Charge, label: str
     ) -> LocalJob:
         tables = {name: table_of(declared, schemas[name]) for name, declared in self.holdings.policy.tables.items()}
-        table = tables[held.name]
+        table = tables[spec.name]
         columns = tuple(
             _released_column(table.columns[fold(column.name)], column) for column in released.domain.columns
         )
         self.holdings.check_apart()
         description = {
             "kind": "local",
-            "once": [f"{held.name}.{column}" for column in released.domain.names],
+            "once": [f"{spec.name}.{column}" for column in released.domain.names],
             "names": [released.name],
-            "tables": [held.name],
-            "units": units_in(self.holdings.policy.tables, [held.name]),
-            "limits": limits_in(self.holdings.policy.tables, [held.name]),
+            "tables": [spec.name],
+            "units": units_in(self.holdings.policy.tables, [spec.name]),
+            "limits": limits_in(self.holdings.policy.tables, [spec.name]),
             "columns": list(released.domain.names),
             "ids": [column for column, _ in released.ids],
             "combinations": released.domain.size,
@@ -274,34 +274,34 @@ class Maker:
         )
 
 
-def _check_table(held: TablePolicy) -> None:
-    if held.public:
-        raise PolicyError(f"{held.where} is public: query it directly, there is nothing to hide")
-    if not held.rows_public:
+def _check_table(spec: TablePolicy) -> None:
+    if spec.public:
+        raise PolicyError(f"{spec.where} is public: query it directly, there is nothing to hide")
+    if not spec.rows_public:
         raise PolicyError(
-            f"{held.key('rows_public')} is false, and a local release publishes the number of rows; write "
+            f"{spec.key('rows_public')} is false, and a local release publishes the number of rows; write "
             "rows_public = true if everybody may know it"
         )
-    if held.counts is not None:
-        raise PolicyError(f"{held.key('counts')}: rows of a pre-aggregated table stand for many; give one row per unit")
+    if spec.counts is not None:
+        raise PolicyError(f"{spec.key('counts')}: rows of a pre-aggregated table stand for many; give one row per unit")
 
 
-def _check_units(policy: Policy, held: TablePolicy, domain: Domain) -> None:
+def _check_units(policy: Policy, spec: TablePolicy, domain: Domain) -> None:
     """PolicyError where a column that says whose a row is would be released: how many rows a unit has is public."""
-    unit = policy.units[held.name]
+    unit = policy.units[spec.name]
     if unit is None:
         return
     own = unit.path[0].columns if unit.path else (unit.column,)
     for column in domain.columns:
         if fold(column.name) in {fold(name) for name in own}:
             raise PolicyError(
-                f"{held.key('columns', column.name)} says whose a row is: a local release protects what the rows of a "
+                f"{spec.key('columns', column.name)} says whose a row is: a local release protects what the rows of a "
                 "unit say, not that they are its; leave the column out"
             )
 
 
 def _public_columns(
-    held: TablePolicy, ids: Sequence[str], domain: Domain, types: Mapping[str, tuple[str, str]]
+    spec: TablePolicy, ids: Sequence[str], domain: Domain, types: Mapping[str, tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
     """(name, type) of the columns that are kept as they are; PolicyError for one that is not public by the policy."""
     if isinstance(ids, str) or not isinstance(ids, Sequence) or not all(isinstance(name, str) for name in ids):
@@ -309,7 +309,7 @@ def _public_columns(
         raise InterfaceError(f'ids must be a list of names; write ["{example}"]')
     found = []
     for name in ids:
-        column = held.column(name)
+        column = spec.column(name)
         if not column.public:
             raise PolicyError(
                 f"{column.where} is not public, so its values cannot be kept beside released ones; write public = true "
@@ -317,8 +317,8 @@ def _public_columns(
             )
         found.append(types[fold(column.name)])
     for column_ in domain.columns:
-        if held.column(column_.name).public:
-            raise PolicyError(f"{held.key('columns', column_.name)} is public: name it under ids, it needs no noise")
+        if spec.column(column_.name).public:
+            raise PolicyError(f"{spec.key('columns', column_.name)} is public: name it under ids, it needs no noise")
     if len({name for name, _ in found}) < len(found):
         raise InterfaceError("ids names a column twice; name each once")
     return tuple(found)

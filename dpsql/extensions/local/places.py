@@ -56,7 +56,7 @@ PublicRows = Callable[[str, Mapping[str, str]], list[Sequence[Value]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class DistinctRows:
     """Distinct rows of a listing: the region of each axis, u of each measure, the public columns, how many rows."""
 
     regions: dict[int, IntArray]
@@ -88,7 +88,7 @@ class Places:
     table: ReleaseTable = field(repr=False)
     public: PublicRows = field(repr=False)
     connection: duckdb.DuckDBPyConnection = field(init=False, repr=False)
-    _held: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    _loaded: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.connection = duckdb.connect(
@@ -126,9 +126,9 @@ class Places:
 
     def rows(
         self, table: Table, axes: Mapping[int, Axis], measures: Mapping[int, Measure], values: Sequence[Stored]
-    ) -> Found:
+    ) -> DistinctRows:
         """The released rows by regions of ``axes``, u of ``measures`` and their public ``values``."""
-        return self._found(table, axes, measures, values)
+        return self._distinct(table, axes, measures, values)
 
     def combinations(
         self,
@@ -137,7 +137,7 @@ class Places:
         measures: Mapping[int, Measure],
         columns: Sequence[str],
         values: Sequence[Stored] = (),
-    ) -> Found:
+    ) -> DistinctRows:
         """All combinations of declared values of released ``columns``, for each of the rows' public ``values``.
 
         Raises SQLError past LISTED_CAP of them.
@@ -164,7 +164,7 @@ class Places:
             own = [f"v{n} AS {identifier(v.name)}" for n, v in enumerate(values) if not v.source]
             beside = "".join(f", {column}" for column in own)
         base = f"(SELECT *{beside}, 1 AS {COUNT} FROM {' CROSS JOIN '.join(lists)})"  # noqa: S608
-        return self._found(table, axes, measures, values, base)
+        return self._distinct(table, axes, measures, values, base)
 
     def _check_size(self, size: int, columns: Sequence[str], values: Sequence[Stored]) -> None:
         if size > LISTED_CAP:
@@ -175,14 +175,14 @@ class Places:
                 code="too-large",
             )
 
-    def _found(
+    def _distinct(
         self,
         table: Table,
         axes: Mapping[int, Axis],
         measures: Mapping[int, Measure],
         values: Sequence[Stored],
         base: str | None = None,
-    ) -> Found:
+    ) -> DistinctRows:
         """Distinct rows of ``base``, which has the public values as v0, v1, ...; of the released rows without one."""
         parts = [*axes.values(), *measures.values()]
         computed = {column.name: column.value for column in table.columns.values() if column.value is not None}
@@ -199,7 +199,7 @@ class Places:
         count = np.ma.getdata(found["n"]).astype(np.int64)
         if not keys and count.size and np.ma.getmaskarray(found["n"])[0]:
             count = np.zeros(1, dtype=np.int64)  # no keys and no rows: one row that counts nothing
-        return Found(
+        return DistinctRows(
             {n: np.asarray(found[f"a{n}"]) for n in axes},
             {n: np.asarray(found[f"u{n}"], dtype=np.int64) for n in measures},
             tuple(found[f"i{n}"] for n in range(len(values))),
@@ -245,7 +245,7 @@ class Places:
                     wanted[part.name] = part.type
         wanted.pop(MATCHED, None)
         held = f"public {name}"
-        before = self._held.get(name, {})
+        before = self._loaded.get(name, {})
         if not set(wanted) <= set(before):
             wanted = {**before, **wanted}
             self.connection.execute(f"DROP TABLE IF EXISTS {identifier(held)}")
@@ -254,7 +254,7 @@ class Places:
                 (column, shown_type(kind), values) for (column, kind), values in zip(wanted.items(), lists, strict=True)
             ]
             write_table(self.connection, held, columns)
-            self._held[name] = wanted
+            self._loaded[name] = wanted
         return identifier(held)
 
     # -- dependencies --------------------------------------------------------------------------

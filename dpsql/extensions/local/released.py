@@ -250,9 +250,9 @@ def _named(error: SQLError, sql: str) -> str:
     return found[0].rpartition(".")[2].strip().strip('"') if found else ""
 
 
-def _summable(column: Categories, kind: str, held: TablePolicy) -> ColumnPolicy:
+def _summable(column: Categories, kind: str, spec: TablePolicy) -> ColumnPolicy:
     """A released column as it was declared; numbers with the bounds and grid of their values, which SUM needs."""
-    where = held.key("columns", column.name)
+    where = spec.key("columns", column.name)
     given: dict[str, Any] = {"other": column.other, "nulls": column.nulls, "where": where}
     numbers = [_number(value) for value in column.values]
     exact = [number for number in numbers if number is not None]
