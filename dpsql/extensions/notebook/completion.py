@@ -38,14 +38,14 @@ _KEYWORDS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """What could stand in place of ``fragment``, the text before the cursor: (text, kind) pairs."""
 
     fragment: str
     items: tuple[tuple[str, str], ...]
 
 
-def complete(before: str, whole: str, con: Connection | None, names: Iterable[str] = ()) -> Found | None:
+def complete(before: str, whole: str, con: Connection | None, names: Iterable[str] = ()) -> Matches | None:
     """Completions at the end of ``before``, the text of a cell up to the cursor; None outside the magics.
 
     ``whole`` is the whole cell, whose FROM may stand below the cursor; ``names`` are those of the connections.
@@ -79,7 +79,7 @@ def complete(before: str, whole: str, con: Connection | None, names: Iterable[st
     return _matching(fragment, items)
 
 
-def _on_the_line(text: str, names: Iterable[str]) -> Found | None:
+def _on_the_line(text: str, names: Iterable[str]) -> Matches | None:
     """Options, their values and commands; None where SQL begins."""
     start = text.rsplit(None, 1)[-1] if text and not text[-1].isspace() else ""
     ahead = text[: len(text) - len(start)]
@@ -97,13 +97,13 @@ def _on_the_line(text: str, names: Iterable[str]) -> Found | None:
         words = [(word, "command") for word in COMMANDS] + [(name, "connection") for name in names]
         found = _matching(start, [*words, *((word, "keyword") for word in ("SELECT", "FROM", "WITH", "SHOW TABLES"))])
         return found if found.items else None
-    return Found(start, ()) if connecting else None
+    return Matches(start, ()) if connecting else None
 
 
-def _matching(fragment: str, items: Iterable[tuple[str, str]]) -> Found:
+def _matching(fragment: str, items: Iterable[tuple[str, str]]) -> Matches:
     lowered = fragment.lower().lstrip('"')
     kept = dict.fromkeys(item for item in items if item[0].lower().lstrip('"').startswith(lowered))
-    return Found(fragment, tuple(kept))
+    return Matches(fragment, tuple(kept))
 
 
 class _Tables:
@@ -203,7 +203,7 @@ def unregister(shell: InteractiveShell) -> None:
 _IDENTIFIER = "dpsql"
 
 
-def _at(context: CompletionContext, completing: Callable[[str], tuple[Connection | None, list[str]]]) -> Found | None:
+def _at(context: CompletionContext, completing: Callable[[str], tuple[Connection | None, list[str]]]) -> Matches | None:
     whole = str(context.full_text)
     lines = whole.split("\n")
     if context.cursor_position > len(lines[context.cursor_line]):  # the old call counts through the whole text

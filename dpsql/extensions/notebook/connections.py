@@ -31,21 +31,21 @@ class Connections:
     """Names and connections; ``current`` is the name of the one that cells use."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Connection] = {}
+        self._opened: dict[str, Connection] = {}
         self.current: str | None = None
 
-    def connect(self, asked: Connect, variables: Mapping[str, object]) -> tuple[str, Connection]:
+    def connect(self, request: Connect, variables: Mapping[str, object]) -> tuple[str, Connection]:
         """Open a connection and make it the current one; an earlier one of that name is closed. Reads no data."""
         # An open DuckDB connection goes by the name of its variable.
-        variable = variables.get(asked.database or "")
-        database = variable if isinstance(variable, duckdb.DuckDBPyConnection) else asked.database
-        name = asked.name or Path(asked.policy).stem
-        options: dict[str, Any] = dict(asked.options)
-        made = connect(database, policy=asked.policy, **options)
-        earlier = self._held.pop(name, None)
+        variable = variables.get(request.database or "")
+        database = variable if isinstance(variable, duckdb.DuckDBPyConnection) else request.database
+        name = request.name or Path(request.policy).stem
+        options: dict[str, Any] = dict(request.options)
+        made = connect(database, policy=request.policy, **options)
+        earlier = self._opened.pop(name, None)
         if earlier is not None:
             earlier.close()
-        self._held[name] = made
+        self._opened[name] = made
         self.current = name
         return name, made
 
@@ -77,14 +77,14 @@ class Connections:
         chosen = self.choose(name, variables)
         found = next(key for key, held in self.all(variables).items() if held is chosen and (name in (None, key)))
         chosen.close()
-        self._held.pop(found, None)
+        self._opened.pop(found, None)
         if self.current == found:
             self.current = None
         return found
 
     def all(self, variables: Mapping[str, object]) -> dict[str, Connection]:
         """Every open connection by name; a variable comes before what was connected under its name."""
-        found = dict(self._held)
+        found = dict(self._opened)
         found |= {
             name: value
             for name, value in variables.items()
@@ -112,9 +112,9 @@ def releases_of(con: Connection, look: Look) -> NotebookResult:
     return _table("releases", {**kinds, "answered": "BOOLEAN"}, rows, look)
 
 
-def connections_of(known: Mapping[str, Connection], current: str | None, look: Look) -> NotebookResult:
+def connections_of(opened: Mapping[str, Connection], current: str | None, look: Look) -> NotebookResult:
     """A line a connection, by name."""
-    rows = [(name, con.policy.dataset, str(con.ledger_path), name == current) for name, con in sorted(known.items())]
+    rows = [(name, con.policy.dataset, str(con.ledger_path), name == current) for name, con in sorted(opened.items())]
     kinds = {"name": "VARCHAR", "dataset": "VARCHAR", "ledger": "VARCHAR", "current": "BOOLEAN"}
     return _table("connections", kinds, rows, look)
 

@@ -23,7 +23,7 @@ from dpsql.extensions.notebook.connections import Connections, connections_of, r
 from dpsql.extensions.notebook.line import COMMANDS, HELP, OPTIONS, Line, command_of, fill, read_connect, read_line
 from dpsql.extensions.notebook.plain import plain
 from dpsql.extensions.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
-from dpsql.extensions.notebook.saving import as_view, check_save, is_file, save_files, view_said
+from dpsql.extensions.notebook.saving import as_view, check_save, is_file, save_files, view_note
 from dpsql.extensions.notebook.tables import STYLES, Look
 from dpsql.planning.free_answer import Free
 from dpsql.planning.plan import Plan
@@ -39,7 +39,7 @@ _AMOUNTS = [Float(), Unicode()]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Batch:
     """One batch and what the line says about it."""
 
     line: Line
@@ -140,12 +140,12 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 return self._run(line.connection, None, variables)
             return Note(self._greeting(None, variables))
         sql = line.rest if cell is None else f"{line.rest}\n{cell}" if line.rest else cell
-        return self._batch(_Asked(line, sql, variables))
+        return self._batch(_Batch(line, sql, variables))
 
-    def _batch(self, asked: _Asked) -> object:
-        line = asked.line
-        con = self.connections.choose(line.connection, asked.variables)
-        sql = fill(asked.sql, asked.variables)
+    def _batch(self, batch: _Batch) -> object:
+        line = batch.line
+        con = self.connections.choose(line.connection, batch.variables)
+        sql = fill(batch.sql, batch.variables)
         if line.save is not None:
             check_save(line.save, con)
             sql = sql if is_file(line.save) else as_view(sql, line.save)
@@ -183,7 +183,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         results = self._results(con, cursor)
         results.footer += "".join(f" · {why}" for why in dict.fromkeys(without))
         if line.save is not None:
-            said = view_said(line.save)
+            said = view_note(line.save)
             if is_file(line.save):
                 said = "saved to " + ", ".join(save_files(line.save, results, con))
             results.footer += f" · {said}"
@@ -201,15 +201,15 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 break
         return Results(found, footer_of(con, found, cursor.release), cursor.release)
 
-    def _dry(self, con: Connection, held: Plan | Release | Free | None, free: Free | None) -> Plan | Note:
+    def _dry(self, con: Connection, made: Plan | Release | Free | None, free: Free | None) -> Plan | Note:
         """The plan after a line that says what it would cost, or that line alone where it would be free."""
-        if isinstance(held, Plan):
-            said = f"would spend {held.charge.guarantee}" + ("" if held.affordable else ", which is more than is left")
+        if isinstance(made, Plan):
+            said = f"would spend {made.charge.guarantee}" + ("" if made.affordable else ", which is more than is left")
             _show(Note(f"Dry run: spent nothing · {said} · {remaining_text(con)}"))
-            return held
+            return made
         why = "what is released or declared answers it"
-        if isinstance(held, Release):
-            why = f"release {held.id} has the answers ({held.guarantee})"
+        if isinstance(made, Release):
+            why = f"release {made.id} has the answers ({made.guarantee})"
         elif free is not None:
             why = free.known_by
         why += "" if free is None else f"; {free.errors}"

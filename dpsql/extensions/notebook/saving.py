@@ -65,9 +65,9 @@ def save_files(name: str, results: Sequence[NotebookResult], con: Connection) ->
     """
     place = Path(name)
     paths = [place] if len(results) == 1 else [place.with_name(f"{place.stem}-{r.name}{place.suffix}") for r in results]
-    kept = {os.path.realpath(path) for path in _own(con)}
+    own_files = {os.path.realpath(path) for path in _files(con)}
     for path in paths:
-        if os.path.realpath(path) in kept:
+        if os.path.realpath(path) in own_files:
             raise OperationalError(f"--save {path} would replace a file of this connection; choose another name")
     for path, result in zip(paths, results, strict=True):
         try:
@@ -79,7 +79,7 @@ def save_files(name: str, results: Sequence[NotebookResult], con: Connection) ->
     return [str(path) for path in paths]
 
 
-def _own(con: Connection) -> Iterator[Path]:
+def _files(con: Connection) -> Iterator[Path]:
     yield con.ledger_path
     yield con.releases_path
     if con.policy.path is not None:
@@ -90,6 +90,6 @@ def _own(con: Connection) -> Iterator[Path]:
             yield source
 
 
-def view_said(name: str) -> str:
+def view_note(name: str) -> str:
     """Where a saved view is found, for the footer."""
     return f"saved as the view dp.{identifier(name) if not _VIEW.fullmatch(name) else name}"
