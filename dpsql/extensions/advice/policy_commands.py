@@ -122,16 +122,16 @@ def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
         print(f"\n{'; '.join(releases)}\n{con.budget}")
 
 
-def _grids(found: Coverage) -> list[str]:
+def _grids(coverage: Coverage) -> list[str]:
     """What domains miss, and what breaks keys and references, as tables."""
-    outside = [[f"{m.table}.{m.column}", *_counted(m.rows, m.stderr, m.low, m.high)] for m in found.missed]
+    outside = [[f"{m.table}.{m.column}", *_counted(m.rows, m.stderr, m.low, m.high)] for m in coverage.missed]
     broken = [
         [
             f"{one.table} ({', '.join(one.columns)})" + (f" to {one.target}" if one.target else ""),
             "rows" if one.unit == "row" else f"units ({one.unit})",
             *_counted(one.number, one.stderr, one.low, one.high),
         ]
-        for one in found.broken
+        for one in coverage.broken
     ]
     errors = ("std error", "low", "high")
     return [
@@ -179,10 +179,10 @@ def show(options: argparse.Namespace) -> None:
             print(f"\nAs a policy file: dpsql policy show {options.policy} --toml")
 
 
-def _origin(found: FoundDomain | None, column: ColumnPolicy) -> str:
+def _origin(domain: FoundDomain | None, column: ColumnPolicy) -> str:
     """Where a column's domain comes from."""
-    if found is not None:
-        return f"release {found.release} on {found.dataset}"
+    if domain is not None:
+        return f"release {domain.release} on {domain.dataset}"
     return "" if column.values is None and column.lower is None else "the policy"
 
 

@@ -93,13 +93,13 @@ def expected_estimates(plan: Plan) -> str:
     return "feasible" if error < ENOUGH else "unbiased"
 
 
-def table_of(found: tuple[Prospect, ...]) -> Result:
+def table_of(prospects: tuple[Prospect, ...]) -> Result:
     """Prospects as a table."""
     return Result.from_columns(
         [
-            ("way", "VARCHAR", [prospect.way for prospect in found]),
-            ("expected_error", "DOUBLE", [prospect.error for prospect in found]),
-            ("of_unbiased", "DOUBLE", [prospect.times for prospect in found]),
+            ("way", "VARCHAR", [prospect.way for prospect in prospects]),
+            ("expected_error", "DOUBLE", [prospect.error for prospect in prospects]),
+            ("of_unbiased", "DOUBLE", [prospect.times for prospect in prospects]),
         ]
     )
 

@@ -48,18 +48,18 @@ class Suggestion:
 
 
 def suggest(
-    plan: PlannedBatch, time_limit: float | None = 30.0, known: tuple[Cost, ...] | None = None
+    plan: PlannedBatch, time_limit: float | None = 30.0, costed: tuple[Cost, ...] | None = None
 ) -> tuple[Suggestion, ...]:
     """Changes that would lower errors by at least 5 %, most helpful first; each planned again at the same charge.
 
     Statements to drop; keys with at least 4 groups to pair up neighbours of; columns to declare with half the bounds;
-    units to count half the rows of, or to count one row of in each group, or rows of half as many groups. ``known``:
-    ``costs`` of the plan, where they were worked out already. Whether a bound or a coarser group still says what is
+    units to count half the rows of, or to count one row of in each group, or rows of half as many groups. ``costed``:
+    ``costs`` of the plan, where they are there already. Whether a bound or a coarser group still says what is
     wanted is the custodian's and the analyst's to judge.
     """
     began = monotonic()
     found: list[Suggestion] = []
-    for cost in costs(plan, time_limit=time_limit) if known is None else known:
+    for cost in costs(plan, time_limit=time_limit) if costed is None else costed:
         if cost.times is not None and 1 / cost.times <= _WORTH:
             text = f"drop {cost.result}: the errors of all others fall by {1 - 1 / cost.times:.0%}"
             found.append(Suggestion("drop", cost.result, "the other statements", 1 / cost.times, text))

@@ -167,7 +167,7 @@ def costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0)
             continue
         least = _again(plan, reduced)
         # A budget found for wanted errors falls with the largest of all; else the others' own errors are compared.
-        before = _value(plan, units, None if _found_for(plan) else others)
+        before = _value(plan, units, None if _for_targets(plan) else others)
         times = max(1.0, math.sqrt(before / least)) if least > 0 else 1.0
         power = 2.0 if plan.charge.account == "gaussian" else 1.0
         found.append(Cost(name, numbers, times, plan.charge.amount * (1.0 - times**-power)))
@@ -184,8 +184,8 @@ def marginal_costs(plan: PlannedBatch, most: int = MOST, time_limit: float | Non
     return Result(names, kinds, rows)
 
 
-def _found_for(plan: PlannedBatch) -> bool:
-    """Whether the strategy was chosen for the errors that are wanted."""
+def _for_targets(plan: PlannedBatch) -> bool:
+    """Whether the strategy was chosen for target errors."""
     return plan.wanted is not None and plan.wanted.objective == "least"
 
 
@@ -203,7 +203,7 @@ def _owners(plan: PlannedBatch) -> dict[str, list[slice]]:
 def comparable(plan: PlannedBatch) -> Floats | None:
     """What each number's error is multiplied by to be compared, (m,); None where there are too many numbers."""
     compiled = origin_of(plan).prepared.compiled
-    if plan.wanted is not None and compiled.line is None and _found_for(plan):
+    if plan.wanted is not None and compiled.line is None and _for_targets(plan):
         return np.asarray(1.0 / goal_of(origin_of(plan).prepared, plan.wanted).targets(compiled.numbers))
     return compiled.weights
 
@@ -227,10 +227,10 @@ def _without(compiled: Batch, parts: list[slice]) -> Batch | None:
         return None
     keep = np.ones(compiled.numbers, dtype=np.int64)
     keep[list(gone)] = 0
-    return _kept(compiled.matrix, keep)
+    return _restricted(compiled.matrix, keep)
 
 
-def _kept(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
+def _restricted(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
     rows = sparse.csr_array(sparse.diags_array(keep, dtype=np.int64) @ compiled.rows)
     rows.eliminate_zeros()
     return replace(compiled, rows=rows) if rows.nnz else None
@@ -239,7 +239,7 @@ def _kept(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
 def _again(plan: PlannedBatch, compiled: Batch) -> float:
     """What the plan's objective comes to over ``compiled`` at the same charge."""
     noise, limits = plan.charge.noise, Limits(TOLERANCE)
-    if plan.wanted is not None and _found_for(plan):
+    if plan.wanted is not None and _for_targets(plan):
         targets = goal_of(origin_of(plan).prepared, plan.wanted).targets(compiled.numbers)
         found: Strategy = strategies_within(compiled, targets, noise, limits)[0]
     else:

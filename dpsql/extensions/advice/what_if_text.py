@@ -61,19 +61,19 @@ def _name(name: tuple[str, str]) -> str:
     return text if len(text) <= 24 else text[:21] + "..."
 
 
-def costs_text(plan: PlannedBatch, found: Sequence[Cost]) -> str:
+def costs_text(plan: PlannedBatch, costed: Sequence[Cost]) -> str:
     """Which statement makes the others worse, by how much, and what it costs at the errors that they have."""
     route = route_of(plan)
-    if len(found) == 1 and found[0].times is None:
-        return f"Cost of each statement: {found[0].result} is the only one, {plan.charge.guarantee}."
+    if len(costed) == 1 and costed[0].times is None:
+        return f"Cost of each statement: {costed[0].result} is the only one, {plan.charge.guarantee}."
     rows = []
-    for cost in found[:_LINES]:
+    for cost in costed[:_LINES]:
         times = "" if cost.times is None else f"{cost.times:.2f}x"
         saved = f"{saved_amount(plan, cost):.3g}"
         rows.append([cost.result, f"{cost.numbers:,}", times, saved, f"{cost.amount / plan.charge.amount:.0%}"])
     head = ["result", "numbers", "others' error", f"{route.measure} saved", "of the charge"]
     total = len({answer.name for answer in plan.queries if answer.cores})
-    left = total - min(len(found), _LINES)
+    left = total - min(len(costed), _LINES)
     lines = [
         "Cost of each statement: how much larger it makes the errors of the others, and what could be saved without it",
         *_table(head, rows, left=0),
@@ -83,9 +83,9 @@ def costs_text(plan: PlannedBatch, found: Sequence[Cost]) -> str:
     return "\n".join(lines)
 
 
-def suggestions_text(found: Sequence[Suggestion]) -> str:
+def suggestions_text(suggestions: Sequence[Suggestion]) -> str:
     """A line for each suggestion."""
-    if not found:
+    if not suggestions:
         return "Suggestions: none; nothing that was tried would lower errors by 5 % or more."
-    lines = [textwrap.fill(f"- {s.text}", 114, initial_indent="  ", subsequent_indent="    ") for s in found]
+    lines = [textwrap.fill(f"- {s.text}", 114, initial_indent="  ", subsequent_indent="    ") for s in suggestions]
     return "\n".join(["Suggestions, each planned again at the same cost", *lines])

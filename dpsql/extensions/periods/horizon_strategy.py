@@ -86,7 +86,7 @@ def least_endless(windows: Sequence[int]) -> OverTime:
     if not lengths or not 1 <= lengths[0] <= lengths[-1] <= LONGEST:
         raise DataError(f"strategy: an endless horizon has windows of 1 to {LONGEST:,} periods")
     start = _root(lengths[-1])
-    first = _settled(start, lengths, (1.0,) * len(lengths), apart=True)[0]
+    first = _settled(start, lengths, (1.0,) * len(lengths), separate=True)[0]
     shares = [1.0 / each for each in np.atleast_1d(first)]
 
     def error(f: Floats) -> tuple[float, Floats]:
@@ -107,9 +107,9 @@ def _scaled(f: Floats) -> OverTime:
 
 
 def _settled(
-    f: Floats, windows: Sequence[int], shares: Sequence[float], *, apart: bool = False
+    f: Floats, windows: Sequence[int], shares: Sequence[float], *, separate: bool = False
 ) -> tuple[Floats | float, Floats]:
-    """|f|^2 times the weighed squared errors of windows of T^-1 z after long, and its gradient by f; ``apart``: each.
+    """|f|^2 times the weighed squared errors of windows of T^-1 z after long, and its gradient by f, or ``separate``.
 
     The sums over a window are z times h = (1 + ... + z^(L - 1)) g, g = 1 / f, whose squares add up to their error; as
     power series dg = -g g df.
@@ -131,7 +131,7 @@ def _settled(
     squared = scipy.fft.rfft(scipy.fft.irfft(waves * waves, length)[:n], length)
     by_f = -scipy.fft.irfft(scipy.fft.rfft(by_g, length) * np.conj(squared), length)[: f.size]
     total = norm * np.array(each)
-    return (total if apart else float(total.sum())), np.asarray(norm * by_f + 2.0 * sum(each) * f)
+    return (total if separate else float(total.sum())), np.asarray(norm * by_f + 2.0 * sum(each) * f)
 
 
 def _root(n: int) -> Floats:

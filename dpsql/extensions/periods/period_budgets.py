@@ -57,9 +57,9 @@ def budget_by_period(policy: Policy, state: BudgetState) -> list[PeriodBudget]:
     return found
 
 
-def calendar(found: Sequence[PeriodBudget]) -> list[tuple[str, list[float]]]:
+def calendar(budgets: Sequence[PeriodBudget]) -> list[tuple[str, list[float]]]:
     """A line a year, or a month of short periods: its label, and the share of each of its periods that is spent."""
-    held = [(dt.date.fromisoformat(one.period), one) for one in found]
+    held = [(dt.date.fromisoformat(one.period), one) for one in budgets]
     days = [(after - day).days for (day, _), (after, _) in itertools.pairwise(held)]
     form = "%Y-%m" if days and min(days) < _MONTH - 3 else "%Y"
     lines: dict[str, list[float]] = {}

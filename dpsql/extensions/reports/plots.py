@@ -37,14 +37,14 @@ def plot_budget(state: BudgetState, ax: Axes | None = None) -> Figure:
     return budget_picture(accounts, ax)
 
 
-def plot_periods(found: Sequence[PeriodBudget], ax: Axes | None = None) -> Figure:
+def plot_periods(budgets: Sequence[PeriodBudget], ax: Axes | None = None) -> Figure:
     """What is spent of each closed period, as a calendar, a panel a table and account (``con.budget_by_period()``)."""
-    if not found:
+    if not budgets:
         raise InterfaceError("no period of a table is over, so there is no calendar to draw")
-    kinds = dict.fromkeys((one.table, one.account) for one in found)
+    kinds = dict.fromkeys((one.table, one.account) for one in budgets)
     return calendar_picture(
         [
-            (f"{table}, {account} account", calendar([one for one in found if (one.table, one.account) == kind]))
+            (f"{table}, {account} account", calendar([one for one in budgets if (one.table, one.account) == kind]))
             for kind in kinds
             for table, account in [kind]
         ],

@@ -191,13 +191,13 @@ def _numbers(result: Result) -> list[str]:
     return []
 
 
-def _account(held: Record, known: list[Record], state: BudgetState | None) -> Iterator[str]:
+def _account(record: Record, records: list[Record], state: BudgetState | None) -> Iterator[str]:
     """What the account held when this release was made, and how it came to that."""
-    if held["purse_total"] is None or held["purse_spent"] is None:
+    if record["purse_total"] is None or record["purse_spent"] is None:
         return
-    total, spent = held["purse_total"], held["purse_spent"]
-    name = budget_name(held["purse"])
-    if held["purse"] == "gaussian":  # counts mu squared, in which releases add up: shares say more to most readers
+    total, spent = record["purse_total"], record["purse_spent"]
+    name = budget_name(record["purse"])
+    if record["purse"] == "gaussian":  # counts mu squared, in which releases add up: shares say more to most readers
         measure, whole, end = SHARES, Fraction(total) / 100, "%"
         holds = f"The {name} is counted in shares, because the epsilons of what it pays for do not add up."
     else:
@@ -215,10 +215,10 @@ def _account(held: Record, known: list[Record], state: BudgetState | None) -> It
     yield h.share(spent, total)
     charges = [
         (row["released_at"].isoformat(), row["label"] or "", row["cost"] / float(whole))
-        for row in known
-        if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
+        for row in records
+        if row["purse"] == record["purse"] and row["release_id"] <= record["release_id"]
     ]
-    made = budget_picture([(held["purse"], measure, total / float(whole), charges)])
+    made = budget_picture([(record["purse"], measure, total / float(whole), charges)])
     yield h.picture(made, f"What this release and those before it spent of the {name}. Each colour is one label: who asked")
 
 

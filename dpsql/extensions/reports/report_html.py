@@ -163,9 +163,9 @@ def result_table(result: Result, note: str = "", level: str = "") -> str:
     return rows_table(head, list(zip(*columns, strict=True)), kinds) + (paragraph(more, "note") if more else "")
 
 
-def _digits(held: Number) -> int | None:
+def _digits(number: Number) -> int | None:
     """Decimals that the intervals justify; None where there are none."""
-    arms = held.arms.max(axis=0)
+    arms = number.arms.max(axis=0)
     known = arms[arms > 0]
     if not known.size:
         return None
