@@ -30,7 +30,7 @@ from report import Report
 
 from dpsql.extensions.local.estimators import Estimator
 from dpsql.extensions.local.functions import Sample, sampled
-from dpsql.extensions.local.local_questions import Asked, ask
+from dpsql.extensions.local.local_questions import Estimated, ask
 from dpsql.extensions.local.local_release import LocalRelease
 from dpsql.running.result_tables import tables_of
 
@@ -65,7 +65,7 @@ def truths(questions: list[str]) -> np.ndarray:
     return np.array([float(row[0]) for row in found if row is not None])
 
 
-def listings(syn: LocalRelease, asked: Asked) -> list[tuple[Sample, np.ndarray]]:
+def listings(syn: LocalRelease, asked: Estimated) -> list[tuple[Sample, np.ndarray]]:
     """For each question its points of the released rows, and which of the k combinations each counts: (points, k)."""
     held, k, found = syn._places.connection, syn.combinations, []
     rows = held.execute(f"SELECT {', '.join(syn.columns)} FROM released").fetchall()
@@ -90,7 +90,7 @@ def listings(syn: LocalRelease, asked: Asked) -> list[tuple[Sample, np.ndarray]]
     return found
 
 
-def estimates(asked: Asked, listed: list[tuple[Sample, np.ndarray]], counts: np.ndarray) -> np.ndarray:
+def estimates(asked: Estimated, listed: list[tuple[Sample, np.ndarray]], counts: np.ndarray) -> np.ndarray:
     """(questions, 3): value, low, high from randomised rows of which ``counts`` (k,) have each combination."""
     estimators = tuple(
         Estimator(e.shape, replace(e.listed, rows=replace(sample, weight=(inside @ counts).astype(float))), e.response)
@@ -108,7 +108,7 @@ def main(releases: int) -> None:
     names = tutorial()
     syn, questions = names["syn"], names["questions"]
     true, codes = truths(questions), exact_codes(syn)
-    asked = ask(";\n".join(f"SELECT {q}" for q in questions), syn._places, syn._policy, syn._held)
+    asked = ask(";\n".join(f"SELECT {q}" for q in questions), syn._places, syn._policy, syn._types)
     # Held together: the randomised rows of the page's own release, counted here, give the page's own answers.
     listed, response = listings(syn, asked), syn.released.response
     own = estimates(asked, listed, counts_of(syn))

@@ -37,7 +37,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.extensions.audit.privacy import Distance, distance
-from dpsql.extensions.audit.sensitivity import Found, brute_force
+from dpsql.extensions.audit.sensitivity import Search, brute_force
 from dpsql.extensions.audit.world import World as AuditWorld
 from dpsql.privacy import charge as charges
 from dpsql.privacy.noise import Noise
@@ -132,7 +132,7 @@ def rescaled(monkeypatch: pytest.MonkeyPatch, kind: str, factor: Fraction) -> No
     monkeypatch.setattr(charges, name, wrong)
 
 
-_WORST: dict[tuple[str, str], Found] = {}
+_WORST: dict[tuple[str, str], Search] = {}
 """What brute force finds for a batch and a budget: noise is no part of it, and generated rows are always the same."""
 
 

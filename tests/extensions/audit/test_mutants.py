@@ -38,7 +38,7 @@ from dpsql.engines import duckdb as engine
 from dpsql.extensions.audit.ledger import check_ledger
 from dpsql.extensions.audit.noise import fit
 from dpsql.extensions.audit.privacy import distance
-from dpsql.extensions.audit.sensitivity import Found, brute_force
+from dpsql.extensions.audit.sensitivity import Search, brute_force
 from dpsql.extensions.audit.world import World as AuditWorld
 from dpsql.measure import from_sql, reading, scan_sql
 from dpsql.planning import prepare as planning
@@ -374,10 +374,10 @@ def chain_not_looked_at(patch: Patch) -> None:
     patch.setattr(chains, "intact", lambda *_: True)
 
 
-_SEARCHED: dict[int, tuple[AuditWorld, Found]] = {}
+_SEARCHED: dict[int, tuple[AuditWorld, Search]] = {}
 
 
-def searched(world: AuditWorld) -> Found:
+def searched(world: AuditWorld) -> Search:
     """What brute force finds in a world; once, for several checks ask."""
     if id(world) not in _SEARCHED:
         _SEARCHED.clear()
