@@ -207,8 +207,8 @@ class ConnectionState(Exceptions):
         epsilon, _, rho = amounts
         named = epsilon is not None or rho is not None or budget_of(read_options(sql)[1]) is not None
         _ = self.policy  # with what was found since
-        asked = PendingBatch(sql, request_of(sql, *amounts) if named else None, label, plain, fresh)
-        check_payable(asked, self._holdings, self._books, self._past)
+        batch = PendingBatch(sql, request_of(sql, *amounts) if named else None, label, plain, fresh)
+        check_payable(batch, self._holdings, self._books, self._past)
 
     def _check_sources(self) -> None:
         """Raise OperationalError where the last scan of a table failed and its files are as they were then."""

@@ -297,7 +297,7 @@ class Estimates:
         """The formula in every group; what statements ask for again is worked out once."""
         plan = self.plan
 
-        def found() -> Evaluated:
+        def evaluated() -> Evaluated:
             rows, common = plan.answers.rows(parts, plan.noise), plan.compiled.common_steps
             certain = np.stack([plan.errors[part] == 0 for part in parts], axis=1)
             return evaluate(
@@ -310,11 +310,11 @@ class Estimates:
 
         matrix = plan.compiled.matrix if isinstance(plan.compiled, Batch) else None
         if matrix is None or not matrix.repeats:
-            return found()
+            return evaluated()
         place = matrix.once.place
         key = formula, bounds, tuple(int(place[part.start]) for part in parts), estimates.tobytes()
         if key not in self._once:
-            self._once[key] = found()
+            self._once[key] = evaluated()
         return self._once[key]
 
 

@@ -221,8 +221,8 @@ class Batches:
 
     def free(self, answer: Reused | ReusedCounts, *, errors: bool, label: str, again: bool = False) -> Release:
         """An answer from earlier releases, recorded and registered; ``again`` where its batch was shown before."""
-        record, again_there = self.past.store(answer, errors=errors, label=label, fresh=again)
-        self.register(record, again=again_there)
+        record, earlier = self.past.store(answer, errors=errors, label=label, fresh=again)
+        self.register(record, again=earlier)
         return Release(record.release_id, 0.0, record.guarantee, record)
 
     def register(self, record: ReleaseRecord, *, again: bool = False, as_recorded: bool = False) -> None:
@@ -293,16 +293,16 @@ class Batches:
         job = job if turn is None else _of_turn(job, turn)
         said = str(plan) if self.holdings.policy.budget.approval else ""
         ledger.request(job.charge, job.description, (plan.sql, said), label=job.label)
-        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
+        stored = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         @uncollected()  # not while rows are read, which may take long
         def payload(release: int, y: list[int]) -> bytes:
-            held = kept if turn is None else turn.stored(kept, plan, y)
+            body = stored if turn is None else turn.stored(stored, plan, y)
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
             record = record if turn is None else _record_of_turn(record, plan, turn)
             noise = job.noise
-            law = (noise.kind, noise.parameter, job.common_steps, plan.strategy.measured.digest(), held, noise.blocks)
+            law = (noise.kind, noise.parameter, job.common_steps, plan.strategy.measured.digest(), body, noise.blocks)
             observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 
@@ -341,8 +341,8 @@ def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:
     """
     assert isinstance(job, Job)  # noqa: S101 - standing batches are planned by method "auto"
     left_out = ("strategy", "method", "questions", *(() if turn.over is None else ("rests_on",)))
-    kept = {name: value for name, value in job.description.items() if name not in left_out}
-    said = {**kept, "questions": [], "schedule": turn.schedule, "period": turn.period}
+    remaining = {name: value for name, value in job.description.items() if name not in left_out}
+    said = {**remaining, "questions": [], "schedule": turn.schedule, "period": turn.period}
     made = replace(job, description=said, charge_id=turn.charge_id)
     if turn.over is None:
         return made

@@ -28,14 +28,14 @@ def of_period(
     if entry.description.get("rests_on") or entry.charge.noise == "none" or entry.id not in entries:
         return past.measured_with(entry, entries, alpha, schemas)
     _, measurement = unpack(past.books.ledger().release(entry.id).payload or b"")
-    schedule, kept = str(entry.description["schedule"]), sorted((measurement.stored or {}).items())
+    schedule, stored = str(entry.description["schedule"]), sorted((measurement.stored or {}).items())
     said = schedule, entry.description.get("types"), types_of(schemas), alpha
-    mark = repr((said, replace(measurement, y=(len(measurement.y),)), kept))
+    mark = repr((said, replace(measurement, y=(len(measurement.y),)), stored))
     with past.lock:
         known = past.alike.get(mark)
         if known is None:
             found = past.resting_on(frozenset({entry.id}), entry, {entry.id: entry}, alpha, schemas)
-            if kept and isinstance(found, Combination) and _names_no_day(past, schedule):
+            if stored and isinstance(found, Combination) and _names_no_day(past, schedule):
                 past.alike[mark] = found
             return found
     one = replace(known.answers.observed[0], y=measurement.y)

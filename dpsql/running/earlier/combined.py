@@ -132,13 +132,13 @@ def joined(
     more rows than count, only releases that kept the same ones are combined: those of the nearest, or, ``beside`` a
     new measurement of the batch, those that it keeps.
     """
-    kept = kept_first(prepared.compiled.layouts) if beside else {}
-    return _joined(prepared, tuple(pasts), first, tuple(kept.items()))
+    order = kept_first(prepared.compiled.layouts) if beside else {}
+    return _joined(prepared, tuple(pasts), first, tuple(order.items()))
 
 
 @functools.lru_cache(maxsize=4)  # a plan asks what is free, too, and where units lose no rows that is the same
 def _joined(
-    prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], own: tuple[tuple[str, str], ...]
+    prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], order: tuple[tuple[str, str], ...]
 ) -> Joint | None:
     understood = prepared.understood
     names = {query.table for query in understood.queries}
@@ -147,20 +147,20 @@ def _joined(
     chosen: list[Past] = []
 
     def far(past: Past) -> tuple[bool, bool, int, int]:
-        held = _read(past.layouts)
-        return past.release not in first, not read <= held, len(held), -past.release
+        columns = _read(past.layouts)
+        return past.release not in first, not read <= columns, len(columns), -past.release
 
     near = []
-    kept = dict(own)
+    orders = dict(order)
     for past in sorted(mine, key=far):
-        if past.keeps(kept):
+        if past.keeps(orders):
             near.append(past)
-            kept = {**past.row_order, **kept}
+            orders = {**past.row_order, **orders}
     for past in near[:_MOST_PASTS]:
         # One batch may have cells that merge; of several, none that was taken may be lost again.
-        known = {number for other in chosen for number in other.parts}
+        taken = {number for other in chosen for number in other.parts}
         room = MOST_COLUMNS if chosen else _MOST_PRODUCT
-        if (chosen and known.issuperset(past.parts)) or _cells(understood, [*chosen, past]) <= room:
+        if (chosen and taken.issuperset(past.parts)) or _cells(understood, [*chosen, past]) <= room:
             chosen.append(past)
     while chosen:
         found = join(understood, sorted(chosen, key=lambda past: past.release))

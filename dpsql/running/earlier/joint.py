@@ -113,24 +113,24 @@ def past_of(
     where the batch comes to another W. ``texts``: the batches of the releases beside which it was measured.
     ``understood`` may remember what a text means, as equal texts are then compiled once.
     """
-    kept = measurement.stored
-    if kept is None or not same_cells(kept) or kept.get("policy") != meaning_of(policy.to_toml()):
+    stored = measurement.stored
+    if stored is None or not same_cells(stored) or stored.get("policy") != meaning_of(policy.to_toml()):
         return None
     read = understood or (lambda text: understood_of(text, policy, schemas))
-    beside = [int(number) for number in kept.get("beside", ())]
+    beside = [int(number) for number in stored.get("beside", ())]
     try:
         parts = {number: read((texts or {})[number]) for number in beside} | {release: read(sql)}
         layouts, rows, scale = _compiled([parts[number] for number in beside], parts[release])
     except (SQLError, InternalError, KeyError):
         return None
-    integers = integers_of(kept)
+    integers = integers_of(stored)
     mine = rows.shape[0] - _numbers(parts[release].queries)
-    if not is_of(kept, sparse.csr_array(rows[mine:]), scale[mine:]) or integers.shape != (
+    if not is_of(stored, sparse.csr_array(rows[mine:]), scale[mine:]) or integers.shape != (
         len(measurement.y),
         rows.shape[1],
     ):
         return None
-    return Past(release, parts, layouts, rows, integers, measurement, kept.get("first", {}))
+    return Past(release, parts, layouts, rows, integers, measurement, stored.get("first", {}))
 
 
 def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:
