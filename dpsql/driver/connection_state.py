@@ -196,7 +196,7 @@ class ConnectionState(Exceptions):
     ) -> None:
         """Raise, before a batch is planned, what its charge would be refused with (``dpsql.running.payable``).
 
-        Of a batch for which a wanted error is to find the budget the account is compared with the plan alone.
+        If a target error is to give the budget of a batch, the account is compared with the plan alone.
         """
         from dpsql.planning.needed_budget import request_of
         from dpsql.running.payable import PendingBatch, check_payable

@@ -119,7 +119,7 @@ class FoundDomains:
         self.policy = replace(self.declared, tables=tables)
 
     def _domain(self, entry: Entry, part: Json, shown: Sequence[ReleaseTable]) -> FoundDomain | None:
-        """What an entry found, None where the policy has no such column any more, or declares its domain."""
+        """The domain that a release shows, None if the policy has no such column any more or declares its domain."""
         with suppress(PolicyError):
             table = self.declared.table(str(part["table"]))
             column = table.column(str(part["column"]))

@@ -22,7 +22,7 @@ from dpsql.running.finding_share import SHARE, part_of, waiting
 class PendingBatch:
     """A batch that is about to be planned and paid for. ``plain``: unbiased estimates by a strategy that is fixed.
 
-    ``fresh``: whatever earlier releases say. ``request``: None where a wanted error is to find the budget.
+    ``fresh``: whatever earlier releases say. ``request``: None where a target error is to give the budget.
     """
 
     sql: str

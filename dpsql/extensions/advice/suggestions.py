@@ -54,8 +54,8 @@ def suggest(
 
     Statements to drop; keys with at least 4 groups to pair up neighbours of; columns to declare with half the bounds;
     units to count half the rows of, or to count one row of in each group, or rows of half as many groups. ``costed``:
-    ``costs`` of the plan, where they are there already. Whether a bound or a coarser group still says what is
-    wanted is the custodian's and the analyst's to judge.
+    ``costs`` of the plan, where they are there already. Whether a bound or a coarser group still
+    serves the question is the custodian's and the analyst's to judge.
     """
     began = monotonic()
     found: list[Suggestion] = []

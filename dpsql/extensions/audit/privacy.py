@@ -52,7 +52,7 @@ MOST_UNITS = (KEYS - SHARED) // OWN - 4
 
 @dataclass(frozen=True)
 class Distance:
-    """How far apart neighbours are: ``estimated`` of ``claimed``, in mu or epsilon of ``units`` units.
+    """The privacy loss between neighbours: ``estimated`` and ``claimed``, in mu or epsilon of ``units`` units.
 
     ``z``: standard errors that ``estimated`` lies above the claim. ``power``: what z a doubled rho (or epsilon) would
     have had here. ``event``: standard errors of the event test, None where it was not made.
@@ -310,7 +310,7 @@ class Draws:
 
 
 def selected(world: World, worst: Search, count: int) -> Draws:
-    """``count`` draws of a first selection, from the database that moves most, held against the law by chi-square."""
+    """``count`` draws of a first selection, from the database that moves most, tested against its law by chi-square."""
     job = job_of(world)
     world.tables.fill(worst.base)
     exact = world.exact()

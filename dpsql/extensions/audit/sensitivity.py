@@ -39,7 +39,7 @@ NUMBER = 1
 
 @dataclass
 class Search:
-    """What brute force found: the largest change, how many pairs were tried, and the orderly unit that moves most."""
+    """The result of brute force: the largest change, how many pairs were tried, the orderly unit that moves most."""
 
     pairs: int = 0
     scans: int = 0

@@ -187,7 +187,7 @@ def result_of(estimated: Estimated, *, errors: bool = True) -> Result:
 
 
 def bounds_of(estimated: Estimated) -> list[dict[str, object]]:
-    """What is known of every number without looking at it: one record a number.
+    """Error bounds of every number that depend on no row: one record a number.
 
     statement, column, group (its place in the result), worst_stderr (whatever the rows hold), scale (sum of c_i), and
     Theorem 1's bounds of the mean squared error: upper_bound and lower_bound of number / scale, the second asymptotic.

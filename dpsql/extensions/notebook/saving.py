@@ -91,5 +91,5 @@ def _files(con: Connection) -> Iterator[Path]:
 
 
 def view_note(name: str) -> str:
-    """Where a saved view is found, for the footer."""
+    """Where a saved view is, for the footer."""
     return f"saved as the view dp.{identifier(name) if not _VIEW.fullmatch(name) else name}"

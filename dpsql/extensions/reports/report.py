@@ -192,7 +192,7 @@ def _numbers(result: Result) -> list[str]:
 
 
 def _account(record: Record, records: list[Record], state: BudgetState | None) -> Iterator[str]:
-    """What the account held when this release was made, and how it came to that."""
+    """The budget of the account when this release was made, and what was charged to it by then."""
     if record["purse_total"] is None or record["purse_spent"] is None:
         return
     total, spent = record["purse_total"], record["purse_spent"]
