@@ -76,11 +76,11 @@ def _cancelled_message(work: asyncio.Future[Answer]) -> str:
 class Session:
     """Answers one client until it leaves. ``cancel`` may be called from outside."""
 
-    def __init__(self, wire: Wire, talk: Conversation, journal: Journal, limits: Limits, allowance: Allowance) -> None:
-        self._wire = wire
-        self._conversation = talk
-        self._journal = journal
-        self._limits = limits
+    def __init__(
+        self, wire: Wire, conversation: Conversation, journal: Journal, limits: Limits, allowance: Allowance
+    ) -> None:
+        self._wire, self._conversation = wire, conversation
+        self._journal, self._limits = journal, limits
         self._statements: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
         self._skipping = False
