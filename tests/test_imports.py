@@ -281,42 +281,34 @@ def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
 
 
 def test_lies_are_drawn_after_the_charge_and_before_the_rows_are_read() -> None:
-    (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "local.py"]
-    for name, steps in (
-        ("release_locally", ["checked_tables", "charge", "shielded", "record"]),
-        ("_randomised", ["opened", "_count", "sample", "_observe"]),
-    ):
-        (function,) = [node for node in tree.body if getattr(node, "name", "") == name]
-        order = sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))
-        assert [called for called, _ in order if called in steps] == steps
+    assert steps_of("local.py", "observe", "opened _count sample _observe") == "opened _count sample _observe"
 
 
 def test_noise_is_drawn_once_and_before_the_scan() -> None:
-    (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "__init__.py"]
-    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "measure"]
-    # By where a call ends: what is an argument of another call runs before it.
-    order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
-    steps = [name for name in order if name in ("_check_schemas", "charge", "sample", "shielded", "record")]
-    assert steps == ["_check_schemas", "charge", "sample", "shielded", "record"]
+    assert steps_of("job.py", "observe", "sample observed") == "sample observed"
+    assert steps_of("cells.py", "observed", "sample cells_of") == "cells_of"
 
 
-def test_a_source_that_failed_is_refused_before_each_charge_and_noted_after_it() -> None:
-    charging = [
-        (path.name, function)
-        for room, path, tree in sources()
-        if room == "measure"
-        for function in tree.body
-        if isinstance(function, ast.FunctionDef) and any(name == "shielded" for name, _ in calls(function))
-    ]
-    named = {(path, function.name) for path, function in charging}
-    assert {path for path, _ in named} == {
-        *("__init__.py", "adaptive.py", "discovery.py", "local.py", "sparse.py", "survey.py")
-    }
-    for path, function in charging:
-        order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].lineno, c[1].col_offset))]
-        steps = [name for name in order if name in ("refuse_failed", "charge", "noting_failure", "shielded")]
-        if function.name != "_counted":  # within the survey's own
-            assert steps == ["refuse_failed", "charge", "noting_failure", "shielded"], (path, function.name)
+def test_every_mechanism_is_checked_then_charged_then_observed_then_recorded_in_one_place() -> None:
+    order = "refuse_failed check charge shielded noting_failure record"
+    assert steps_of("__init__.py", "measure", order) == order
+    # Nothing else charges for what is measured, or records it; a part of delta is charged by itself.
+    for called, where in (("charge", {"__init__.py", "discovery.py"}), ("record", {"__init__.py"})):
+        files = {
+            path.name for room, path, tree in sources() if room == "measure" for c, _ in calls(tree) if c == called
+        }
+        assert files == where
+
+
+def steps_of(file: str, function: str, steps: str) -> str:
+    """Those of the ``steps`` that a function of the room ``measure`` calls, in order.
+
+    By where a call ends: what is an argument of another call runs before it.
+    """
+    (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == file]
+    (node,) = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function and n.body[1:]]
+    order = sorted(calls(node), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))
+    return " ".join(name for name, _ in order if name in steps.split())
 
 
 def test_what_sees_rows_or_draws_noise_reaches_no_replicate() -> None:

@@ -25,22 +25,21 @@ how much of it there is, and its time tells a little of its size, as everywhere.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
-from dpsql import measure as room
 from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
-from dpsql.measure.failed_sources import noting_failure, refuse_failed
-from dpsql.measure.shield import shielded
+from dpsql.measure import cells
+from dpsql.measure.checks import check_periods, check_schemas, read_by
+from dpsql.measure.job import FAILED
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
@@ -113,6 +112,7 @@ class AdaptiveJob:
     description: Json = field(repr=False)
     label: str = ""
     charge_id: str = ""
+    aside, failed = None, FAILED
 
     @property
     def noise(self) -> Noise:
@@ -166,63 +166,55 @@ class AdaptiveJob:
             found = np.maximum(found, most.astype(object) * (layout.multiplicity * self.common_steps))
         return [int(value) for value in found]
 
+    @property
+    def reads(self) -> Mapping[str, TableSource]:
+        """The sources of the tables that are read."""
+        return read_by(self)
+
+    def check(self, engine: Engine, ledger: Ledger) -> None:
+        """Hold tables, reach of candidates and periods to what is charged."""
+        check_schemas(self, engine)
+        self.check_reach()
+        check_periods(self)
+
+    def observe(self, engine: Engine) -> list[int]:
+        """The transcript of one scan, step by step: the number of the candidate where it was selected, what the step
+        says of itself, and the noisy answer.
+        """
+        return _rounds(self, cells.observed(self, engine, [0] * self.integers.shape[0]))
+
+    def check_reach(self) -> None:
+        """Hold the reach of every candidate and score, and what the run may spend, to what is measured and charged.
+
+        In exact integers, from the corners of what a row can do and the residuals' own norms. Before the charge;
+        depends on public values only. Raises IntegrityError where a figure is smaller than it must be.
+        """
+        self.integers.check()
+        integers, rows = self.integers, tuple(range(1, self.integers.shape[0] + 1))
+        paid = self.charge.mu_squared if self.charge.noise == "gaussian" else self.charge.epsilon
+        if isinstance(integers, KroneckerIntegers):
+            apart = self.stops == tuple(np.cumsum([residual.rows for residual in integers.residuals]).tolist())
+        else:
+            identity = sparse.eye_array(integers.shape[0], format="csr")
+            unmixed = isinstance(integers, Factored) and not (integers.mixing - identity).count_nonzero()
+            sources = {layout.source.protects for layout in self.layouts}
+            apart = unmixed and len(sources) == len(self.layouts) and self.stops == rows
+        if (
+            paid is None
+            or self.spends > paid
+            or not apart
+            or any(claimed < least for claimed, least in zip(self.reach, self.least_reach, strict=True))
+            or any(d < w * r for d, w, r in zip(self.steep, self.weights, self.reach, strict=True))
+        ):
+            raise IntegrityError(
+                "the plan's sensitivities are not those of its candidates; plan again (nothing was charged)"
+            )
+
 
 def _whole(values: Sequence[int]) -> np.ndarray:
     """Whole numbers as an array in which the distance of two such, and its sums, are exact."""
     small = max(max(values), -min(values)) < 2**61 // len(values)
     return np.array(values, dtype=np.int64 if small else object)
-
-
-def measure_adaptively(
-    job: AdaptiveJob, engine: Engine, ledger: Ledger, payload: Callable[[int, list[int]], bytes]
-) -> tuple[int, list[int]]:
-    """Charge, measure and record one run; its number and the transcript, whole numbers.
-
-    The transcript, step by step: the number of the candidate where it was selected, what the step says of itself, and
-    the noisy answer. ``payload`` and errors as ``measure``.
-    """
-    refuse_failed(engine, ledger, room.read_by(job))
-    room._check_schemas(job, engine)
-    check_reach(job)
-    room.check_periods(job)
-    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
-    observe = partial(_observed, job, engine)
-    transcript = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, room.FAILED))
-    ledger.record(release, payload(release, transcript))
-    return release, transcript
-
-
-def check_reach(job: AdaptiveJob) -> None:
-    """Hold the reach of every candidate and score, and what the run may spend, against what is measured and charged.
-
-    In exact integers, from the corners of what a row can do and the residuals' own norms. Before the charge; depends on
-    public values only. Raises IntegrityError where a figure is smaller than it must be.
-    """
-    job.integers.check()
-    integers, rows = job.integers, tuple(range(1, job.integers.shape[0] + 1))
-    paid = job.charge.mu_squared if job.charge.noise == "gaussian" else job.charge.epsilon
-    if isinstance(integers, KroneckerIntegers):
-        apart = job.stops == tuple(np.cumsum([residual.rows for residual in integers.residuals]).tolist())
-    else:
-        identity = sparse.eye_array(integers.shape[0], format="csr")
-        unmixed = isinstance(integers, Factored) and not (integers.mixing - identity).count_nonzero()
-        sources = {layout.source.protects for layout in job.layouts}
-        apart = unmixed and len(sources) == len(job.layouts) and job.stops == rows
-    if (
-        paid is None
-        or job.spends > paid
-        or not apart
-        or any(claimed < least for claimed, least in zip(job.reach, job.least_reach, strict=True))
-        or any(d < w * r for d, w, r in zip(job.steep, job.weights, job.reach, strict=True))
-    ):
-        raise IntegrityError(
-            "the plan's sensitivities are not those of its candidates; plan again (nothing was charged)"
-        )
-
-
-def _observed(job: AdaptiveJob, engine: Engine) -> list[int]:
-    """The transcript of one scan."""
-    return _rounds(job, room._observe(job, engine, [0] * job.integers.shape[0]))
 
 
 def _rounds(job: AdaptiveJob, exact: Sequence[int]) -> list[int]:

@@ -20,17 +20,16 @@ Values of a public universe (``PureThreshold``): the texts whose noise passes by
 read, and the others are decided as above.
 
 Order: the charge is committed, then the rows are read, then noise is drawn, for as many values as there are, then the
-outcome is committed. Noise cannot be drawn before: how many values there are is private. So the time that a discovery
-takes tells roughly how many values a column has (docs/discover.md). Exact counts live in the frames of ``_observe``
-alone.
+outcome is committed (``dpsql.measure.measure``). Noise cannot be drawn before: how many values there are is private. So
+the time that a discovery takes tells roughly how many values a column has (docs/discover.md). Exact counts live in the
+frames of ``DiscoveryJob.observe`` alone.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -38,9 +37,7 @@ from dpsql.common.arrays import Json
 from dpsql.engines.base import Opened, Opening, Scan, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, OperationalError, RequestError
-from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import pairs_of
-from dpsql.measure.shield import shielded
 from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
@@ -90,6 +87,7 @@ class DiscoveryJob:
     description: Json = field(repr=False)
     label: str = ""
     aside: tuple[Charge, Json] | None = None
+    charge_id, failed = "", FAILED
 
     def __post_init__(self) -> None:
         groups, charge = self.law.groups, self.charge
@@ -137,6 +135,31 @@ class DiscoveryJob:
         scan = self.scan(self.counted())
         return self.histogram(scan), self.values_from(1, scan)
 
+    @property
+    def reads(self) -> Mapping[str, TableSource]:
+        """The sources of the tables that are read."""
+        return {name: self.sources[name] for name in self.source.tables}
+
+    def check(self, engine: Opening, _: Ledger) -> None:
+        """Hold the job against the tables' types and what the engine can run. NotSupportedError where it cannot."""
+        tables = checked_tables(engine, self.source.tables, self.sources, self.schemas, "since; try again")
+        for scan in self.scans():
+            if tables is not None:
+                tables.check(scan)
+            elif not passes_rehearsal(scan, self.schemas):
+                raise InternalError(
+                    "DuckDB cannot run this discovery on generated rows; report the policy and the column (nothing "
+                    "was charged)"
+                )
+
+    def observe(self, engine: Opening) -> Found:
+        """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
+        with opened(engine, self.source.tables, self.sources, self.schemas) as held:
+            if isinstance(self.law, PureThreshold):
+                return _in_universe(self, self.law, held)
+            with held.kept(self.scan(self.counted())) as counted:
+                return _decided(self, counted, held)
+
 
 def _at_most(text: tree.Value, size: int) -> tree.Test:
     return tree.Compared(tree.bare("strlen", text), "<=", tree.whole(size))
@@ -160,52 +183,9 @@ def _of(counted: Scan, texts: Collection[str], *, only: bool) -> Scan:
     return replace(counted, select=Select(same(VALUE, ROWS), counted.select, where=where))
 
 
-def discover(
-    job: DiscoveryJob, engine: Opening, ledger: Ledger, payload: Callable[[int, list[str], Integers], bytes]
-) -> tuple[int, list[str], Integers]:
-    """Charge, find and record the values of a column: the release's number, the values and their noisy counts.
-
-    ``payload(release, values, counts)`` serialises what the ledger keeps. Raises IntegrityError where a schema is no
-    longer the one of the job, InternalError where DuckDB does not run the scan on generated rows (nothing is charged),
-    BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
-    """
-    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
-    check_job(job, engine)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    observe = partial(_observe, job, engine)
-    values, counts = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, FAILED))
-    ledger.record(release, payload(release, values, counts))
-    return release, values, counts
-
-
-def check_job(job: DiscoveryJob, engine: Opening) -> None:
-    """Hold a job against the tables' types and what the engine can run, before the charge.
-
-    Raises IntegrityError, InternalError, NotSupportedError.
-    """
-    tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
-    for scan in job.scans():
-        if tables is not None:
-            tables.check(scan)
-        elif not passes_rehearsal(scan, job.schemas):
-            raise InternalError(
-                "DuckDB cannot run this discovery on generated rows; report the policy and the column (nothing was "
-                "charged)"
-            )
-
-
 def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
     """Keep a part of delta for thresholds, at its price (``dpsql.privacy.reserve``). BudgetError once that is late."""
     ledger.charge(aside[0], secrets.token_hex(16), aside[1])
-
-
-def _observe(job: DiscoveryJob, engine: Opening) -> Found:
-    """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
-    with opened(engine, job.source.tables, job.sources, job.schemas) as held:
-        if isinstance(job.law, PureThreshold):
-            return _in_universe(job, job.law, held)
-        with held.kept(job.scan(job.counted())) as counted:
-            return _decided(job, counted, held)
 
 
 def _in_universe(job: DiscoveryJob, law: PureThreshold, held: Opened) -> Found:

@@ -24,10 +24,8 @@ column (``dpsql.privacy.ledger_checks.check_once``). Exact combinations live in 
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -37,10 +35,8 @@ from dpsql.common.arrays import Array, Json, Values
 from dpsql.engines.base import Engine, Opening, Scan, Scanning, TableSource
 from dpsql.engines.rehearsal import passes_rehearsal
 from dpsql.errors import InternalError, OperationalError
-from dpsql.measure.failed_sources import noting_failure, refuse_failed
 from dpsql.measure.from_sql import rows_of
 from dpsql.measure.region_sql import region
-from dpsql.measure.shield import shielded
 from dpsql.measure.unchanged import checked_tables, opened
 from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
@@ -95,6 +91,7 @@ class LocalJob:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    aside, charge_id, failed = None, "", FAILED
 
     def __post_init__(self) -> None:
         if prod(column.size for column in self.columns) != self.response.domain_size:
@@ -118,35 +115,29 @@ class LocalJob:
         every, count = (Scan(self.source.table, tables, select, axes) for select in selects)
         return every, count
 
+    @property
+    def reads(self) -> Mapping[str, TableSource]:
+        """The sources of the tables that are read."""
+        return {name: self.sources[name] for name in self.source.tables}
 
-def release_locally(job: LocalJob, engine: Opening, ledger: Ledger, payload: Callable[[int, Codes, Ids], bytes]) -> int:
-    """Charge, randomise and record one local release; its number.
+    def check(self, engine: Opening, _: Ledger) -> None:
+        """Hold the job against the tables' types and what the engine can run."""
+        tables = checked_tables(engine, self.source.tables, self.sources, self.schemas, "since; try again")
+        if tables is not None:
+            tables.check(self.scans[0])
+        elif not all(passes_rehearsal(scan, self.schemas) for scan in self.scans):
+            raise InternalError(
+                "DuckDB cannot run this local release on generated rows; report the policy and the columns (nothing "
+                "was charged)"
+            )
 
-    ``payload(release, codes, ids)`` serialises what the ledger keeps: ``codes`` (n,) are randomised combinations,
-    ``ids`` the public columns beside them, both in an order that follows from them alone.
-    Raises IntegrityError where a schema is no longer the one of the job or a column was released before (nothing is
-    charged), BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
-    """
-    refuse_failed(engine, ledger, [job.sources[name] for name in job.source.tables])
-    tables = checked_tables(engine, job.source.tables, job.sources, job.schemas, "since; try again")
-    if tables is not None:
-        tables.check(job.scans[0])
-    elif not all(passes_rehearsal(scan, job.schemas) for scan in job.scans):
-        raise InternalError(
-            "DuckDB cannot run this local release on generated rows; report the policy and the columns (nothing was "
-            "charged)"
-        )
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    observe = partial(_randomised, job, engine)
-    codes, ids = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, FAILED))
-    ledger.record(release, payload(release, codes, ids))
-    return release
+    def observe(self, engine: Opening) -> tuple[Codes, Ids]:
+        """The randomised combinations (n,) and the public columns beside them, in an order that follows from them.
 
-
-def _randomised(job: LocalJob, engine: Opening) -> tuple[Codes, Ids]:
-    """What is released of one state of the tables: the number of rows, the lies and the rows, in this order."""
-    with opened(engine, job.source.tables, job.sources, job.schemas) as held:
-        return _observe(job, held, job.response.sample(_count(job, held)))
+        Of one state of the tables: the number of rows, the lies and the rows, in this order.
+        """
+        with opened(engine, self.source.tables, self.sources, self.schemas) as held:
+            return _observe(self, held, self.response.sample(_count(self, held)))
 
 
 def _count(job: LocalJob, engine: Scanning) -> int:

@@ -4,25 +4,23 @@ Neighbours as in ``dpsql.measure``; guarantee and proof: ``dpsql.privacy.counts_
 group at most, and
 of a unit at most ``Layout.multiplicity`` rows count, by which it moves all counts together in L1 norm. The scan groups
 rows as every scan does, without a WHERE, and finds the combinations that some row has. Noise is drawn after it: how
-much is needed is private, as how many groups have rows is. Exact counts live in the frames of ``_observed``.
+much is needed is private, as how many groups have rows is. Exact counts live in the frames of ``SparseJob.observe``.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from dpsql import measure as room
 from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
-from dpsql.measure.failed_sources import noting_failure, refuse_failed
+from dpsql.measure.cells import opened_for
+from dpsql.measure.checks import check_periods, check_schemas, read_by
+from dpsql.measure.job import FAILED
 from dpsql.measure.reading import scan_of
-from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.counts_above_threshold import GeometricThreshold
 from dpsql.privacy.ledger import Ledger
@@ -49,6 +47,7 @@ class SparseJob:
     label: str = ""
     charge_id: str = ""
     common_steps: int = 1
+    aside, failed = None, FAILED
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -60,40 +59,28 @@ class SparseJob:
         """The law of the noise of each count."""
         return self.law.noise
 
+    @property
+    def reads(self) -> Mapping[str, TableSource]:
+        """The sources of the tables that are read."""
+        return read_by(self)
 
-def measure_sparse(
-    job: SparseJob, engine: Engine, ledger: Ledger, payload: Callable[[int, list[int]], bytes]
-) -> tuple[int, list[int]]:
-    """Charge, measure and record; the release's number, and for each group that is shown its number and its count.
+    def check(self, engine: Engine, ledger: Ledger) -> None:
+        """Hold tables, noise and periods to what is charged."""
+        check_schemas(self, engine)
+        self.check_noise()
+        check_periods(self)
 
-    One after the other, groups ascending. ``payload`` and errors as ``measure``.
-    """
-    refuse_failed(engine, ledger, room.read_by(job))
-    room._check_schemas(job, engine)
-    check_pays(job)
-    room.check_periods(job)
-    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
-    observe = partial(_observed, job, engine)
-    y = noting_failure(engine, ledger, release, job.sources, lambda: shielded(observe, room.FAILED))
-    ledger.record(release, payload(release, y))
-    return release, y
+    def check_noise(self) -> None:
+        """Hold the noise to what one unit can move, exactly."""
+        epsilon, (layout,) = self.charge.epsilon, self.layouts
+        if epsilon is None or self.charge.noise != "laplace" or self.law.scale * epsilon < layout.multiplicity:
+            raise IntegrityError("the plan's noise is less than one unit can move; plan again (nothing was charged)")
 
-
-def check_pays(job: SparseJob) -> None:
-    """Hold the noise against what one unit can move and what is charged, exactly. Before the charge; public.
-
-    Raises IntegrityError.
-    """
-    epsilon, (layout,) = job.charge.epsilon, job.layouts
-    if epsilon is None or job.charge.noise != "laplace" or job.law.scale * epsilon < layout.multiplicity:
-        raise IntegrityError("the plan's noise is less than one unit can move; plan again (nothing was charged)")
-
-
-def _observed(job: SparseJob, engine: Engine) -> list[int]:
-    """What passes; exact counts die with this frame."""
-    with room._opened(engine, job) as (held, _):
-        found = held.scan(scan_of(job.counts.layout, job.sources))
-    return passed(job, found)
+    def observe(self, engine: Engine) -> list[int]:
+        """For each group that is shown its number and its count, one after the other, groups ascending."""
+        with opened_for(engine, self) as (held, _):
+            found = held.scan(scan_of(self.counts.layout, self.sources))
+        return passed(self, found)
 
 
 def passed(job: SparseJob, found: Mapping[str, Integers]) -> list[int]:

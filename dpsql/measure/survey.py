@@ -12,20 +12,16 @@ is committed to the ledger at once. A part that fails leaves the charge and no r
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
-import dpsql.measure as room
 from dpsql.common.arrays import Json
-from dpsql.engines.base import Opening
+from dpsql.engines.base import Opening, TableSource
 from dpsql.errors import InternalError
-from dpsql.measure import discovery
 from dpsql.measure.discovery import DiscoveryJob, Found
-from dpsql.measure.failed_sources import noting_failure, refuse_failed
-from dpsql.measure.job import Job
+from dpsql.measure.job import FAILED, Job
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -44,6 +40,7 @@ class SurveyJob:
     description: Json = field(repr=False)
     label: str = ""
     aside: tuple[Charge, Json] | None = None
+    charge_id, failed = "", FAILED
 
     def __post_init__(self) -> None:
         parts = [*(job.charge for job in self.counts), *(job.charge for job in self.values)]
@@ -53,32 +50,21 @@ class SurveyJob:
         if sum(part.mu_squared for part in parts) > self.charge.mu_squared or fails > (self.charge.delta or 0):
             raise InternalError("the charge does not pay for all parts of the survey")
 
+    @property
+    def _parts(self) -> tuple[Job | DiscoveryJob, ...]:
+        return (*self.counts, *self.values)
 
-def survey(
-    job: SurveyJob, engine: Opening, ledger: Ledger, payload: Callable[[int, Observed], bytes]
-) -> tuple[int, Observed]:
-    """Charge, measure and record all parts; the release's number and what was observed. Raises as ``discover``."""
-    read = [source for counted in job.counts for source in room.read_by(counted)]
-    read += [column.sources[name] for column in job.values for name in column.source.tables]
-    sources = {source.name: source for source in read}
-    refuse_failed(engine, ledger, sources.values())
-    for counted in job.counts:
-        room._check_schemas(counted, engine)
-        room._check_sensitivity(counted)
-    for column in job.values:
-        discovery.check_job(column, engine)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    observed = noting_failure(
-        *(engine, ledger, release, sources),
-        lambda: (
-            [_counted(counted, engine) for counted in job.counts],
-            [shielded(partial(discovery._observe, column, engine), discovery.FAILED) for column in job.values],
-        ),
-    )
-    ledger.record(release, payload(release, observed))
-    return release, observed
+    @property
+    def reads(self) -> Mapping[str, TableSource]:
+        """The sources of the tables that are read."""
+        return {name: source for job in self._parts for name, source in job.reads.items()}
 
+    def check(self, engine: Opening, ledger: Ledger) -> None:
+        """Hold every part against the tables, and its noise against its own part of the charge."""
+        for job in self._parts:
+            job.check(engine, ledger)
 
-def _counted(job: Job, engine: Opening) -> list[int]:
-    """y of one batch; its noise has no name here, as in ``measure``."""
-    return shielded(partial(room._observe, job, engine, job.noise.sample(job.integers.shape[0])), room.FAILED)
+    def observe(self, engine: Opening) -> Observed:
+        """All parts, one after the other: batches, then values."""
+        counts = [shielded(partial(job.observe, engine), job.failed) for job in self.counts]
+        return counts, [shielded(partial(job.observe, engine), job.failed) for job in self.values]

@@ -1,6 +1,6 @@
 """Measurement of generated rows without noise and without a charge: for the audit, over its own engine only.
 
-The exact vector of a private table exists in ``_observe`` alone. Of rows that the audit made up it may be
+The exact vector of a private table exists in ``dpsql.measure.cells`` alone. Of rows that the audit made up it may be
 seen: that is what brute force compares. Nothing here takes any engine but ``SyntheticEngine``.
 
 An engine over generated rows alone, for the audit: exact values of it are nobody's.
@@ -26,8 +26,10 @@ from dpsql.engines import duckdb as real
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.schemas import schema_of
 from dpsql.errors import InternalError
-from dpsql.measure.adaptive import AdaptiveJob, Step, _rounds, measure_adaptively
-from dpsql.measure.job import Job, Multiplied
+from dpsql.measure import cells
+from dpsql.measure.adaptive import AdaptiveJob, Step, _rounds
+from dpsql.measure.cells import Multiplied
+from dpsql.measure.job import Job
 from dpsql.measure.reading import scan_of
 from dpsql.workloads.cells.integers import Integers
 from dpsql.workloads.compile.layout import Layout
@@ -100,7 +102,7 @@ _BITS = 512
 def exact(job: Multiplied, engine: SyntheticEngine) -> list[int]:
     """L B x of the generated rows, without noise. Raises OperationalError where a scan fails."""
     _check(engine)
-    return room._observe(job, engine, [0] * job.integers.shape[0])
+    return cells.observed(job, engine, [0] * job.integers.shape[0])
 
 
 def exact_of_many(job: Multiplied, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
@@ -120,7 +122,7 @@ def exact_of_many(job: Multiplied, layout: Layout, engine: SyntheticEngine, tabl
     for start, stop in pairwise(bounds.tolist()):
         x = np.zeros(job.integers.shape[1], dtype=object)
         mine = order[start:stop]
-        room._add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
+        cells.add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
         out.append(x.tolist())
     return out
 
@@ -157,8 +159,6 @@ def noisy(
     _check(engine.engine if isinstance(engine, StillEngine) else engine)
     watched = engine if before_scan is None else _Watched(engine, before_scan)
     granting: Any = ledger or _Granted()
-    if isinstance(job, AdaptiveJob):
-        return measure_adaptively(job, watched, granting, lambda _, __: b"")[1]
     return room.measure(job, watched, granting, lambda _, __: b"")[1]
 
 

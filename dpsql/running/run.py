@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.common import progress
 from dpsql.common.arrays import Json
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, measure
-from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.failed_sources import refuse_failed
 from dpsql.measure.sources import Holdings
-from dpsql.measure.sparse import SparseJob, measure_sparse
 from dpsql.planning.figures import releases_named
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
@@ -306,14 +304,8 @@ class Batches:
             observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 
-        measuring = (self.holdings.engine, ledger, payload)
-        measures: Mapping[type, Callable[..., tuple[int, list[int]]]] = {
-            Job: measure,
-            AdaptiveJob: measure_adaptively,
-            SparseJob: measure_sparse,
-        }
         progress.say(progress.MEASURING)
-        release = measures[type(job)](job, *measuring)[0]
+        release, _ = measure(job, self.holdings.engine, ledger, payload)
         # What users see is what the ledger gives back.
         with uncollected():
             record = record_of(ledger.release(release).payload or b"")

@@ -46,8 +46,14 @@ EPSILON = 0.25
 UNITS = 250_000_000_000
 
 # The ways of a release after planning: the rooms whose functions count as steps.
-STEPS = ("driver/connection.py", "release/books.py", "measure/__init__.py", "privacy/ledger", "privacy/chain.py")
-STEPS += (
+STEPS = (
+    "driver/connection.py",
+    "release/books.py",
+    "measure/__init__.py",
+    "measure/job.py",
+    "measure/cells.py",
+    "privacy/ledger",
+    "privacy/chain.py",
     "privacy/entries.py",
     "engines/duckdb.py",
     "release/store.py",

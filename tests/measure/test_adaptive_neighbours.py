@@ -20,10 +20,9 @@ import pytest
 from scipy import special
 
 import dpsql
-from dpsql import measure
 from dpsql.extensions.adaptive import steps
 from dpsql.extensions.audit.privacy import steps_of
-from dpsql.measure import adaptive
+from dpsql.measure import ConnectionEngine, adaptive, cells
 from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy.noise import Noise
 
@@ -120,7 +119,7 @@ def scanned(job: AdaptiveJob, tables: Tables) -> list[int]:
         for name, rows in tables.items():
             for row in rows:
                 raw.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
-        return measure._observe(job, measure.ConnectionEngine(raw), [0] * job.integers.shape[0])
+        return cells.observed(job, ConnectionEngine(raw), [0] * job.integers.shape[0])
 
 
 def law(job: AdaptiveJob, step: Step, exact: list[int]) -> np.ndarray:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql import measure
 from dpsql.errors import IntegrityError, PolicyError, SQLError
+from dpsql.measure import cells, checks
 from dpsql.planning import by_period, prepare
 from dpsql.planning.last_plans import LastPlans
 from dpsql.policy import Policy
@@ -108,7 +108,7 @@ class World:
     def exact(self, plan: Any, held: Iterable[Row]) -> np.ndarray:
         self.fill(held)
         job = self.con._batches.job(plan, "key", "")
-        found = measure._observe(job, self.con._holdings.engine, [0] * plan.strategy.shape[0])
+        found = cells.observed(job, self.con._holdings.engine, [0] * plan.strategy.shape[0])
         return np.array(found, dtype=object)
 
 
@@ -382,7 +382,7 @@ def test_a_charge_that_names_too_few_periods_is_refused(
     other = replace(plan, reads=replace(plan.reads, table="other"))
     with pytest.raises(IntegrityError):
         of_rows.con.run(other)
-    monkeypatch.setattr(measure, "is_confined", loose)  # power: without the check it would be charged
+    monkeypatch.setattr(checks, "is_confined", loose)  # power: without the check it would be charged
     of_rows.con.run(false)
     assert of_rows.con.budget.charges[-1].description["periods"]["read"] == ["2024-03-01"]
     of_rows.con.ledger_path.unlink()
@@ -531,7 +531,7 @@ def test_times_lie_in_the_periods_of_their_days(tmp_path: Path) -> None:
     plan = world.plan("SELECT COUNT(*) AS n FROM visits WHERE day >= '2024-02-01' AND day < '2024-03-01'")
     assert plan.reads.read == ("2024-02-01",)
     job = world.con._batches.job(plan, "key", "")
-    assert any(measure._observe(job, world.con._holdings.engine, [0] * plan.strategy.shape[0]))
+    assert any(cells.observed(job, world.con._holdings.engine, [0] * plan.strategy.shape[0]))
     assert confined.is_confined(plan.compiled.layouts[0], "day", ((None, None),))
 
 

@@ -16,9 +16,8 @@ import pytest
 from helpers import compiled_of, engine_of, tables_of
 from unit_worlds import COLUMNS, SOURCES, VALUES, Ask, World, broken
 
-from dpsql import measure
 from dpsql.engines.base import TableSource
-from dpsql.measure import counts_over_same_rows, from_sql, reading
+from dpsql.measure import ConnectionEngine, cells, counts_over_same_rows, from_sql, reading
 from dpsql.measure.from_sql import PLACE
 from dpsql.policy import Policy
 from dpsql.workloads.compile import layout as layouts
@@ -166,7 +165,7 @@ def run(batch: Compiled, duck: duckdb.DuckDBPyConnection, sources: Mapping[str, 
     itself = SimpleNamespace(shape=(n, n), times=lambda x, bits: x)
     named = {"layouts": batch.layouts, "sources": sources, "schemas": {}}
     job = SimpleNamespace(**named, common_steps=batch.common_steps, integers=itself)
-    return np.array(measure._observe(job, measure.ConnectionEngine(duck), [0] * n), dtype=object)  # type: ignore[arg-type]
+    return np.array(cells.observed(job, ConnectionEngine(duck), [0] * n), dtype=object)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", BATCHES)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from helpers import engine_of, policy_of, sources_of, tables_of, understood
 
-from dpsql import measure
-from dpsql.measure import Job
+from dpsql.measure import Job, cells
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.strategy import structured_strategy
 from dpsql.workloads.compile import cut_tables
@@ -63,7 +62,7 @@ def answers(batch: Structured, engine: Any) -> np.ndarray:
     nothing: Any = None
     planned = strategy.planned
     job = Job(planned.layouts, strategy.measured, batch.common_steps, 1, nothing, {}, sources_of(POLICY), {})
-    y = measure._observe(job, engine, [0] * strategy.shape[0])
+    y = cells.observed(job, engine, [0] * strategy.shape[0])
     held = ResidualAnswers(planned.blocks, strategy.residuals, planned.sizes, planned.numbers)
     return np.asarray(held.estimate(y, batch.common_steps))
 
@@ -155,7 +154,7 @@ def test_a_row_of_null_moves_a_sum_by_nothing_and_the_rest_within_the_sensitivit
     for low in (None, -3, 0, 2, 5, 8):
         con.execute("DELETE FROM t")
         con.execute("INSERT INTO t (g, h, low) VALUES (2, 'k', ?)", [low])
-        y = measure._observe(job, engine_of(con), [0] * strategy.shape[0])
+        y = cells.observed(job, engine_of(con), [0] * strategy.shape[0])
         wanted = np.zeros((2, 4, 3))
         wanted[:, 1, 0] = 1, 0 if low is None else min(max(low, 0), 5)
         np.testing.assert_allclose(held.estimate(y, L).reshape(2, 4, 3), wanted, atol=1e-9)

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql import measure
 from dpsql.errors import Error, IntegrityError, SQLError
+from dpsql.measure import cells, checks
 from dpsql.planning import by_period
 from dpsql.planning.last_plans import LastPlans
 from dpsql.policy import Policy
@@ -214,7 +214,7 @@ class World:
             if listed:
                 self.duck.execute(f"INSERT INTO {name} VALUES {listed}")
         job = self.con._batches.job(plan, "key", "")
-        return np.array(measure._observe(job, self.con._holdings.engine, [0] * plan.strategy.shape[0]), dtype=object)
+        return np.array(cells.observed(job, self.con._holdings.engine, [0] * plan.strategy.shape[0]), dtype=object)
 
     def pays(self, plan: Any, table: str, day: str | None) -> bool:
         """Whether a row of that day may move the answers of a plan: it is closed, and what is charged has it."""
@@ -335,7 +335,7 @@ MUTANTS: dict[str, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
     ),
     "one period is forgotten": (
         f"SELECT COUNT(*) AS n FROM visits a WHERE {MARCH.replace('03-01', '02-01')}",
-        [(by_period, "reads_of", one_forgotten), (measure, "is_confined", holds)],
+        [(by_period, "reads_of", one_forgotten), (checks, "is_confined", holds)],
     ),
     "the second part of a union is forgotten": (
         UNION,

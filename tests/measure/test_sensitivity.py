@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from helpers import compiled_of, engine_of, policy_of, tables_of
 
-from dpsql import measure
 from dpsql.engines.base import Scan
+from dpsql.measure import TableSource, cells
 from dpsql.measure.scan_sql import select_list
 from dpsql.strategy import select
 from dpsql.workloads.compile.compiled import Compiled
@@ -97,9 +97,9 @@ def _scanned(database: duckdb.DuckDBPyConnection, compiled: Compiled, table: str
     (layout,) = compiled.layouts
     columns, keys = select_list(layout)
     x = np.zeros(compiled.rows.shape[1], dtype=object)
-    asked = Scan(table, (measure.TableSource(table),), Select(columns, Table(table), group_by=keys))
+    asked = Scan(table, (TableSource(table),), Select(columns, Table(table), group_by=keys))
     found = engine_of(database).scan(asked)
-    measure._add(x, layout, found, compiled.common_steps)
+    cells.add(x, layout, found, compiled.common_steps)
     return x.tolist()
 
 

@@ -17,8 +17,7 @@ import pytest
 from test_adaptive_neighbours import JOINED, PLAIN, ROWS, UNITS, Tables, create, some_tables, without_one
 
 import dpsql
-from dpsql import measure
-from dpsql.measure import sparse
+from dpsql.measure import ConnectionEngine
 from dpsql.measure.sparse import SparseJob
 from dpsql.privacy.counts_above_threshold import GeometricThreshold
 
@@ -52,7 +51,7 @@ def counted(job: SparseJob, tables: Tables) -> dict[int, int]:
         for name, rows in tables.items():
             for row in rows:
                 raw.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
-        y = sparse._observed(still, measure.ConnectionEngine(raw))
+        y = still.observe(ConnectionEngine(raw))
     return dict(zip(y[::2], y[1::2], strict=True))
 
 

@@ -20,9 +20,8 @@ from scipy import sparse
 from unit_rows import Ask, compiled_of, policy_of, sources_of, tables_of
 from whose_rows import Database, Row, without
 
-from dpsql import measure
 from dpsql.engines import duckdb as engine_module
-from dpsql.measure import ConnectionEngine, from_sql, scan_sql
+from dpsql.measure import ConnectionEngine, cells, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
 from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile import sensitivity, units
@@ -231,7 +230,7 @@ def measured(con: duckdb.DuckDBPyConnection, compiled: Compiled) -> np.ndarray:
     x = np.zeros(compiled.rows.shape[1], dtype=object)
     for layout in compiled.layouts:
         found = engine_module._scan(con, scan_of(layout, sources_of(POLICY)), "memory")
-        measure._add(x, layout, found, compiled.common_steps)
+        cells.add(x, layout, found, compiled.common_steps)
     return x
 
 
@@ -273,7 +272,7 @@ def measured_apart(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Seq
         for number, part in zip(numbers, np.split(order, starts[1:]), strict=True):
             if number >= 0:
                 mine = {name: column[part] for name, column in scanned.items()}
-                measure._add(found[number], layout, mine, compiled.common_steps)
+                cells.add(found[number], layout, mine, compiled.common_steps)
     return found
 
 

@@ -15,9 +15,9 @@ from helpers import compiled_of, engine_of, policy_of, tables_of
 from scipy import sparse
 from unit_worlds import with_unit
 
-from dpsql import measure
 from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
+from dpsql.measure import cells
 from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy
@@ -119,7 +119,7 @@ def _worlds(con: duckdb.DuckDBPyConnection, compiled: Compiled, worlds: Sequence
         kinds, which = np.unique(np.column_stack([found[name] for name in names]), axis=0, return_inverse=True)
         added = np.zeros((len(kinds), x.shape[1]), dtype=object)
         for kind, into in zip(kinds, added, strict=True):
-            measure._add(into, layout, dict(zip(names, kind[:, None], strict=True)), 1)
+            cells.add(into, layout, dict(zip(names, kind[:, None], strict=True)), 1)
         np.add.at(x, found["world"], added.astype(np.int64)[which.ravel()])
     return x
 

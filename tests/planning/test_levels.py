@@ -11,9 +11,9 @@ from helpers import engine_of, policy_of, tables_of, understood
 from scipy import sparse
 from test_structured import ROWS, compiled, con, corners, dense, exact, job_of, nulls_of, whole
 
-from dpsql import measure
 from dpsql.errors import DataError
 from dpsql.linalg.levels import levels_of
+from dpsql.measure import cells
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import half_widths
 from dpsql.strategies import selection
@@ -42,7 +42,7 @@ def planned(name: str, con: duckdb.DuckDBPyConnection) -> LevelStrategy:
 
 
 def measured(strategy: LevelStrategy, con: duckdb.DuckDBPyConnection) -> list[int]:
-    return measure._observe(job_of(strategy.planned, strategy.measured), engine_of(con), [0] * strategy.shape[0])
+    return cells.observed(job_of(strategy.planned, strategy.measured), engine_of(con), [0] * strategy.shape[0])
 
 
 @pytest.mark.parametrize("name", BATCHES)

@@ -15,7 +15,6 @@ from helpers import unwrapped
 import dpsql
 from dpsql.common.pattern_block import PatternBlock, law_of
 from dpsql.errors import IntegrityError
-from dpsql.measure import _check_sensitivity
 from dpsql.release.payload import unpack
 from dpsql.running.jobs import job_of
 
@@ -66,9 +65,9 @@ def test_a_smaller_sensitivity_is_refused(opened: Opened) -> None:
     with opened() as con:
         plan = con.plan(PERSONS, epsilon=0.5)
         job = job_of(plan, {}, {}, "")
-        _check_sensitivity(job)
+        job.check_sensitivity()
         with pytest.raises(IntegrityError, match="sensitivity"):
-            _check_sensitivity(replace(job, sensitivity=job.sensitivity * 99 // 100))
+            replace(job, sensitivity=job.sensitivity * 99 // 100).check_sensitivity()
 
 
 def test_the_ledger_has_the_law(opened: Opened) -> None:

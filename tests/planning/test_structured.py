@@ -15,9 +15,8 @@ import pytest
 from helpers import engine_of, filled, policy_of, sources_of, tables_of, understood
 
 import dpsql
-from dpsql import measure
 from dpsql.errors import DataError
-from dpsql.measure import Job
+from dpsql.measure import Job, cells
 from dpsql.planning.last_plans import LastPlans
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
@@ -121,7 +120,7 @@ def job_of(batch: Structured, integers: Any) -> Job:
 
 def measured(strategy: StructuredStrategy, con: duckdb.DuckDBPyConnection) -> list[int]:
     """B (L x), exactly."""
-    return measure._observe(job_of(strategy.planned, strategy.measured), engine_of(con), [0] * strategy.shape[0])
+    return cells.observed(job_of(strategy.planned, strategy.measured), engine_of(con), [0] * strategy.shape[0])
 
 
 def answers_of(strategy: StructuredStrategy) -> ResidualAnswers:
@@ -504,7 +503,7 @@ def test_whole_tables_need_not_be_groupings_of_the_batch(con: duckdb.DuckDBPyCon
     assert max(len(residual.axes) for residual in strategy.residuals) > 2
     nothing: Any = None
     job = Job(strategy.planned.layouts, strategy.measured, 1, 1, nothing, {}, sources_of(policy), {})
-    y = measure._observe(job, engine_of(own), [0] * strategy.shape[0])
+    y = cells.observed(job, engine_of(own), [0] * strategy.shape[0])
     expected: list[int] = []
     for order in (1, 2):
         for S in itertools.combinations(range(6), order):
@@ -583,7 +582,7 @@ def test_a_long_column_beside_others_is_planned_though_values_out_of_bounds_have
     assert noise == "laplace" or (strategy.gap is not None and strategy.gap < 1e-3)
     batch = strategy.planned
     job = Job(batch.layouts, strategy.measured, batch.common_steps, 1, None, {}, sources_of(policy), {})
-    y = measure._observe(job, engine_of(own), [0] * strategy.shape[0])
+    y = cells.observed(job, engine_of(own), [0] * strategy.shape[0])
     answers = strategy.answers_of(batch)
     numbers = answers.estimate(y, batch.common_steps)
     counted = dict(own.execute("SELECT k, COUNT(*) FROM long GROUP BY k").fetchall())

@@ -10,7 +10,7 @@ import pytest
 from helpers import repeatable_noise
 
 import dpsql
-from dpsql import measure
+from dpsql.measure import cells
 from dpsql.running.feasible import feasible, holding
 from dpsql.workloads.compile.structured import compile_structured
 
@@ -58,7 +58,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
 def observed(con: dpsql.Connection, plan: dpsql.Plan) -> tuple[list[int], np.ndarray]:
     """What is measured without noise, and the true answers."""
     job = con._batches.job(plan, "", "")
-    exact = measure._observe(job, con._holdings.engine, [0] * job.integers.shape[0])
+    exact = cells.observed(job, con._holdings.engine, [0] * job.integers.shape[0])
     return exact, plan.answers.estimate(exact, plan.compiled.common_steps)
 
 

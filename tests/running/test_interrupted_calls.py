@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql import measure as measuring
+from dpsql.measure import cells, job
 from dpsql.planning import last_plans, plan, prepare
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.ledger_file import LedgerFile
@@ -44,13 +44,13 @@ BEFORE: dict[str, tuple[Any, str]] = {
     "rehearsal": (run.Batches, "rehearse"),
     "the account": (Ledger, "check_charges"),
     "the job": (run, "job_of"),
-    "schemas": (measuring, "_check_schemas"),
-    "sensitivity": (measuring, "_check_sensitivity"),
+    "schemas": (job, "check_schemas"),
+    "sensitivity": (job.Job, "check_sensitivity"),
     "the charge": (Ledger, "charge"),
 }
 AFTER: dict[str, tuple[Any, str, str]] = {
     "noise": (Noise, "sample", LOST),
-    "scan": (measuring, "_observe", LOST),
+    "scan": (cells, "observed", LOST),
     "the record": (Ledger, "record", LOST),
     "views": (Books, "register", KEPT),
 }

@@ -22,7 +22,7 @@ import dpsql
 from dpsql import measure
 from dpsql.engines.base import Scan
 from dpsql.linalg.exact import product
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource, cells
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import Answer, Understood, parse, table_of, understand
 from dpsql.workloads.cells.integers import Factored
@@ -209,7 +209,7 @@ def exact(sql: str, policy: Policy, database: Path | duckdb.DuckDBPyConnection |
 def exact_answers(compiled: Compiled, policy: Policy, engine: Engine) -> tuple[list[int], list[Fraction]]:
     """Scan once and apply W to the exact x: x, and the answers with their constants."""
     job = job_of(compiled, policy)
-    x = measure._observe(job, engine, [0] * compiled.rows.shape[1])
+    x = cells.observed(job, engine, [0] * compiled.rows.shape[1])
     in_steps = product(compiled.rows, x, 512)
     answers = [
         # A scale is a ratio of small integers that passed through a float.

@@ -15,7 +15,7 @@ import pytest
 from whose_rows import Database, Row, without
 
 import dpsql
-from dpsql import measure
+from dpsql.measure.cells import cells_of
 from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.planning import last_plans
 from dpsql.planning.plan import Plan
@@ -189,7 +189,7 @@ class World:
                 duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
         con = self.cons[plan.strategy.noise]
         job = con._batches.job(plan, "", "")
-        return [int(value) for value in measure._cells(job, self.engine)]
+        return [int(value) for value in cells_of(job, self.engine)]
 
 
 # -- neighbours --------------------------------------------------------------------------------------

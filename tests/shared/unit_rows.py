@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from dpsql import measure
 from dpsql.linalg.exact import product
-from dpsql.measure import Engine, TableSource
+from dpsql.measure import Engine, TableSource, cells
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import table_of
@@ -99,7 +99,7 @@ def scan(compiled: Compiled, engine: Engine, sources: dict[str, TableSource]) ->
     """The exact x, in units of 1 / common_steps."""
     x = np.zeros(compiled.rows.shape[1], dtype=object)
     for layout in compiled.layouts:
-        measure._add(x, layout, engine.scan(scan_of(layout, sources)), compiled.common_steps)
+        cells.add(x, layout, engine.scan(scan_of(layout, sources)), compiled.common_steps)
     return [int(value) for value in x]
 
 

@@ -24,9 +24,9 @@ import pyarrow as pa
 from helpers import compiled_of, engine_of, tables_of
 
 import dpsql
-from dpsql import measure
 from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
+from dpsql.measure import cells
 from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy
@@ -242,7 +242,7 @@ class World:
         x = np.zeros(compiled.rows.shape[1], dtype=object)
         for layout in compiled.layouts:
             found = engine_module._scan(self.duck, scan_of(layout, SOURCES), "memory")
-            measure._add(x, layout, found, compiled.common_steps)
+            cells.add(x, layout, found, compiled.common_steps)
         return x
 
     def each(self, compiled: Compiled, layouts: Iterable[Layout], count: int) -> np.ndarray:
@@ -259,7 +259,7 @@ class World:
             rows, which = np.unique(np.column_stack([found[name] for name in names]), axis=0, return_inverse=True)
             added = np.zeros((len(rows), x.shape[1]), dtype=object)
             for row, into in zip(rows, added, strict=True):
-                measure._add(into, layout, dict(zip(names, row[:, None], strict=True)), compiled.common_steps)
+                cells.add(into, layout, dict(zip(names, row[:, None], strict=True)), compiled.common_steps)
             np.add.at(x, persons[persons >= 0], added[which.ravel()[persons >= 0]])
         return x
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from helpers import exact, job_of, policy_of, tables_of
 
-from dpsql import measure
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.linalg.norms import column_norms
 from dpsql.measure import ConnectionEngine
@@ -233,10 +232,10 @@ def test_a_sensitivity_too_small_is_not_measured(monkeypatch):
     for sensitivity, right in ((depth, True), (depth - 1, False)):
         held = type(job)(compiled.layouts, integers, 1, sensitivity, charge, {}, {}, {})
         if right:
-            measure._check_sensitivity(held)
+            held.check_sensitivity()
         else:
             with pytest.raises(IntegrityError, match="sensitivity"):
-                measure._check_sensitivity(held)
+                held.check_sensitivity()
     # Integers that know nothing of boxes are never taken for ones over cells.
     with pytest.raises(SQLError, match="meet in one cell"):
         job.integers.norms(compiled.layouts[0].entry)

@@ -13,9 +13,8 @@ import pytest
 from helpers import engine_of, policy_of, sources_of, tables_of, understood
 from unit_worlds import least
 
-from dpsql import measure
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
-from dpsql.measure import Job
+from dpsql.measure import Job, cells
 from dpsql.strategy import structured_strategy
 from dpsql.workloads.compile import rows_in_classes, sensitivity
 from dpsql.workloads.compile.caps import regions_by_group, side_by_side
@@ -350,7 +349,7 @@ def test_tables_that_break_a_bound_lose_no_more_than_claimed() -> None:
             for without in (None, 0, 1, 2):
                 con.execute("DELETE FROM visits")
                 con.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)", [r for r in rows if r[0] != without])
-                seen.append(np.array(measure._observe(job, engine_of(con), [0] * strategy.shape[0]), dtype=object))
+                seen.append(np.array(cells.observed(job, engine_of(con), [0] * strategy.shape[0]), dtype=object))
             for fewer in seen[1:]:
                 moved = seen[0] - fewer
                 largest = max(largest, float((moved * moved).sum() / claimed))

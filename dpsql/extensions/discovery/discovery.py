@@ -13,7 +13,8 @@ import numpy as np
 from dpsql.common.arrays import Json
 from dpsql.common.numerics import ALPHA
 from dpsql.errors import DataError, IntegrityError, PolicyError
-from dpsql.measure.discovery import DiscoveryJob, discover
+from dpsql.measure import measure
+from dpsql.measure.discovery import DiscoveryJob, Found
 from dpsql.measure.sources import Holdings
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.limits import limits_in
@@ -204,14 +205,15 @@ class Finder:
             job = self.job(prospect, held, declared, schemas, view_name(held, declared, taken), str(asked), label)
             made: list[ReleaseRecord] = []
 
-            def payload(release: int, values: list[str], counts: Integers) -> bytes:
+            def payload(release: int, found: Found) -> bytes:
+                values, counts = found
                 record = _record(release, prospect, job, found_table(prospect, job, values, counts), label)
                 made.append(record)
                 law = prospect.way.law
                 y = tuple(counts.tolist())
                 return pack(record, Measurement(y, f"{law.kind} threshold", law.parameter, 1, str(law.least)))
 
-            number, _, _ = discover(job, self.holdings.engine, ledger, payload)
+            number, _ = measure(job, self.holdings.engine, ledger, payload)
         return _discovery(number, held, declared, prospect.charge.amount, made[0], job.column.type), made[0]
 
     def known(self, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:

@@ -36,9 +36,10 @@ from dpsql.extensions.discovery.discovery import (
     view_name,
 )
 from dpsql.extensions.discovery.row_counts import RowCounts, rows_plan, rows_table
+from dpsql.measure import measure
 from dpsql.measure.discovery import DiscoveryJob
 from dpsql.measure.job import Job
-from dpsql.measure.survey import Observed, SurveyJob, survey
+from dpsql.measure.survey import Observed, SurveyJob
 from dpsql.planning.plan import Plan
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.limits import limits_in
@@ -234,7 +235,7 @@ class Surveyor:
                 made.append(_record(release, plan, _tables(plan, job, observed), label))
                 return pack(made[0], Measurement((), "gaussian survey", plan.charge.mu_squared, 1, ""))
 
-            number, _ = survey(job, self.batches.holdings.engine, ledger, payload)
+            number, _ = measure(job, self.batches.holdings.engine, ledger, payload)
         record = made[0]
         found = Survey(number, plan.charge.amount, record.guarantee, declared, job.description, _by_name(record))
         return found, record

@@ -17,8 +17,8 @@ from dpsql.extensions.local.device import Categories, Domain
 from dpsql.extensions.local.local_questions import ask, bounds_of, result_of
 from dpsql.extensions.local.places import Places
 from dpsql.extensions.local.released import Released, table_of_rows
-from dpsql.measure import read_schemas
-from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_locally
+from dpsql.measure import measure, read_schemas
+from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows
 from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.limits import limits_in
@@ -175,7 +175,8 @@ class Maker:
 
         made: list[tuple[Released, ReleaseRecord]] = []
 
-        def payload(release: int, codes: Codes, public: tuple[Array, ...]) -> bytes:
+        def payload(release: int, observed: tuple[Codes, tuple[Array, ...]]) -> bytes:
+            codes, public = observed
             whole = replace(released, rows=len(codes), release=release)
             record = _record(release, whole, table_of_rows(whole, codes, public), charge, label)
             made.append((whole, record))
@@ -183,7 +184,7 @@ class Maker:
             return pack(record, Measurement((), "response", per_row, 1, law), whole.as_dict())
 
         with claimed(self.books.path, f"local release of {held.name}"):
-            number = release_locally(job, self.holdings.engine, ledger, payload)
+            number, _ = measure(job, self.holdings.engine, ledger, payload)
         whole, record = made[0]
         return self._of(whole, number, charge.amount), record
 

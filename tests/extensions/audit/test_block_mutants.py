@@ -89,7 +89,7 @@ def one_point_for_all(patch: Patch) -> None:
 
 def _unheld(patch: Patch) -> None:
     """The measurement's own check of the sensitivity is off, or it would refuse first."""
-    patch.setattr("dpsql.measure._check_sensitivity", lambda job: None)
+    patch.setattr("dpsql.measure.job.Job.check_sensitivity", lambda job: None)
 
 
 # -- the checks -------------------------------------------------------------------------------------

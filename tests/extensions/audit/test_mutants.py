@@ -40,7 +40,7 @@ from dpsql.extensions.audit.noise import fit
 from dpsql.extensions.audit.privacy import distance
 from dpsql.extensions.audit.sensitivity import Search, brute_force
 from dpsql.extensions.audit.world import World as AuditWorld
-from dpsql.measure import from_sql, reading, scan_sql
+from dpsql.measure import cells, from_sql, reading, scan_sql
 from dpsql.planning import prepare as planning
 from dpsql.planning.last_plans import LastPlans
 from dpsql.privacy import chain as chains
@@ -219,7 +219,7 @@ def spend_after_release(patch: Patch) -> None:
 
     def measure(job: Any, engine: Any, ledger: Any, payload: Any) -> tuple[int, list[int]]:
         noise = job.noise.sample(job.integers.shape[0])
-        y = room._observe(job, engine, noise)
+        y = cells.observed(job, engine, noise)
         content = payload(1, y)
         release = ledger.charge(job.charge, "id", job.description, label=job.label)
         ledger.record(release, content)
@@ -230,13 +230,13 @@ def spend_after_release(patch: Patch) -> None:
 
 def noise_after_scan(patch: Patch) -> None:
     """The draw's duration would then follow the data."""
-    real = room._observe
+    real = cells.observed
 
     def observe(job: Any, engine: Any, noise: list[int]) -> list[int]:
         exact = real(job, engine, [0] * len(noise))
         return [a + b for a, b in zip(exact, job.noise.sample(len(noise)), strict=True)]
 
-    patch.setattr(room, "_observe", observe)
+    patch.setattr(cells, "observed", observe)
 
 
 def refund_on_error(patch: Patch) -> None:

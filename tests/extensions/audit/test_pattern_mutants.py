@@ -55,7 +55,7 @@ def half_a_pattern(patch: Patch) -> None:
     real = norms.sizes_of
     patch.setattr(norms, "sizes_of", lambda v, limit: real(v, limit) // 2 if v.dtype == object else real(v, limit))
     patch.setattr("dpsql.workloads.compile.unlisted_pure._patterned", lambda *_: 1)
-    patch.setattr("dpsql.measure._check_sensitivity", lambda job: None)
+    patch.setattr("dpsql.measure.job.Job.check_sensitivity", lambda job: None)
 
 
 def of_fewer_ones(patch: Patch) -> None:

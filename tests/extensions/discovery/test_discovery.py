@@ -93,7 +93,7 @@ def job_of(con: dpsql.Connection, groups: int, monkeypatch: pytest.MonkeyPatch) 
         made.append(job)
         raise dpsql.OperationalError("kept")
 
-    monkeypatch.setattr("dpsql.extensions.discovery.discovery.discover", keep)
+    monkeypatch.setattr("dpsql.extensions.discovery.discovery.measure", keep)
     with pytest.raises(dpsql.OperationalError, match="kept"):
         con.discover("visits.v", epsilon=0.1, delta=1e-9, max_groups=groups)
     return made[0]

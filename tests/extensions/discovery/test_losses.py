@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpsql
-import dpsql.measure as room
+from dpsql.measure import cells
 from dpsql.running.losses import KIND, limits_of
 
 POLICY = """
@@ -91,7 +91,7 @@ def test_a_unit_is_in_one_bucket_of_each_histogram(tmp_path: Path) -> None:
         found = []
         for there in (rows, [row for row in rows if row[0] != 99]):
             filled(duck, there)
-            found.append(np.array([int(value) for value in room._cells(job, engine)]))
+            found.append(np.array([int(value) for value in cells.cells_of(job, engine)]))
         moved = found[0] - found[1]
         seen.add(int(moved.sum()))
         assert moved.min() >= 0

@@ -148,7 +148,7 @@ def test_a_scan_that_fails_leaves_the_charge(con: dpsql.Connection, monkeypatch:
 def exact_counts(con: dpsql.Connection, job: SparseJob) -> dict[int, int]:
     """Counts of the groups that have rows: what passes without noise."""
     still = replace(job, law=GeometricThreshold(Fraction(1, 2000), 1))
-    y = sparse._observed(still, con._holdings.engine)
+    y = still.observe(con._holdings.engine)
     return dict(zip(y[::2], y[1::2], strict=True))
 
 
@@ -186,10 +186,10 @@ def test_no_unit_moves_the_counts_further_than_the_noise_covers(
     most, job = moves(unit, rows, tmp_path)
     assert most == reach
     assert job.law.scale == Fraction(reach) / Fraction(3, 2)
-    sparse.check_pays(job)
+    job.check_noise()
     for wrong in (Fraction(reach - 1, reach) or Fraction(1, 2), Fraction(999_999, 1_000_000)):
         with pytest.raises(IntegrityError, match="nothing was charged"):
-            sparse.check_pays(replace(job, law=replace(job.law, scale=job.law.scale * wrong)))
+            replace(job, law=replace(job.law, scale=job.law.scale * wrong)).check_noise()
 
 
 def test_a_unit_whose_rows_all_counted_would_be_found_out(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import dpsql
-import dpsql.measure as room
 from dpsql.engines.duckdb import ConnectionEngine
 from dpsql.extensions.discovery.row_counts import ENDS, RowCounts
+from dpsql.measure import cells
 from dpsql.measure.survey import SurveyJob
 from dpsql.policy import TablePolicy
 from dpsql.privacy.threshold import GaussianThreshold
@@ -66,7 +66,7 @@ def job_of(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch, **asked: Any)
         raise dpsql.OperationalError("kept")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.extensions.discovery.survey.survey", keep)
+        patch.setattr("dpsql.extensions.discovery.survey.measure", keep)
         with pytest.raises(dpsql.OperationalError, match="kept"):
             con.survey(**{"epsilon": 0.5, **asked})
     return made[0]
@@ -78,7 +78,7 @@ def exact(job: SurveyJob, con: dpsql.Connection) -> list[tuple[dict[Any, int], F
     assert isinstance(engine, ConnectionEngine)
     found: list[tuple[dict[Any, int], Fraction]] = []
     for counted in job.counts:
-        y = room._observe(counted, engine, [0] * counted.integers.shape[0])
+        y = cells.observed(counted, engine, [0] * counted.integers.shape[0])
         found.append((dict(enumerate(y)), Fraction(counted.noise.parameter)))
     for column in job.values:
         read = engine.scan(column.values_from(1, column.scan(column.counted())))

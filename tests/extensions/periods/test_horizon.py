@@ -22,7 +22,7 @@ from dpsql.driver.connection import Connection
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
 from dpsql.extensions.periods import over_time
-from dpsql.measure import Job
+from dpsql.measure import Job, cells
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import combined
@@ -112,7 +112,7 @@ def lost(one: list[tuple[Job, Any]], other: list[tuple[Job, Any]]) -> Fraction:
     total = Fraction(0)
     for (job, engine), (beside, its) in zip(one, other, strict=True):
         zeros = [0] * job.integers.shape[0]
-        pairs = zip(measure._observe(job, engine, zeros), measure._observe(beside, its, zeros), strict=True)
+        pairs = zip(cells.observed(job, engine, zeros), cells.observed(beside, its, zeros), strict=True)
         total += Fraction(sum((a - b) ** 2 for a, b in pairs)) / job.noise.parameter
     return total
 

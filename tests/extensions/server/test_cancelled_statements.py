@@ -13,11 +13,11 @@ import pytest
 from server_world import server
 from wire_client import Client, Running, served
 
-from dpsql import measure as measuring
 from dpsql.common import progress
 from dpsql.driver import connection
 from dpsql.extensions.server import session
 from dpsql.extensions.server.service import CANCELLED, CANCELLED_BEFORE
+from dpsql.measure import cells
 from dpsql.planning import prepare
 
 SQL = b"SELECT state, COUNT(*) AS n FROM visits GROUP BY state\0"
@@ -66,7 +66,7 @@ def test_what_is_cancelled_before_the_charge_is_not_charged(
     running: Running, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setattr(session, "_TO_SAY", 0.01)
-    where = (prepare, "select") if stage == "before" else (measuring, "_observe")
+    where = (prepare, "select") if stage == "before" else (cells, "observed")
     step = Stopped(getattr(*where))
     with monkeypatch.context() as patch:
         patch.setattr(*where, step)
@@ -127,7 +127,7 @@ def test_a_client_that_waits_is_told_the_stage_and_of_a_scan_the_time_alone(
     running: Running, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.01)
-    where = (prepare, "select") if stage == "planning" else (measuring, "_observe")
+    where = (prepare, "select") if stage == "planning" else (cells, "observed")
     step = Stopped(getattr(*where))
     with monkeypatch.context() as patch:
         patch.setattr(*where, step)

@@ -11,8 +11,8 @@ from typing import Any
 import duckdb
 from helpers import compiled_of, engine_of, job_of, tables_of
 
-from dpsql import measure
 from dpsql.engines.base import Engine
+from dpsql.measure import cells
 from dpsql.policy import Policy
 
 # What Spark has no type for, or another meaning: such columns are left out of both tables.
@@ -80,4 +80,4 @@ def x_of(batch: str, policy: Policy, engine: Engine, compiler: duckdb.DuckDBPyCo
     """The exact cells (n,) of a batch in units of 1 / L, counted by ``engine``."""
     compiled = compiled_of(batch, policy, tables_of(policy, engine_of(compiler)))
     job = job_of(compiled, policy)
-    return measure._observe(job, engine, [0] * compiled.rows.shape[1])
+    return cells.observed(job, engine, [0] * compiled.rows.shape[1])

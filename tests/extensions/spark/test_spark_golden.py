@@ -12,9 +12,8 @@ from helpers import compiled_of, engine_of, exact_answers, policy_of, sources_of
 from spark_tables import carried_policy, carry, x_of
 
 import dpsql
-from dpsql import measure
 from dpsql.extensions.spark.engine import SparkEngine
-from dpsql.measure import Job
+from dpsql.measure import Job, cells
 from dpsql.policy import Policy
 from dpsql.strategy import structured_strategy
 from dpsql.workloads.compile.structured import compile_structured
@@ -141,6 +140,6 @@ part = { lower = -1, upper = 4, step = 0.125 }
     nothing: Any = None
     job = Job(batch.layouts, strategy.measured, batch.common_steps, 1, nothing, {}, sources_of(policy), {})
     noise = [0] * strategy.shape[0]
-    found_by = [measure._observe(job, engine, noise) for engine in (SparkEngine(spark), engine_of(con))]
+    found_by = [cells.observed(job, engine, noise) for engine in (SparkEngine(spark), engine_of(con))]
     assert found_by[0] == found_by[1]
     assert any(found_by[0])

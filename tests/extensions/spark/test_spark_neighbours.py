@@ -12,8 +12,8 @@ from helpers import compiled_of, engine_of, job_of, policy_of, tables_of
 from spark_tables import carry, x_of
 from test_spark_functions import ROWS, TYPES, _row
 
-from dpsql import measure
 from dpsql.extensions.spark.engine import SparkEngine
+from dpsql.measure import cells
 from dpsql.measure.reading import scan_of
 from dpsql.workloads.expr.total import BASE
 from dpsql.workloads.expr.values import Name
@@ -86,7 +86,7 @@ def test_an_odd_row_moves_one_cell_by_its_bound_and_never_fails(
     for copy in range(ROWS + 1):
         x = np.zeros(compiled.rows.shape[1], dtype=object)
         mine = found["dpsql_copy"] == copy
-        measure._add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
+        cells.add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
         vectors.append(x)
     moved = [vector - vectors[0] for vector in vectors[1:]]
     counted = sum(any(change) for change in moved)
