@@ -72,7 +72,7 @@ def _values_cut(plan: PlannedBatch) -> Iterator[str]:
     """Columns that are summed between bounds."""
     bounds = clamped(measure for layout in plan.compiled.layouts for measure in layout.measures)
     if bounds:
-        yield f"in sums and averages {bounds}; WHERE sees the true value"
+        yield f"in sums and averages {bounds}; WHERE compares values as they are"
 
 
 def clamped(measures: Iterable[Measure]) -> str:
@@ -81,7 +81,8 @@ def clamped(measures: Iterable[Measure]) -> str:
     for measure in measures:
         if measure.line.kind in ("integer", "decimal", "real"):
             low, high = (f"{float(end):,.10g}" for end in (measure.lower, measure.upper))
-            bounds[measure.column] = f"values of {measure.column} below {low} count as {low}, and above {high} as {high}"
+            name = measure.column
+            bounds[name] = f"values of {name} below {low} count as {low}, and above {high} as {high}"
     return ", ".join(bounds.values())
 
 

@@ -39,7 +39,7 @@ def words(plan: PlannedBatch, page: str, rows: Sequence[Json]) -> list[tuple[str
     used = [(name, text) for pattern, name, text in _WORDS if re.search(pattern, said)]
     parts = [text for pattern, text in _PARTS if re.search(pattern, page)]
     if "delta" not in plan.charge.guarantee:
-        meant = "without delta (a small probability beside epsilon)"
+        meant = "without delta (a tiny probability beyond the factor above)"
         parts = [part.replace("without delta", meant) for part in parts]
     budget = "budget", "; ".join(["what all releases together may cost", *parts])
     return [*promised, budget, *used, *_of_errors(plan, rows)]
@@ -86,7 +86,7 @@ def _of_errors(plan: PlannedBatch, rows: Sequence[Json]) -> Iterator[tuple[str, 
     if sizes:
         span = figure(sizes[0]) if len(sizes) == 1 else f"{figure(sizes[0])} to {figure(sizes[-1])}"
         fewer = "; doubled if only half of these count" if _limited(plan) else ""
-        yield "~", f"estimated, for groups of {span} rows with values spread evenly{fewer}"
+        yield "~", f"estimated as if each group had {span} rows; fewer have larger errors{fewer}"
     if any(row["stderr"] is None for row in rows):
         yield "depends", "an average, ratio or quantile; its error depends on the answer"
 

@@ -57,7 +57,7 @@ def test_an_average_comes_out_as_far_off_as_was_guessed(tmp_path: Path, monkeypa
         assert found[0][2] == pytest.approx(mean["stderr"], rel=0.5)  # what the release itself says
     assert np.sqrt(np.mean(np.square(off))) == pytest.approx(mean["stderr"], rel=0.35)
     text = " ".join(str(plan).split())
-    assert "estimated, for groups of" in text
+    assert "estimated as if each group had" in text
     assert f"{ROWS // 2:,} to {ROWS:,} rows" in text
 
 
@@ -68,7 +68,7 @@ def test_without_expected_rows_groups_of_a_thousand_are_assumed(tmp_path: Path) 
     )
     assert {row["group_rows"] for row in plan.rows()} == {None, 1000.0}
     assert other.rows()[0]["group_rows"] == 1000.0
-    assert "for groups of 1,000 rows" in str(plan)
+    assert "as if each group had 1,000 rows" in str(plan)
     said = "how many rows there are in t: errors marked '~' assume 1,000 rows in each group"
     assert said in " ".join(str(plan).split())
     assert "nothing declares" not in str(other)

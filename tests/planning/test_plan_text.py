@@ -74,7 +74,7 @@ PLANS = {
 TERMS = {
     r"differential privacy": r"(?m)^(epsilon|rho \(zCDP\)) ",
     r"\bepsilon\b": r"(?m)^epsilon +with or without one (row|unit's rows) an outcome",
-    r"\bdelta\b": r"(?m)^delta +beyond that factor|without delta \(a small probability",
+    r"\bdelta\b": r"(?m)^delta +beyond that factor|without delta \(a tiny probability",
     r"\(pure\)": r"pure: the part for releases without delta",
     r"\brho\b": r"(?m)^rho \(zCDP\) +how far",
     r"\bbudget\b": r"(?m)^budget +what all releases together may cost",
@@ -84,7 +84,7 @@ TERMS = {
     r"std error": r"(?m)^std error +\w",
     r"95 % within": r"(?m)^95 % within  half-width of the (about )?95 % confidence interval",
     r"\bgain\b": r"(?m)^gain +2x: asking each column separately",
-    r"~[\d±]": r"(?m)^~ +estimated, for groups",
+    r"~[\d±]": r"(?m)^~ +estimated as if each group had",
     r"\bdepends\b": r"(?m)^depends |(?m:^std error +depends on the data)",
     r"expected_rows": r"(?m)^expected_rows  the policy's public guess",
     r"\bunits?\b": r"(?m)^unit +the person",
@@ -163,8 +163,8 @@ def test_notes_stand_in_the_order_of_what_they_may_change(con: dpsql.Connection)
     assert found[0] == (
         "Limits",
         "at most 10 rows of each person in stays count, the others are cut; in sums and averages values of cost "
-        "below 0 count as 0, and above 500 as 500; WHERE sees the true value. How many rows this concerns is not "
-        "measured, and no error below includes it.",
+        "below 0 count as 0, and above 500 as 500; WHERE compares values as they are. How many rows this concerns "
+        "is not measured, and no error below includes it.",
     )
     assert "'X' is no declared value of ward" in str(plan)
 

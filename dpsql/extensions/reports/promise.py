@@ -80,8 +80,8 @@ def promise(guarantee: str, noise: str, account: str, cost: float, unit: str) ->
     if noise != "response":
         again = right_guesses(None if epsilon is None else 2 * epsilon, None if mu_squared is None else 4 * mu_squared)
         content = (
-            f" If it is known that the {noun} is in the database, and its data are one of two versions, equally likely, "
-            f"they guess which one"
+            f" If it is known that the {noun} is in the database, and its data are one of two versions, equally "
+            "likely, they guess which one"
         )
         content += "" if again is None else f" right in at most {_of_100(again)} of 100 cases."
     said = next(words for limit, words in _WORDS if right <= limit)

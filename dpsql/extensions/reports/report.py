@@ -74,9 +74,9 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
         *_budget(state),
         h.heading("What is asked, and what is measured"),
         h.paragraph(
-            "Each row of the first picture is one number of the results. Each column is one cell: rows of the data that "
-            "no statement tells apart. The second picture shows the counts and sums to which noise is added; "
-            "all results are computed from them."
+            "Each row of the first picture is one number of the results. Each of its columns is one cell: rows of the "
+            "data with the same values in all that the statements group or select by. The second picture shows the "
+            "counts and sums to which noise is added; all results are computed from them."
         ),
         *_matrices(plan),
         h.heading("The batch"),
@@ -159,9 +159,11 @@ def _budget(state: BudgetState | None) -> Iterator[str]:
     if state is None:
         return
     yield h.heading("The budget so far")
-    whole, *accounts = (line.strip() for line in str(state).splitlines()[: 1 + len(state.accounts)])
-    yield h.paragraph(f"All accounts together: {whole}. By account: {'; '.join(accounts)}.")
-    yield h.picture(plots.plot_budget(state), "What was spent of each budget account over time. Each colour is one label: the name that charges were made under")
+    accounts = ((account.name, *state.figures(account)) for account in state.accounts)
+    left = "; ".join(f"{name}: {left} left of {total}" for name, total, _, left, _ in accounts)
+    yield h.paragraph(f"All accounts together: {str(state).splitlines()[0]}. By account: {left}.")
+    colours = "Each colour is one label: the name that charges were made under"
+    yield h.picture(plots.plot_budget(state), f"What was spent of each budget account over time. {colours}")
 
 
 def _matrices(plan: Plan) -> Iterator[str]:
@@ -219,7 +221,8 @@ def _account(record: Record, records: list[Record], state: BudgetState | None) -
         if row["purse"] == record["purse"] and row["release_id"] <= record["release_id"]
     ]
     made = budget_picture([(record["purse"], measure, total / float(whole), charges)])
-    yield h.picture(made, f"What this release and those before it spent of the {name}. Each colour is one label: who asked")
+    spenders = "Each colour is one label: who asked"
+    yield h.picture(made, f"What this release and those before it spent of the {name}. {spenders}")
 
 
 def _level(state: BudgetState | None, release: int) -> str:

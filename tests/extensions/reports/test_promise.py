@@ -55,7 +55,8 @@ def test_words_follow_epsilon(epsilon: str, factor: str, of_100: str, said: str,
         f"factor of at most {factor}.",
         f"at most {of_100} of 100 cases",
         said,
-        f"its data are one of two versions, equally likely, they guess which one right in at most {twice} of 100 cases.",
+        "its data are one of two versions, equally likely, they guess which one",
+        f"right in at most {twice} of 100 cases.",
     ):
         assert words in text
     assert "equally likely: " not in text
