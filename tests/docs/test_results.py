@@ -72,7 +72,7 @@ def test_figures_without_a_verdict_or_a_key_are_refused(given: dict) -> None:
 SETTINGS = (
     "Python 3.11",
     "Apache-2.0",
-    "54 statements over 336,776 flights at epsilon 1",
+    "54 statements over 336,776 flights, as one batch at epsilon 1",
     "1.17 times the least",
 )
 
