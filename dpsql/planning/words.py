@@ -39,7 +39,7 @@ def words(plan: PlannedBatch, page: str, rows: Sequence[Json]) -> list[tuple[str
     used = [(name, text) for pattern, name, text in _WORDS if re.search(pattern, said)]
     parts = [text for pattern, text in _PARTS if re.search(pattern, page)]
     if "delta" not in plan.charge.guarantee:
-        meant = "without delta (a tiny probability beyond the factor above)"
+        meant = "without delta (roughly a tiny chance that more is possible)"
         parts = [part.replace("without delta", meant) for part in parts]
     budget = "budget", "; ".join(["what all releases together may cost", *parts])
     return [*promised, budget, *used, *_of_errors(plan, rows)]

@@ -74,7 +74,7 @@ PLANS = {
 TERMS = {
     r"differential privacy": r"(?m)^(epsilon|rho \(zCDP\)) ",
     r"\bepsilon\b": r"(?m)^epsilon +with or without one (row|unit's rows) an outcome",
-    r"\bdelta\b": r"(?m)^delta +beyond that factor|without delta \(a tiny probability",
+    r"\bdelta\b": r"(?m)^delta +beyond that factor|without delta \(roughly a tiny chance",
     r"\(pure\)": r"pure: the part for releases without delta",
     r"\brho\b": r"(?m)^rho \(zCDP\) +how far",
     r"\bbudget\b": r"(?m)^budget +what all releases together may cost",

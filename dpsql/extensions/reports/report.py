@@ -74,8 +74,8 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
         *_budget(state),
         h.heading("What is asked, and what is measured"),
         h.paragraph(
-            "Each row of the first picture is one number of the results. Each of its columns is one cell: rows of the "
-            "data with the same values in all that the statements group or select by. The second picture shows the "
+            "In the first picture each line across is one number of the results. Each column is one cell: all rows of "
+            "the data that are in the same groups and meet the same conditions. The second picture shows the "
             "counts and sums to which noise is added; all results are computed from them."
         ),
         *_matrices(plan),
@@ -144,13 +144,15 @@ def _plan_caption(rows: Sequence[Sequence[str]]) -> str:
 
 def _words(shown: str) -> Iterator[str]:
     """The meanings of the glossary's words that a page shows, at its end."""
-    text = re.sub(r"<[^>]*>", " ", shown)
-    found = {
-        name: said
-        for name, said in meanings().items()
-        if name != "core"  # on a page, one of a processor
-        and any(re.search(rf"\b{re.escape(word)}s?\b", text, re.IGNORECASE) for word in name.split(", "))
-    }
+    text, known = re.sub(r"<[^>]*>", " ", shown), meanings()
+
+    def said_in(text: str) -> set[str]:
+        words = {name: "|".join(map(re.escape, name.split(", "))) for name in known}
+        return {name for name, either in words.items() if re.search(rf"\b({either})s?\b", text, re.IGNORECASE)}
+
+    names = said_in(text)
+    names |= said_in(" ".join(known[name] for name in names))  # the words of their meanings, too
+    found = {name: said for name, said in known.items() if name in names and name != "core"}  # one of a processor
     yield h.heading("Words on this page", anchor="words")
     yield h.facts(found.items())
 
@@ -162,7 +164,7 @@ def _budget(state: BudgetState | None) -> Iterator[str]:
     accounts = ((account.name, *state.figures(account)) for account in state.accounts)
     left = "; ".join(f"{name}: {left} left of {total}" for name, total, _, left, _ in accounts)
     yield h.paragraph(f"All accounts together: {str(state).splitlines()[0]}. By account: {left}.")
-    colours = "Each colour is one label: the name that charges were made under"
+    colours = "Each colour is one label, a name that batches were submitted with"
     yield h.picture(plots.plot_budget(state), f"What was spent of each budget account over time. {colours}")
 
 
