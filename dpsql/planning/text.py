@@ -313,7 +313,7 @@ def _noise(plan: PlannedBatch) -> str:
     if plan.named:
         return f"{text}; chosen by the method {plan.named}, which the call names"
     tried = len(dict.fromkeys(name for name, _ in strategy.considered))
-    return f"{text}; the best of {tried} candidate sets by error" if tried > 1 else text
+    return f"{text}; of {tried} ways to choose them, the best" if tried > 1 else text
 
 
 def _strategy(plan: PlannedBatch) -> str:

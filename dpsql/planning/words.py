@@ -27,7 +27,7 @@ _WORDS = (
     (r"expected_rows", "expected_rows", "the policy's public guess of how many rows there are"),
 )
 _PARTS = (
-    (r"\bpure\b", "pure: the part for releases without delta"),
+    (r"\bpure\b", "pure: the part for releases with epsilon alone"),
     ("Gaussian budget", "Gaussian: the part for Gaussian noise"),
 )
 
@@ -38,9 +38,6 @@ def words(plan: PlannedBatch, page: str, rows: Sequence[Json]) -> list[tuple[str
     said = " ".join([page, *(text for _, text in promised)])
     used = [(name, text) for pattern, name, text in _WORDS if re.search(pattern, said)]
     parts = [text for pattern, text in _PARTS if re.search(pattern, page)]
-    if "delta" not in plan.charge.guarantee:
-        meant = "without delta (roughly a tiny chance that more is possible)"
-        parts = [part.replace("without delta", meant) for part in parts]
     budget = "budget", "; ".join(["what all releases together may cost", *parts])
     return [*promised, budget, *used, *_of_errors(plan, rows)]
 
@@ -54,7 +51,7 @@ def _of_guarantee(plan: PlannedBatch, page: str) -> Iterator[tuple[str, str]]:
         fold = "e^epsilon" if epsilon > 14 else show(Fraction(math.exp(epsilon)), 3)
         whose = "one unit's rows" if "all rows of" in plan.unit else "one row"
         yield "epsilon", f"with or without {whose} an outcome is at most {fold} times as likely"
-    if "delta" in guarantee:
+    if re.search(r"\bdelta\b", page):
         yield "delta", "beyond that factor, chances may differ by at most delta"
     if re.search(r"\brho\b", page):
         yield "rho (zCDP)", "how far the protected rows may change chances; less is more private"

@@ -162,7 +162,7 @@ def _budget(state: BudgetState | None) -> Iterator[str]:
         return
     yield h.heading("The budget so far")
     accounts = ((account.name, *state.figures(account)) for account in state.accounts)
-    left = "; ".join(f"{name}: {left} left of {total}" for name, total, _, left, _ in accounts)
+    left = "; ".join(f"{name}: {left} of {total} left" for name, total, _, left, _ in accounts)
     yield h.paragraph(f"All accounts together: {str(state).splitlines()[0]}. By account: {left}.")
     colours = "Each colour is one label, a name that batches were submitted with"
     yield h.picture(plots.plot_budget(state), f"What was spent of each budget account over time. {colours}")
