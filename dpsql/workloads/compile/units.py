@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.attributes import states_of
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workloads.compile.cells_of_a_row import axis_key, in_any_combination, walked
+from dpsql.workloads.compile.counts_with_sums import JointList, counts_with_sums
 from dpsql.workloads.compile.layout import Layout, Tie
 from dpsql.workloads.compile.one_unit import MOST_STATES, contributions_of_unit, without_attributes
 from dpsql.workloads.compile.row_kinds import without
@@ -43,6 +45,7 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     tied: dict[int, Tied] = {}
     patterns: dict[int, tuple[Patterns, ...]] = {}
     listed_whole: set[str] = set()
+    both: dict[int, tuple[JointList, str]] = {}
     for mates in by_unit(layouts):
         of_rows = [one for one in mates if one.source.added is None]
         sums = [one for one in mates if one.source.added is not None]
@@ -64,9 +67,29 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
         filled = [layout for layout, part in zip(mates, parts, strict=True) if part.corners.shape[1]]
         if filled:
             patterns[len(units)] = _patterns(filled, size)
+            together = (
+                counts_with_sums(of_rows[0], sums, size) if len(of_rows) == 1 and len(filled) == len(mates) else None
+            )
+            if together is not None:
+                both[len(units)] = together, mates[0].source.protects
             units.append(tuple(part for part in parts if part.corners.shape[1]))
-    together = {kind: found for kind, found in patterns.items() if found}
-    return Contributions(tuple(units), size, tied, together, exact=frozenset(listed_whole))
+    met = {kind: found for kind, found in patterns.items() if found}
+    found = Contributions(tuple(units), size, tied, met, exact=frozenset(listed_whole))
+    return found if not both or tied or met or not found.listable else _with_both(found, both)
+
+
+def _with_both(found: Contributions, both: Mapping[int, tuple[JointList, str]]) -> Contributions:
+    """C with less in it: of some kinds of units counts of rows and sums of them together, if all can be listed."""
+    over = math.lcm(*(one.times for one, _ in both.values()))
+    units = [
+        (Part(both[kind][0].vectors * (over // both[kind][0].times), 1, 1),)
+        if kind in both
+        else tuple(replace(part, times=part.times * over) for part in parts)
+        for kind, parts in enumerate(found.units)
+    ]
+    exact = found.exact | {label for one, label in both.values() if one.exact}
+    less = Contributions(tuple(units), found.size, exact=exact, over=over)
+    return less if less.listable else found
 
 
 def _is_joined(source: RowSource) -> bool:
