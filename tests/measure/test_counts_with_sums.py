@@ -221,8 +221,8 @@ def within_polygon(original: Callable[..., Any]) -> Callable[..., Any]:
 def any_rows(original: Callable[..., Any]) -> Callable[..., Any]:
     """Sums of rows that no count counts are taken for sums of counted ones."""
 
-    def met(rows: Any, layout: Any) -> Any:
-        found = original(rows, layout)
+    def met(rows: Any, layout: Any, added: Any) -> Any:
+        found = original(rows, layout, added)
         return ([(int(rows.filled[0]), int(layout.filled[0]))], False) if found is None else found
 
     return met

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, islice, product
-from math import ceil, comb, floor, lcm, prod
+from math import ceil, comb, floor, lcm
 
 import numpy as np
 from scipy import sparse
@@ -36,7 +36,7 @@ from dpsql.workloads.expr.unit_sums import UnitSum
 from dpsql.workloads.expr.values import stored
 from dpsql.workloads.families.patterns import ENOUGH
 
-_FINEST, _MOST_ROWS = 64, 2_000
+_FINEST = 64
 Ends = tuple[Fraction, Fraction]
 Vector = dict[int, int]
 """What is added to entries of x, by their numbers."""
@@ -62,12 +62,13 @@ def counts_with_sums(rows: Layout, sums: Sequence[Layout], size: int) -> JointLi
     5,000 vectors. Cost: O(m) for each sum.
     """
     m, several, exact = rows.source.most, rows.filled.size > 1, True
-    if m > _MOST_ROWS or not _followed(rows, sums):
+    if not _followed(rows, sums):
         return None
     groups: dict[int, dict[int, list[Ends]]] = {count: {} for count in rows.filled.tolist()}
     for layout in sums:
-        met, added = _met(rows, layout), layout.source.added
-        if met is None or added is None:
+        added = layout.source.added
+        met = None if added is None else _met(rows, layout, added)
+        if added is None or met is None:
             return None
         pairs, zero = met
         ends = [_ends(added, m, n, zero=zero or several) for n in range(m + 1)]
@@ -83,11 +84,6 @@ def counts_with_sums(rows: Layout, sums: Sequence[Layout], size: int) -> JointLi
         {n: {entry: _rounded(ends[n], times) for entry, ends in group.items()} for n in (*bends, m)}
         for group in groups.values()
     ]
-    ways = [
-        2**k * comb(layout.filled.size, k) for layout in sums if (k := min(layout.multiplicity, layout.filled.size))
-    ]
-    if several and len(groups) * prod(ways) > 4 * ENOUGH:
-        return None
     found = _of_several(groups, boxes, sums, m, times) if several else _of_one(groups, boxes, times)
     vectors = list(islice(found, ENOUGH + 1))
     if len(vectors) > ENOUGH:
@@ -99,12 +95,20 @@ def counts_with_sums(rows: Layout, sums: Sequence[Layout], size: int) -> JointLi
 
 
 def _followed(rows: Layout, sums: Sequence[Layout]) -> bool:
-    """Whether the layouts are of a form that the module knows: counts of rows, and sums that bounds alone clamp."""
-    source = rows.source
-    plain = isinstance(rows.cells, Cells) and not rows.measures and rows.every is None and source.unit is not None
+    """Whether the layouts are few, and of a form that the module knows: counts of rows, and sums that bounds clamp."""
+    source, ways = rows.source, rows.filled.size
+    for layout in sums:
+        most = min(layout.multiplicity, layout.filled.size)
+        ways *= 2**most * comb(layout.filled.size, most)
+    if not (sums and ways) or max(source.most, ways) > 4 * ENOUGH:
+        return False
+    plain = (
+        isinstance(rows.cells, Cells) and rows.entry.shape[0] == 1 and rows.every is None and source.unit is not None
+    )
     others = source.distinct or source.caps or source.of or source.windows or source.order or rows.tie or rows.together
     return (
         plain
+        and source.unit is not None
         and not others
         and {join.name for join in source.joins} <= {*source.path}
         and all(
@@ -118,18 +122,18 @@ def _followed(rows: Layout, sums: Sequence[Layout]) -> bool:
     )
 
 
-def _met(rows: Layout, layout: Layout) -> tuple[list[tuple[int, int]], bool] | None:
+def _met(rows: Layout, layout: Layout, added: UnitSum) -> tuple[list[tuple[int, int]], bool] | None:
     """The count and the sum of each group, and whether a row that counts may add nothing to its sum.
 
     None where a row may add something without being counted, or where a sum and a count are not of the same group.
     """
-    added, cells = layout.source.added, rows.listed_cells
-    assert added is not None  # noqa: S101 - asked before
     scans, told = [rows, layout], None
-    for axis in cells.axes:
+    for axis in rows.cells.axes:
         if isinstance(axis, LineAxis) and axis.column == added.row.column:  # tells where the summed column is NULL
             told, places = axis, np.arange(axis.size)
-            alone = replace(cells, axes=(axis,), transitions=(places.astype(np.int32)[None],), cell_of_state=places)
+            alone = replace(
+                rows.listed_cells, axes=(axis,), transitions=(places.astype(np.int32)[None],), cell_of_state=places
+            )
             scans.append(replace(rows, cells=alone, entry=places[None]))
     walk = walked(scans)
     if walk is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +45,6 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     tied: dict[int, Tied] = {}
     patterns: dict[int, tuple[Patterns, ...]] = {}
     listed_whole: set[str] = set()
-    both: dict[int, tuple[JointList, str]] = {}
     for mates in by_unit(layouts):
         of_rows = [one for one in mates if one.source.added is None]
         sums = [one for one in mates if one.source.added is not None]
@@ -67,29 +66,29 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
         filled = [layout for layout, part in zip(mates, parts, strict=True) if part.corners.shape[1]]
         if filled:
             patterns[len(units)] = _patterns(filled, size)
-            together = (
-                counts_with_sums(of_rows[0], sums, size) if len(of_rows) == 1 and len(filled) == len(mates) else None
-            )
-            if together is not None:
-                both[len(units)] = together, mates[0].source.protects
             units.append(tuple(part for part in parts if part.corners.shape[1]))
-    met = {kind: found for kind, found in patterns.items() if found}
-    found = Contributions(tuple(units), size, tied, met, exact=frozenset(listed_whole))
-    return found if not both or tied or met or not found.listable else _with_both(found, both)
+    together = {kind: found for kind, found in patterns.items() if found}
+    every = Contributions(tuple(units), size, tied, together, exact=frozenset(listed_whole))
+    return every if tied or together or not every.listable else _with_sums(every, layouts)
 
 
-def _with_both(found: Contributions, both: Mapping[int, tuple[JointList, str]]) -> Contributions:
-    """C with less in it: of some kinds of units counts of rows and sums of them together, if all can be listed."""
-    over = math.lcm(*(one.times for one, _ in both.values()))
-    units = [
-        (Part(both[kind][0].vectors * (over // both[kind][0].times), 1, 1),)
-        if kind in both
-        else tuple(replace(part, times=part.times * over) for part in parts)
-        for kind, parts in enumerate(found.units)
-    ]
-    exact = found.exact | {label for one, label in both.values() if one.exact}
-    less = Contributions(tuple(units), found.size, exact=exact, over=over)
-    return less if less.listable else found
+def _with_sums(every: Contributions, layouts: Sequence[Layout]) -> Contributions:
+    """C without counts of rows beside sums that no such rows have (``counts_with_sums``), where all is listed."""
+    parts: list[tuple[Part, ...]] = []
+    exact, over, joint = set(every.exact), 1, dict[int, JointList]()
+    by_kind = [mates for mates in by_unit(layouts) if any(one.filled.size for one in mates)]
+    for kind, mates in enumerate(by_kind if len(by_kind) == len(every.units) else []):
+        rows, sums = ([one for one in mates if (one.source.added is None) == of_rows] for of_rows in (True, False))
+        both = counts_with_sums(rows[0], sums, every.size) if len(rows) == 1 else None
+        if both is not None:
+            joint[kind], over = both, math.lcm(over, both.times)
+            exact |= {mates[0].source.protects} if both.exact else set()
+    for kind, separate in enumerate(every.units):
+        both = joint.get(kind)
+        scaled = tuple(replace(part, times=part.times * over) for part in separate)
+        parts.append(scaled if both is None else (Part(both.vectors * (over // both.times), 1, 1),))
+    less = Contributions(tuple(parts), every.size, exact=frozenset(exact), over=over)
+    return less if joint and less.listable else every
 
 
 def _is_joined(source: RowSource) -> bool:

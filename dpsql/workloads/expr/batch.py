@@ -125,8 +125,8 @@ class Table:
 
         In Euclidean norm: all rows in one group, or the bound in each of as many groups as there may be.
         """
-        source, spark = self.source, self.policy.is_spark  # whose scans do not add up by unit
-        if source is None or source.unit is None or source.of is not None or source.windows is not None or spark:
+        source = self.source
+        if source is None or source.unit is None or source.of is not None or source.windows is not None:
             return ()
         lower, upper = column.ends
         rows = max(-lower, upper) * source.most
