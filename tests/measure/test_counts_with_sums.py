@@ -111,7 +111,7 @@ def of_claim(batch: Compiled, changes: np.ndarray) -> tuple[float, float]:
         for order, noise, sizes in ((1, "laplace", abs(moved)), (2, "gaussian", moved * moved)):
             largest, claim = int(sizes.sum(axis=1).max()), sensitivity_of(noise, integers, batch.layouts) * L**order
             most = max(most, float(Fraction(largest, claim)))
-            least = min(least, float(Fraction(largest, claim - L**order)))
+            least = min(least, float(Fraction(largest, max(1, claim - L**order))))
     return most, least
 
 
@@ -196,6 +196,42 @@ def test_the_joint_set_has_less_error(con: duckdb.DuckDBPyConnection) -> None:
     _, batch = compiled(con, ALONE["no NULL"])
     integers = Factored(np.eye(1, dtype=np.int64), sparse.csr_array(np.array([[4, -12]])))
     assert sensitivity_of("gaussian", integers, batch.layouts) == 8**2  # not 20^2
+
+
+def any_world(draw: random.Random) -> World:
+    """A batch of counts and sums by ward or in all, with conditions, within a bound by ward, in all, or both."""
+    low = draw.choice((-4, -1, 0, 0, 1, 3))
+    high = max(low, 0) + draw.randrange(1, 8)
+    lower, upper = (0 if low >= 0 else -draw.randrange(1, 9)), draw.randrange(1, 15)
+    whole = ALL.format(2 * lower, 2 * upper)
+    bounds = draw.choice((ALL.format(lower, upper), UP.format(lower, upper), f"{UP.format(lower, upper)}, {whole}"))
+    numbers = (
+        "COUNT(*)",
+        "COUNT(cost)",
+        f"COUNT(*) {FILTER}",
+        "COUNT(DISTINCT patient)",
+        "AVG(cost)",
+        f"SUM(cost) {FILTER}",
+    )
+    items = ", ".join(["SUM(cost)", *draw.sample(numbers, draw.choice((1, 1, 2)))])
+    where = draw.choice(("", "", "WHERE day = 1 ", "WHERE cost > 0 ", "WHERE cost IS NOT NULL "))
+    return (
+        draw.randrange(1, 5),
+        (low, high),
+        bounds,
+        f"SELECT {items} FROM visits {where}{draw.choice(('', 'GROUP BY ward'))}",
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.few(every=6)
+def test_any_batch(con: duckdb.DuckDBPyConnection, seed: int) -> None:
+    """No unit moves more than is claimed, whatever is asked."""
+    draw = random.Random(seed)
+    world = any_world(draw)
+    _, batch = compiled(con, world)
+    rows = list(any_group(world, 20))
+    assert of_claim(batch, moves(con, world, iter(draw.sample(rows, 40))))[0] <= 1.0
 
 
 def never_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
