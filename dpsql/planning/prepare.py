@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from time import monotonic
 
@@ -539,7 +540,7 @@ def scaled_sensitivity(strategy: Strategy, compiled: Batch) -> int:
         found = (strategy.l1 if order == 1 else strategy.l2_squared) * compiled.units.common**order
     else:
         found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, strategy.blocks)
-    return int(found * compiled.common_steps**order)
+    return -int(-Fraction(found) * compiled.common_steps**order // 1)
 
 
 def true_error(strategy: Strategy, compiled: Batch, other: Batch | None = None) -> float:

@@ -41,9 +41,10 @@ def _notes(term: Term, column: Column) -> Iterator[Note]:
         names_an_end = (low is not None and low < bounds[0]) or (high is not None and high > bounds[1])
         if _some(beyond) and (names_an_end or not inside):
             rows = condition_text(beyond, {column.name: line})
+            of = f"{column.policy.where} in the policy" if column.policy.declared else "max_rows_per_unit"
             yield Note(
                 f"rows with {rows} enter sums and averages of {column.name} as the nearest of its bounds, {lower} and "
-                f"{upper}; widen {column.policy.where} in the policy if these values are meant",
+                f"{upper}; widen {of} if these values are meant",
                 BIAS,
             )
 

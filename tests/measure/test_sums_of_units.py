@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import compiled_of, tables_of
+from helpers import compiled_of, tables_of, understood
 from scipy import sparse
 from unit_rows import most_of_claim, policy_of, scan, sources_of
 
@@ -19,6 +19,7 @@ from dpsql.errors import PolicyError
 from dpsql.measure import ConnectionEngine, unit_sums_sql
 from dpsql.planning.prepare import prepare
 from dpsql.policy import Policy
+from dpsql.sql.caps import capped_table
 from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.sensitivity import sensitivity_of
@@ -392,3 +393,14 @@ def test_values_that_are_not_declared_are_rows_of_their_own(con: duckdb.DuckDBPy
     batch = compiled_of(sql, held, tables_of(held, ConnectionEngine(con)))
     fill(con, [(unit, ward, 1, 0.0) for unit in (1, 2, 3) for ward in ("a", "b", "x", "y", "z", None)])
     assert sorted(map(float, numbers(con, held, batch))) == [0.0, 3.0, 3.0, 3.0, 9.0]
+
+
+def test_a_plan_on_spark_says_that_a_bound_is_not_used() -> None:
+    """Its scans do not add up by unit: sums are of the rows that count, at their bounds."""
+    held = policy_of(TABLE.format(most=9, bounds=ALL).replace("\nunit", '\nsource = "spark:a.b.visits"\nunit'))
+    schema = {"patient": "INTEGER", "ward": "VARCHAR", "day": "INTEGER", "cost": "DOUBLE"}
+    tables = {"visits": capped_table(held.table("visits"), schema)}
+    (note,) = understood(BY_WARD, held, tables).notes
+    assert note.startswith("SUM(cost) has larger errors than at_most of visits would allow: on Spark it is the sum")
+    assert all(layout.source.added is None for layout in compiled_of(BY_WARD, held, tables).layouts)
+    assert understood("SELECT SUM(day) AS s FROM visits", held, tables).notes == ()

@@ -42,7 +42,7 @@ from dpsql.workloads.expr.values import (
     stored,
     walk,
 )
-from dpsql.workloads.expr.within import Within
+from dpsql.workloads.expr.within import EVERYTHING, Within
 
 MAX_COMBINATIONS = 5_000
 """Of the pieces of several columns, each computed."""
@@ -64,7 +64,7 @@ def taken(t: Typed, column: Column, node: exp.Expr, within: Within) -> Groups | 
     if held is not None and column.line.kind in _TIMES and column.name in within.columns:
         # Days that WHERE rules out may have no label.
         held = [piece for piece in held if not within.excludes(LineAtom(column.name, (piece[0],)))] or held
-    return None if held is None else _on_pieces(t, column, held, node)
+    return None if held is None else _on_pieces(t, column, [*held, *_beyond(t.value, column)], node)
 
 
 def pieced(t: Typed, column: Column, node: exp.Expr, within: Within) -> Groups | None:
@@ -149,6 +149,24 @@ def _listed(column: Column, node: exp.Expr, most: int) -> list[Piece] | None:
     return [(point, point[0][0] if point[0] is not None else column.line.low) for point in points]
 
 
+def _beyond(value: Value, column: Column) -> list[Piece]:
+    """What units can have beyond the bounds of a column ``by_limit``, where ``value`` is one value there.
+
+    As LEAST(COUNT(*), 12) is of any more rows. It is where all that rises or falls in it is the same at both ends.
+    """
+    (least_place, last_place), base, found = column.line.ends, _stored(column), list[Piece]()
+    if not column.by_limit or not isinstance(base, Stored) or least_place is None or last_place is None:
+        return found
+    low, high = _ends(column, column.policy, EVERYTHING)
+    for first, last in ((least_place, low - 1), (high + 1, last_place)):
+        if first < last:  # no unit has 0 rows where each has 1 at least
+            steps = (evaluate(step, "real", base, column.line, (first, last)) for step in _steps(value, base))
+            interval = column.line.clip(((first, 0), (last + 1, 0)))
+            if interval is not None and all(start == end for start, end in steps):
+                found.append((interval, first))
+    return found
+
+
 def _on_pieces(t: Typed, column: Column, held: Sequence[Piece], node: exp.Expr) -> Groups:
     """The groups of an expression by its value on each piece, and on NULL."""
     policy = column.policy
@@ -192,13 +210,17 @@ def _along(t: Typed, path: Path, policy: ColumnPolicy, node: exp.Expr, within: W
     parts = [(max(low, first), min(high, last)) for first, last in path.domain]
     found: list[tuple[Scalar, Condition]] = []
     covered: list[Interval] = []
-    for first, last in parts:
+    for (first, last), (start, stop) in zip(parts, path.domain, strict=True):
         at, width = first, 1
         while at <= last:
             value = path.function(at)
             after = least(path, at, last, value + 1, at + width)  # groups are often as long as those before
             width = after - at
-            interval = ((at, 0), (after, 0))
+            interval: Interval = ((at, 0), (after, 0))
+            if column.by_limit:  # units beyond the bounds, too, where the value goes on
+                begin = least(path, start, at, value) if at == low else at
+                end = least(path, at, stop, value + 1, after) if after == high + 1 else after
+                interval = column.line.clip(((begin, 0), (end, 0))) or interval
             covered.append(interval)
             found.append((label_of(t, value, node), LineAtom(column.name, (interval,))))
             at = after

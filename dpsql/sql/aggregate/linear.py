@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.common.notes import BIAS, Note
+from dpsql.common.notes import BIAS, ERROR, Note
 from dpsql.sql.aggregate.sums import exactly, sum_of
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.spellings import fields_of
@@ -91,14 +91,21 @@ class Linear:
             if by:
                 self.term(gather(And, where, known(other, self.scope)), None, scaled(scale, by, argument))
         else:
-            column = sum_of(argument, self.scope)
-            if self.by_unit and self.scope.computed.base.sums:
-                column = exactly(column, argument, self.scope)
-            if self.by_unit and self.scope.computed.base.bounds_on(column):
-                self.scope.computed.notes[_of_units_note(argument, self.scope)] = None
-                self.of_units[where, column] = self.of_units.get((where, column), Fraction(0)) + scale
-            else:
-                self.term(where, column.name, scale)
+            self._column(argument, scale, where)
+
+    def _column(self, argument: exp.Expr, scale: Fraction, where: Condition) -> None:
+        """SUM of one column, or of what each unit adds to it where the policy bounds that."""
+        column, base = sum_of(argument, self.scope), self.scope.computed.base
+        if self.by_unit and base.sums:
+            column = exactly(column, argument, self.scope)
+        bounded = self.by_unit and bool(base.bounds_on(column))
+        if bounded:
+            note = _of_rows_note if base.policy.is_spark else _of_units_note
+            self.scope.computed.notes[note(argument, self.scope)] = None
+        if bounded and not base.policy.is_spark:
+            self.of_units[where, column] = self.of_units.get((where, column), Fraction(0)) + scale
+        else:
+            self.term(where, column.name, scale)
 
     def _case(self, node: exp.Case | exp.If, scale: Fraction, where: Condition) -> None:
         """SUM over CASE: each branch is a sum over the rows that reach it."""
@@ -117,6 +124,16 @@ def _of_units_note(argument: exp.Expr, scope: Scope) -> Note:
         f"SUM({shown(argument)}) adds up what each {unit} has, within at_most of {scope.computed.base.policy.name}: of "
         f"more each group keeps its share, {BOUNDED}",
         BIAS,
+    )
+
+
+def _of_rows_note(argument: exp.Expr, scope: Scope) -> Note:
+    """That scans of Spark, which do not add up by unit, leave a bound unused."""
+    name = scope.computed.base.policy.name
+    return Note(
+        f"SUM({shown(argument)}) has larger errors than at_most of {name} would allow: on Spark it is the sum of the "
+        "rows that count, at most max_rows_per_unit of a unit",
+        ERROR,
     )
 
 

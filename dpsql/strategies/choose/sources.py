@@ -78,7 +78,7 @@ class Sources:
     def __init__(self, task: Task) -> None:
         if task.W.units is None:
             raise InternalError("strategy: a workload without units has no sources to plan by")
-        self.task, self.W, self.common = task, task.W, task.W.units.common
+        self.task, self.W, self.common = task, task.W, task.W.units.divisor
         self._listed: dict[tuple[Source, ...], Team] = {}
 
     def task_of(self, V: Workload, noise: str = "gaussian", *, turned: bool = False) -> Task:

@@ -17,6 +17,7 @@ keeps the rows of a unit apart (``dpsql.workloads.compile.rows_in_classes``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,7 +58,7 @@ def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contribution
             return 0
         columns = sparse.csc_array(basis) @ units.by_column
         found = block_norm(mixing, columns, blocks) if blocks else column_norms(mixing, columns)[order - 1]
-        return int(found * units.common**order)
+        return math.ceil(found * units.common**order)
     return _bounded(order, mixing, basis, units, blocks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from dpsql.workloads.cells.grid import Grid
 from dpsql.workloads.compile.attributes import states_of
 from dpsql.workloads.compile.caps import classes_of, fewest_groups, fullest, most_cells, rows_of_classes
 from dpsql.workloads.compile.cells_of_a_row import axis_key, in_any_combination, walked
+from dpsql.workloads.compile.counts_with_sums import JointList, counts_with_sums
 from dpsql.workloads.compile.layout import Layout, Tie
 from dpsql.workloads.compile.one_unit import MOST_STATES, contributions_of_unit, without_attributes
 from dpsql.workloads.compile.row_kinds import without
@@ -66,7 +68,27 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
             patterns[len(units)] = _patterns(filled, size)
             units.append(tuple(part for part in parts if part.corners.shape[1]))
     together = {kind: found for kind, found in patterns.items() if found}
-    return Contributions(tuple(units), size, tied, together, exact=frozenset(listed_whole))
+    every = Contributions(tuple(units), size, tied, together, exact=frozenset(listed_whole))
+    return every if tied or together or not every.listable else _with_sums(every, layouts)
+
+
+def _with_sums(every: Contributions, layouts: Sequence[Layout]) -> Contributions:
+    """C without counts of rows beside sums that no such rows have (``counts_with_sums``), where all is listed."""
+    parts: list[tuple[Part, ...]] = []
+    exact, over, joint = set(every.exact), 1, dict[int, JointList]()
+    by_kind = [mates for mates in by_unit(layouts) if any(one.filled.size for one in mates)]
+    for kind, mates in enumerate(by_kind if len(by_kind) == len(every.units) else []):
+        rows, sums = ([one for one in mates if (one.source.added is None) == of_rows] for of_rows in (True, False))
+        both = counts_with_sums(rows[0], sums, every.size) if len(rows) == 1 else None
+        if both is not None:
+            joint[kind], over = both, math.lcm(over, both.times)
+            exact |= {mates[0].source.protects} if both.exact else set()
+    for kind, separate in enumerate(every.units):
+        both = joint.get(kind)
+        scaled = tuple(replace(part, times=part.times * over) for part in separate)
+        parts.append(scaled if both is None else (Part(both.vectors * (over // both.times), 1, 1),))
+    less = Contributions(tuple(parts), every.size, exact=frozenset(exact), over=over)
+    return less if joint and less.listable else every
 
 
 def _is_joined(source: RowSource) -> bool:

@@ -209,7 +209,7 @@ def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | 
     listed = Contributions((tuple(seen),), p)
     if not listed.listable:
         return None
-    return listed.common * int(_norms(listed.columns, owner).max(initial=0))
+    return listed.divisor * int(_norms(listed.columns, owner).max(initial=0))
 
 
 def told_apart(held: Sparse, part: Part, corners: Sparse) -> Part:

@@ -17,7 +17,7 @@ from dpsql.workloads.expr.formulas import Formula
 from dpsql.workloads.expr.lines import Interval, Line, Scalar
 from dpsql.workloads.expr.regions import KeyDomain, LabelColumn
 from dpsql.workloads.expr.rows import RowSource
-from dpsql.workloads.expr.values import Evaluate, Value
+from dpsql.workloads.expr.values import Evaluate, Stored, Value
 from dpsql.workloads.expr.within import meets
 
 
@@ -55,6 +55,12 @@ class Column:
     def ends(self) -> tuple[Fraction, Fraction]:
         """The bounds of a column that is summed, which are numbers."""
         return Fraction(self.policy.lower), Fraction(self.policy.upper)  # type: ignore[arg-type]
+
+    @property
+    def by_limit(self) -> bool:
+        """Whether the bounds are what so many rows of a unit as count can have, where it may have more."""
+        computed = not (self.value is None or isinstance(self.value, Stored))
+        return not (computed or self.policy.declared) and self.line.kind == "integer" and self.policy.lower is not None
 
     @property
     def closed(self) -> tuple[Interval | None, ...] | None:
@@ -119,8 +125,8 @@ class Table:
 
         In Euclidean norm: all rows in one group, or the bound in each of as many groups as there may be.
         """
-        source, spark = self.source, self.policy.is_spark  # whose scans do not add up by unit
-        if source is None or source.unit is None or source.of is not None or source.windows is not None or spark:
+        source = self.source
+        if source is None or source.unit is None or source.of is not None or source.windows is not None:
             return ()
         lower, upper = column.ends
         rows = max(-lower, upper) * source.most

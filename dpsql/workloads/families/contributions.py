@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, pairwise, product
 from typing import Any
@@ -166,7 +167,8 @@ class Contributions:
     ``tied`` has, for some kinds of unit, what it can change of its first two sources together: less than the sums of
     one change of each. ``patterns`` has what it can change of some of its sources together. ``kept``: what was
     planned for them, to be found again when the same queries are weighed anew. ``exact``: the labels of units of which
-    C is just what they can change (``dpsql.workloads.compile.one_unit``).
+    C is just what they can change (``dpsql.workloads.compile.one_unit``). ``over``: all of it is written so many times
+    as long as it is, where it has fractions (``dpsql.workloads.compile.counts_with_sums``).
     """
 
     units: tuple[tuple[Part, ...], ...]
@@ -175,10 +177,16 @@ class Contributions:
     patterns: Mapping[int, tuple[Patterns, ...]] = field(default_factory=dict)
     kept: dict[object, Any] = field(default_factory=dict, repr=False)
     exact: frozenset[str] = frozenset()
+    over: int = 1
 
     @cached_property
-    def common(self) -> int:
-        """The greatest common divisor of all ``times``: lists leave it out, so that it is a factor of the norm."""
+    def common(self) -> Fraction | int:
+        """The greatest common divisor of all ``times`` over ``over``: a factor of the norm, which lists leave out."""
+        return self.divisor if self.over == 1 else Fraction(self.divisor, self.over)
+
+    @cached_property
+    def divisor(self) -> int:
+        """``common`` of what is written."""
         return math.gcd(*(part.times for parts in self.units for part in parts)) or 1
 
     @cached_property
@@ -249,9 +257,9 @@ class Contributions:
     def _listed(self, parts: Sequence[Part | Tied | Patterns]) -> Sparse:
         """All sums of one change, or none, of each source of a unit, but for none of all."""
         if len(parts) == 1 and isinstance(parts[0], Part) and parts[0].most == 1:
-            times = parts[0].times // self.common
+            times = parts[0].times // self.divisor
             return parts[0].corners if times == 1 else parts[0].corners * times
-        listed = [part.listed() * (self._times(part) // self.common) for part in parts]
+        listed = [part.listed() * (self._times(part) // self.divisor) for part in parts]
         if len(listed) == 1:
             return listed[0]
         starts = np.cumsum([0, *(one.shape[1] for one in listed)]).tolist()
@@ -268,7 +276,7 @@ class Contributions:
             if not isinstance(part, Part):
                 found.append(part.some())
                 continue
-            scaled = part.corners * (part.times // self.common)
+            scaled = part.corners * (part.times // self.divisor)
             found.append(scaled)
             if part.most > 1:
                 first = tuple(int(one[0]) for one in part.classes[: part.most])
