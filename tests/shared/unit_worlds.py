@@ -340,8 +340,7 @@ def _cluster(
     whole = True
     for table in tables:
         longer: list[dict[str, list[Row]]] = []
-        for person in persons:
-            kinds = _kinds(world, ask, compiled, layouts, person, table)
+        for person, kinds in zip(persons, _kinds(world, ask, compiled, layouts, persons, table), strict=True):
             k = 2 if table == "shifts" else ask.most[table]
             held, all_ = _numbers(kinds, 1 if len(tables) > 1 and table == "patients" else k, most, draw)
             whole &= all_
@@ -387,18 +386,26 @@ def _alone(world: World, compiled: Compiled, persons: Sequence[Person], draw: ra
 
 
 def _kinds(
-    world: World, ask: Ask, compiled: Compiled, layouts: Sequence[Layout], person: Person, table: str
-) -> list[Row]:
-    """One row of each kind that the batch and the bounds tell apart."""
+    world: World, ask: Ask, compiled: Compiled, layouts: Sequence[Layout], persons: Sequence[Person], table: str
+) -> list[list[Row]]:
+    """For each person, who has no rows of the table yet, one row of each kind that the batch and the bounds tell apart.
+
+    One scan tells the rows of all persons apart.
+    """
     rows = list(itertools.product(*VALUES[table]))
     if table == "patients" and ask.joined:
-        return list({row[0]: row for row in rows}.values()) if len(layouts) == 1 else rows
-    world.fill({i: {**person, table: [row]} for i, row in enumerate(rows)})
-    x = world.each(compiled, layouts, len(rows))
+        return [list({row[0]: row for row in rows}.values()) if len(layouts) == 1 else rows] * len(persons)
+    each = ({**person, table: [row]} for person in persons for row in rows)
+    world.fill(dict(enumerate(each)))
+    x = world.each(compiled, layouts, len(persons) * len(rows)).tolist()
     capped = [_CAPS[per.partition(" ")[0]] - 1 for _, _, per in ask.caps] if table == "visits" else []
     capped += [1] if ask.days and table == "visits" else []
     capped += [0] if ask.looks and table == "visits" else []
-    return list({(tuple(v), *(row[i] for i in capped)): row for v, row in zip(x.tolist(), rows, strict=True)}.values())
+    found: list[list[Row]] = []
+    for at in range(0, len(x), len(rows)):
+        told = {(tuple(v), *(row[i] for i in capped)): row for v, row in zip(x[at : at + len(rows)], rows, strict=True)}
+        found.append(list(told.values()))
+    return found
 
 
 def _beyond(kinds: Sequence[Row], k: int, scans: int, most: int) -> list[list[Row]]:
@@ -445,14 +452,9 @@ def _readers(layouts: Sequence[Layout]) -> list[list[Layout]]:
 
 def _numbers(kinds: Sequence[Row], k: int, most: int, draw: random.Random) -> tuple[list[list[Row]], bool]:
     """All ways to have 0 to ``k`` rows of the kinds, or some of them; whether these are all."""
-    found: list[list[Row]] = [[]]
-    for size in range(1, k + 1):
-        for rows in itertools.combinations_with_replacement(kinds, size):
-            found.append(list(rows))
-            if len(found) > 20 * most:
-                break
-    if len(found) <= most:
-        return found, True
+    if sum(math.comb(len(kinds) + size - 1, size) for size in range(k + 1)) <= most:
+        sizes = range(k + 1)
+        return [list(rows) for size in sizes for rows in itertools.combinations_with_replacement(kinds, size)], True
     held = [[row] * k for row in kinds]
     while len(held) < most:
         held.append([draw.choice(kinds) for _ in range(k)])
@@ -489,21 +491,23 @@ def norm_of(
     """
     gaussian = noise == "gaussian"
     change = (vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64)
-    sizes = (change**2).sum(axis=1) if gaussian else np.array([_in_blocks(v, blocks) for v in change])
+    sizes = (change**2).sum(axis=1) if gaussian else _in_blocks(change, blocks)
     near = np.flatnonzero(sizes >= sizes.max() * (1 - 1e-9))[:20]
     exact = (vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object)
-    return int(max((v * v).sum() if gaussian else _in_blocks(v, blocks) for v in exact))
+    return int(((exact**2).sum(axis=1) if gaussian else _in_blocks(exact, blocks)).max())
 
 
-def _in_blocks(change: np.ndarray, blocks: tuple[int, ...]) -> Any:
+def _in_blocks(changes: np.ndarray, blocks: tuple[int, ...]) -> Any:
+    """The norm of each change (N x entries)."""
     if not blocks:
-        return abs(change).sum()
-    total, at = 0, 0
+        return abs(changes).sum(axis=1)
+    total, at = np.zeros(len(changes), dtype=changes.dtype), 0
     for block in blocks:
-        part, at = change[at : at + block], at + block
+        part, at = changes[:, at : at + block], at + block
         limit = getattr(block, "limit", 0)
         for side in (np.maximum(part, 0), np.maximum(-part, 0)) if limit else (abs(part),):
-            total += max(side.max(), -(-side.sum() // limit) if limit else 0)
+            most = side.max(axis=1)
+            total += np.maximum(most, -(-side.sum(axis=1) // limit)) if limit else most
     return total
 
 

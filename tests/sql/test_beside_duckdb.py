@@ -18,8 +18,6 @@ from noiseless import Pipeline, rows_of
 from plain_statements import POLICY, ROWS, Asked, asked
 
 import dpsql
-from dpsql.strategies import selection
-from dpsql.strategies.pure import norm_blocks
 
 Row = Sequence[Any]
 
@@ -98,15 +96,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture
-def shortest_searches(short_searches: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strategies of all kinds after the fewest steps: with so little noise all are good enough."""
-    monkeypatch.setattr(selection, "WORK", 1.0)
-    monkeypatch.setattr(norm_blocks, "_MOST_STEPS", 4)
-    monkeypatch.setattr(norm_blocks, "_POLISHED", 1)
-
-
-@pytest.mark.usefixtures("shortest_searches")
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.long
 def test_at_an_epsilon_of_a_million(file: Path, tmp_path: Path, part: int) -> None:
