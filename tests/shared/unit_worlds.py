@@ -25,7 +25,6 @@ from helpers import compiled_of, engine_of, tables_of
 
 import dpsql
 from dpsql import measure
-from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
 from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
@@ -33,6 +32,7 @@ from dpsql.policy import Policy
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.scan import Select, same
+from dpsql.workloads.expr.value_sql import select_text
 from dpsql.workloads.expr.values import Cast, Coalesce, Name, whole
 
 Row = tuple[Any, ...]
@@ -87,6 +87,7 @@ hours = {{ lower = 0, upper = 8 }}
 """
 _MOST = 20_000  # contributions of several tables together
 _FEW = 60  # rows of nobody that are tried
+_KEPT = 200  # statements
 _AGAIN = 20  # persons with the same rows, more than count
 _CAPS: dict[str, int] = {"ward": 1, "day": 2}
 """The place of a capped column in a row without its person."""
@@ -210,6 +211,8 @@ class World:
 
     def __init__(self) -> None:
         self.duck = duckdb.connect(config={"threads": 1})
+        self._held: set[str] = set()  # tables that have rows
+        self._scans: dict[tuple[int, bool], tuple[Layout, str]] = {}
         for name, columns in COLUMNS.items():
             self.duck.execute(f"CREATE TABLE {name} ({columns})")
 
@@ -217,11 +220,14 @@ class World:
         """Put these persons, by their numbers, in place of all there are."""
         for name in COLUMNS:
             rows = [(number, *row) for number, person in persons.items() for row in person.get(name, ())]
-            self.duck.execute(f"DELETE FROM {name}")
+            if name in self._held:
+                self.duck.execute(f"DELETE FROM {name}")
+                self._held.remove(name)
             if rows:
                 columns = [pa.array(column) for column in zip(*rows, strict=True)]
                 self.duck.register("filled", pa.table(columns, names=[str(i) for i in range(len(columns))]))
                 self.duck.execute(f"INSERT INTO {name} FROM filled")
+                self._held.add(name)
 
     def plan(self, ask: Ask, noise: str, folder: Path, **options: Any) -> dpsql.Plan:
         """The plan of a batch. Raises what ``Connection.plan`` raises."""
@@ -241,19 +247,14 @@ class World:
         """L x of the tables as they are, by the scans that a run would make."""
         x = np.zeros(compiled.rows.shape[1], dtype=object)
         for layout in compiled.layouts:
-            found = engine_module._scan(self.duck, scan_of(layout, SOURCES), "memory")
-            measure._add(x, layout, found, compiled.common_steps)
+            measure._add(x, layout, self._scanned(layout, by_person=False), compiled.common_steps)
         return x
 
     def each(self, compiled: Compiled, layouts: Iterable[Layout], count: int) -> np.ndarray:
         """What each of the persons 0, 1, ... adds to L x (count x entries), by the same scans grouped by person."""
         x = np.zeros((count, compiled.rows.shape[1]), dtype=object)
         for layout in layouts:
-            asked = scan_of(layout, SOURCES)
-            person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
-            select = replace(with_unit(asked.select), columns=(person, *asked.select.columns))
-            by_person = replace(asked, select=replace(select, group_by=asked.select.group_by + 1))
-            found = engine_module._scan(self.duck, by_person, "memory")
+            found = self._scanned(layout, by_person=True)
             persons, names = found["person"], [name for name in found if name != "person"]
             # What a row of a scan adds does not depend on the others: rows that are alike are worked out once.
             rows, which = np.unique(np.column_stack([found[name] for name in names]), axis=0, return_inverse=True)
@@ -262,6 +263,20 @@ class World:
                 measure._add(into, layout, dict(zip(names, row[:, None], strict=True)), compiled.common_steps)
             np.add.at(x, persons[persons >= 0], added[which.ravel()[persons >= 0]])
         return x
+
+    def _scanned(self, layout: Layout, *, by_person: bool) -> dict[str, Any]:
+        """The columns of a layout's scan, whose statement is written once."""
+        key = id(layout), by_person
+        if key not in self._scans:
+            if len(self._scans) > _KEPT:
+                self._scans.clear()
+            select = scan_of(layout, SOURCES).select
+            if by_person:
+                person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
+                grouped = replace(with_unit(select), columns=(person, *select.columns))
+                select = replace(grouped, group_by=select.group_by + 1)
+            self._scans[key] = layout, select_text(select, {name: f"memory.main.{name}" for name in COLUMNS})
+        return self.duck.execute(self._scans[key][1]).fetchnumpy()
 
 
 SOURCES = {name: TableSource(name) for name in COLUMNS}
