@@ -18,7 +18,6 @@ import dpsql
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.workloads.compile.kronecker import Histogram, KroneckerIntegers
 
-
 pytestmark = pytest.mark.usefixtures("short_searches")
 
 

@@ -8,10 +8,11 @@ all numbers of rows of each kind, as many as count, go through one scan that tel
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -86,8 +87,8 @@ ward = {{ values = ["a", "b"], nulls = false }}
 hours = {{ lower = 0, upper = 8 }}
 """
 _MOST = 20_000  # contributions of several tables together
-_FEW = 60  # rows of nobody that are tried
-_KEPT = 200  # statements
+_FEW = 36  # rows of nobody that are tried
+_WRITTEN = 20  # rows that one statement lists
 _AGAIN = 20  # persons with the same rows, more than count
 _CAPS: dict[str, int] = {"ward": 1, "day": 2}
 """The place of a capped column in a row without its person."""
@@ -212,7 +213,7 @@ class World:
     def __init__(self) -> None:
         self.duck = duckdb.connect(config={"threads": 1})
         self._held: set[str] = set()  # tables that have rows
-        self._scans: dict[tuple[int, bool], tuple[Layout, str]] = {}
+        self._statements: dict[tuple[int, bool], tuple[Layout, str]] | None = None
         for name, columns in COLUMNS.items():
             self.duck.execute(f"CREATE TABLE {name} ({columns})")
 
@@ -223,10 +224,14 @@ class World:
             if name in self._held:
                 self.duck.execute(f"DELETE FROM {name}")
                 self._held.remove(name)
-            if rows:
+            if len(rows) > _WRITTEN:
                 columns = [pa.array(column) for column in zip(*rows, strict=True)]
                 self.duck.register("filled", pa.table(columns, names=[str(i) for i in range(len(columns))]))
                 self.duck.execute(f"INSERT INTO {name} FROM filled")
+            elif rows:
+                values = ("(" + ", ".join("NULL" if v is None else repr(v) for v in row) + ")" for row in rows)
+                self.duck.execute(f"INSERT INTO {name} VALUES {', '.join(values)}")
+            if rows:
                 self._held.add(name)
 
     def plan(self, ask: Ask, noise: str, folder: Path, **options: Any) -> dpsql.Plan:
@@ -264,19 +269,27 @@ class World:
             np.add.at(x, persons[persons >= 0], added[which.ravel()[persons >= 0]])
         return x
 
+    @contextlib.contextmanager
+    def written_once(self) -> Iterator[None]:
+        """Statements of scans are written once while it lasts: for many fillings of the tables in one row."""
+        self._statements = {}
+        try:
+            yield
+        finally:
+            self._statements = None
+
     def _scanned(self, layout: Layout, *, by_person: bool) -> dict[str, Any]:
-        """The columns of a layout's scan, whose statement is written once."""
+        """The columns of a layout's scan."""
+        statements = {} if self._statements is None else self._statements
         key = id(layout), by_person
-        if key not in self._scans:
-            if len(self._scans) > _KEPT:
-                self._scans.clear()
+        if key not in statements:
             select = scan_of(layout, SOURCES).select
             if by_person:
                 person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
                 grouped = replace(with_unit(select), columns=(person, *select.columns))
                 select = replace(grouped, group_by=select.group_by + 1)
-            self._scans[key] = layout, select_text(select, {name: f"memory.main.{name}" for name in COLUMNS})
-        return self.duck.execute(self._scans[key][1]).fetchnumpy()
+            statements[key] = layout, select_text(select, {name: f"memory.main.{name}" for name in COLUMNS})
+        return self.duck.execute(statements[key][1]).fetchnumpy()
 
 
 SOURCES = {name: TableSource(name) for name in COLUMNS}
@@ -304,6 +317,11 @@ class Enumerated:
 
 def enumerated(world: World, ask: Ask, compiled: Compiled, most: int, draw: random.Random) -> list[Enumerated]:
     """For patients and for nurses all that one can change, over at most about ``most`` persons a table."""
+    with world.written_once():
+        return _enumerated(world, ask, compiled, most, draw)
+
+
+def _enumerated(world: World, ask: Ask, compiled: Compiled, most: int, draw: random.Random) -> list[Enumerated]:
     found = []
     for tables in (("patients", "visits", "labs"), ("shifts",)):
         layouts = [layout for layout in compiled.layouts if layout.source.table in tables]

@@ -100,9 +100,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.long
-def test_at_an_epsilon_of_a_million(
-    file: Path, tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_an_epsilon_of_a_million(file: Path, tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so little noise all strategies are good enough."""
     monkeypatch.setattr(selection, "WORK", 1.0)
     statements = [*NOTHING, *_statements(f"near {part}", 120, small=True)] if part else NOTHING[:3]
