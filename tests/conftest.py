@@ -116,12 +116,16 @@ def assurance(request):
 
 @pytest.fixture
 def short_searches(monkeypatch):
-    """Pure strategies after few steps: for tests of what plans are held to, not of how good they are."""
+    """Pure strategies of all kinds after the fewest steps: for tests of what plans are held to, not of how good they
+    are.
+    """
     from dpsql.strategies import selection
     from dpsql.strategies.pure import norm_blocks
 
     monkeypatch.setattr(selection, "WORK", selection.WORK / 100)
     monkeypatch.setattr(norm_blocks, "_FEWEST", 3)
+    monkeypatch.setattr(norm_blocks, "_MOST_STEPS", 4)
+    monkeypatch.setattr(norm_blocks, "_POLISHED", 1)
     monkeypatch.setattr(norm_blocks, "_JOINED", 10)
 
 

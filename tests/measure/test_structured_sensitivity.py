@@ -18,6 +18,8 @@ import dpsql
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual
 from dpsql.workloads.compile.kronecker import Histogram, KroneckerIntegers
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

@@ -8,10 +8,11 @@ all numbers of rows of each kind, as many as count, go through one scan that tel
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -24,7 +25,6 @@ import pyarrow as pa
 from helpers import compiled_of, engine_of, tables_of
 
 import dpsql
-from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
 from dpsql.measure import cells
 from dpsql.measure.from_sql import UNIT
@@ -33,6 +33,7 @@ from dpsql.policy import Policy
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.scan import Select, same
+from dpsql.workloads.expr.value_sql import select_text
 from dpsql.workloads.expr.values import Cast, Coalesce, Name, whole
 
 Row = tuple[Any, ...]
@@ -86,7 +87,8 @@ ward = {{ values = ["a", "b"], nulls = false }}
 hours = {{ lower = 0, upper = 8 }}
 """
 _MOST = 20_000  # contributions of several tables together
-_FEW = 60  # rows of nobody that are tried
+_FEW = 36  # rows of nobody that are tried
+_WRITTEN = 20  # rows that one statement lists
 _AGAIN = 20  # persons with the same rows, more than count
 _CAPS: dict[str, int] = {"ward": 1, "day": 2}
 """The place of a capped column in a row without its person."""
@@ -210,6 +212,8 @@ class World:
 
     def __init__(self) -> None:
         self.duck = duckdb.connect(config={"threads": 1})
+        self._held: set[str] = set()  # tables that have rows
+        self._statements: dict[tuple[int, bool], tuple[Layout, str]] | None = None
         for name, columns in COLUMNS.items():
             self.duck.execute(f"CREATE TABLE {name} ({columns})")
 
@@ -217,11 +221,18 @@ class World:
         """Put these persons, by their numbers, in place of all there are."""
         for name in COLUMNS:
             rows = [(number, *row) for number, person in persons.items() for row in person.get(name, ())]
-            self.duck.execute(f"DELETE FROM {name}")
-            if rows:
+            if name in self._held:
+                self.duck.execute(f"DELETE FROM {name}")
+                self._held.remove(name)
+            if len(rows) > _WRITTEN:
                 columns = [pa.array(column) for column in zip(*rows, strict=True)]
                 self.duck.register("filled", pa.table(columns, names=[str(i) for i in range(len(columns))]))
                 self.duck.execute(f"INSERT INTO {name} FROM filled")
+            elif rows:
+                values = ("(" + ", ".join("NULL" if v is None else repr(v) for v in row) + ")" for row in rows)
+                self.duck.execute(f"INSERT INTO {name} VALUES {', '.join(values)}")
+            if rows:
+                self._held.add(name)
 
     def plan(self, ask: Ask, noise: str, folder: Path, **options: Any) -> dpsql.Plan:
         """The plan of a batch. Raises what ``Connection.plan`` raises."""
@@ -241,19 +252,14 @@ class World:
         """L x of the tables as they are, by the scans that a run would make."""
         x = np.zeros(compiled.rows.shape[1], dtype=object)
         for layout in compiled.layouts:
-            found = engine_module._scan(self.duck, scan_of(layout, SOURCES), "memory")
-            cells.add(x, layout, found, compiled.common_steps)
+            cells.add(x, layout, self._scanned(layout, by_person=False), compiled.common_steps)
         return x
 
     def each(self, compiled: Compiled, layouts: Iterable[Layout], count: int) -> np.ndarray:
         """What each of the persons 0, 1, ... adds to L x (count x entries), by the same scans grouped by person."""
         x = np.zeros((count, compiled.rows.shape[1]), dtype=object)
         for layout in layouts:
-            asked = scan_of(layout, SOURCES)
-            person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
-            select = replace(with_unit(asked.select), columns=(person, *asked.select.columns))
-            by_person = replace(asked, select=replace(select, group_by=asked.select.group_by + 1))
-            found = engine_module._scan(self.duck, by_person, "memory")
+            found = self._scanned(layout, by_person=True)
             persons, names = found["person"], [name for name in found if name != "person"]
             # What a row of a scan adds does not depend on the others: rows that are alike are worked out once.
             rows, which = np.unique(np.column_stack([found[name] for name in names]), axis=0, return_inverse=True)
@@ -262,6 +268,28 @@ class World:
                 cells.add(into, layout, dict(zip(names, row[:, None], strict=True)), compiled.common_steps)
             np.add.at(x, persons[persons >= 0], added[which.ravel()[persons >= 0]])
         return x
+
+    @contextlib.contextmanager
+    def written_once(self) -> Iterator[None]:
+        """Statements of scans are written once while it lasts: for many fillings of the tables in one row."""
+        self._statements = {}
+        try:
+            yield
+        finally:
+            self._statements = None
+
+    def _scanned(self, layout: Layout, *, by_person: bool) -> dict[str, Any]:
+        """The columns of a layout's scan."""
+        statements = {} if self._statements is None else self._statements
+        key = id(layout), by_person
+        if key not in statements:
+            select = scan_of(layout, SOURCES).select
+            if by_person:
+                person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
+                grouped = replace(with_unit(select), columns=(person, *select.columns))
+                select = replace(grouped, group_by=select.group_by + 1)
+            statements[key] = layout, select_text(select, {name: f"memory.main.{name}" for name in COLUMNS})
+        return self.duck.execute(statements[key][1]).fetchnumpy()
 
 
 SOURCES = {name: TableSource(name) for name in COLUMNS}
@@ -289,6 +317,11 @@ class Enumerated:
 
 def enumerated(world: World, ask: Ask, compiled: Compiled, most: int, draw: random.Random) -> list[Enumerated]:
     """For patients and for nurses all that one can change, over at most about ``most`` persons a table."""
+    with world.written_once():
+        return _enumerated(world, ask, compiled, most, draw)
+
+
+def _enumerated(world: World, ask: Ask, compiled: Compiled, most: int, draw: random.Random) -> list[Enumerated]:
     found = []
     for tables in (("patients", "visits", "labs"), ("shifts",)):
         layouts = [layout for layout in compiled.layouts if layout.source.table in tables]
@@ -340,8 +373,7 @@ def _cluster(
     whole = True
     for table in tables:
         longer: list[dict[str, list[Row]]] = []
-        for person in persons:
-            kinds = _kinds(world, ask, compiled, layouts, person, table)
+        for person, kinds in zip(persons, _kinds(world, ask, compiled, layouts, persons, table), strict=True):
             k = 2 if table == "shifts" else ask.most[table]
             held, all_ = _numbers(kinds, 1 if len(tables) > 1 and table == "patients" else k, most, draw)
             whole &= all_
@@ -387,18 +419,26 @@ def _alone(world: World, compiled: Compiled, persons: Sequence[Person], draw: ra
 
 
 def _kinds(
-    world: World, ask: Ask, compiled: Compiled, layouts: Sequence[Layout], person: Person, table: str
-) -> list[Row]:
-    """One row of each kind that the batch and the bounds tell apart."""
+    world: World, ask: Ask, compiled: Compiled, layouts: Sequence[Layout], persons: Sequence[Person], table: str
+) -> list[list[Row]]:
+    """For each person, who has no rows of the table yet, one row of each kind that the batch and the bounds tell apart.
+
+    One scan tells the rows of all persons apart.
+    """
     rows = list(itertools.product(*VALUES[table]))
     if table == "patients" and ask.joined:
-        return list({row[0]: row for row in rows}.values()) if len(layouts) == 1 else rows
-    world.fill({i: {**person, table: [row]} for i, row in enumerate(rows)})
-    x = world.each(compiled, layouts, len(rows))
+        return [list({row[0]: row for row in rows}.values()) if len(layouts) == 1 else rows] * len(persons)
+    each = ({**person, table: [row]} for person in persons for row in rows)
+    world.fill(dict(enumerate(each)))
+    x = world.each(compiled, layouts, len(persons) * len(rows)).tolist()
     capped = [_CAPS[per.partition(" ")[0]] - 1 for _, _, per in ask.caps] if table == "visits" else []
     capped += [1] if ask.days and table == "visits" else []
     capped += [0] if ask.looks and table == "visits" else []
-    return list({(tuple(v), *(row[i] for i in capped)): row for v, row in zip(x.tolist(), rows, strict=True)}.values())
+    found: list[list[Row]] = []
+    for at in range(0, len(x), len(rows)):
+        told = {(tuple(v), *(row[i] for i in capped)): row for v, row in zip(x[at : at + len(rows)], rows, strict=True)}
+        found.append(list(told.values()))
+    return found
 
 
 def _beyond(kinds: Sequence[Row], k: int, scans: int, most: int) -> list[list[Row]]:
@@ -445,14 +485,9 @@ def _readers(layouts: Sequence[Layout]) -> list[list[Layout]]:
 
 def _numbers(kinds: Sequence[Row], k: int, most: int, draw: random.Random) -> tuple[list[list[Row]], bool]:
     """All ways to have 0 to ``k`` rows of the kinds, or some of them; whether these are all."""
-    found: list[list[Row]] = [[]]
-    for size in range(1, k + 1):
-        for rows in itertools.combinations_with_replacement(kinds, size):
-            found.append(list(rows))
-            if len(found) > 20 * most:
-                break
-    if len(found) <= most:
-        return found, True
+    if sum(math.comb(len(kinds) + size - 1, size) for size in range(k + 1)) <= most:
+        sizes = range(k + 1)
+        return [list(rows) for size in sizes for rows in itertools.combinations_with_replacement(kinds, size)], True
     held = [[row] * k for row in kinds]
     while len(held) < most:
         held.append([draw.choice(kinds) for _ in range(k)])
@@ -489,21 +524,23 @@ def norm_of(
     """
     gaussian = noise == "gaussian"
     change = (vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64)
-    sizes = (change**2).sum(axis=1) if gaussian else np.array([_in_blocks(v, blocks) for v in change])
+    sizes = (change**2).sum(axis=1) if gaussian else _in_blocks(change, blocks)
     near = np.flatnonzero(sizes >= sizes.max() * (1 - 1e-9))[:20]
     exact = (vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object)
-    return int(max((v * v).sum() if gaussian else _in_blocks(v, blocks) for v in exact))
+    return int(((exact**2).sum(axis=1) if gaussian else _in_blocks(exact, blocks)).max())
 
 
-def _in_blocks(change: np.ndarray, blocks: tuple[int, ...]) -> Any:
+def _in_blocks(changes: np.ndarray, blocks: tuple[int, ...]) -> Any:
+    """The norm of each change (N x entries)."""
     if not blocks:
-        return abs(change).sum()
-    total, at = 0, 0
+        return abs(changes).sum(axis=1)
+    total, at = np.zeros(len(changes), dtype=changes.dtype), 0
     for block in blocks:
-        part, at = change[at : at + block], at + block
+        part, at = changes[:, at : at + block], at + block
         limit = getattr(block, "limit", 0)
         for side in (np.maximum(part, 0), np.maximum(-part, 0)) if limit else (abs(part),):
-            total += max(side.max(), -(-side.sum() // limit) if limit else 0)
+            most = side.max(axis=1)
+            total += np.maximum(most, -(-side.sum(axis=1) // limit)) if limit else most
     return total
 
 

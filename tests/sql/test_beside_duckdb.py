@@ -19,7 +19,6 @@ from plain_statements import POLICY, ROWS, Asked, asked
 
 import dpsql
 from dpsql.strategies import selection
-from dpsql.strategies.pure import norm_blocks
 
 Row = Sequence[Any]
 
@@ -98,18 +97,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture
-def shortest_searches(short_searches: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strategies of all kinds after the fewest steps: with so little noise all are good enough."""
-    monkeypatch.setattr(selection, "WORK", 1.0)
-    monkeypatch.setattr(norm_blocks, "_MOST_STEPS", 4)
-    monkeypatch.setattr(norm_blocks, "_POLISHED", 1)
-
-
-@pytest.mark.usefixtures("shortest_searches")
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.long
-def test_at_an_epsilon_of_a_million(file: Path, tmp_path: Path, part: int) -> None:
+def test_at_an_epsilon_of_a_million(file: Path, tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so little noise all strategies are good enough."""
+    monkeypatch.setattr(selection, "WORK", 1.0)
     statements = [*NOTHING, *_statements(f"near {part}", 120, small=True)] if part else NOTHING[:3]
     measured = 0
     with duckdb.connect(str(file), read_only=True) as beside:

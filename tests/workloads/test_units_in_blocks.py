@@ -87,9 +87,10 @@ def planned(batch: Structured, noise: str) -> StructuredStrategy | None:
         return None
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-@pytest.mark.parametrize(("count", "tried_at_least"), [(8, 2), (60, 15)])
-@pytest.mark.few("8-2-gaussian")
+@pytest.mark.parametrize(
+    ("noise", "count", "tried_at_least"), [("gaussian", 8, 2), ("gaussian", 60, 15), ("laplace", 60, 15)]
+)
+@pytest.mark.few("gaussian-8-2")
 def test_no_person_moves_more(noise: str, count: int, tried_at_least: int) -> None:
     tried = 0
     for ask, batch, _ in batches(count):
@@ -216,29 +217,28 @@ def each_by_itself(ask: Ask, joint: Compiled) -> list[np.ndarray] | None:
     return list(found.values())
 
 
-@pytest.mark.parametrize(
-    ("count", "tried_at_least", "many"), [(15, 3, False), (15, 3, True), (60, 8, False), (60, 8, True)]
-)
 @pytest.mark.long
-def test_no_plan_is_better_than_the_bound(
-    count: int, tried_at_least: int, many: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_plan_is_better_than_the_bound() -> None:
     """The bound of errors against the least over all that a person can change of each scan by itself.
 
-    ``many``: as where groups are very many.
+    Of each batch also the bound as where groups are very many.
     """
-    if many:
-        monkeypatch.setattr(weights_under_bounds, "_MOST", 0)
-    tried = 0
-    for ask, batch, joint in batches(count):
-        found = planned(batch, "gaussian")
-        kinds = None if found is None or found.lower_bound is None else each_by_itself(ask, joint)
+    tried = {False: 0, True: 0}
+    for ask, batch, joint in batches(60):
+        bounds: dict[bool, float] = {}
+        for many in tried:
+            with pytest.MonkeyPatch.context() as patch:
+                if many:
+                    patch.setattr(weights_under_bounds, "_MOST", 0)
+                found = planned(batch, "gaussian")
+            if found is not None and found.lower_bound is not None:
+                bounds[many] = found.lower_bound * common_multiplicity(batch.layouts) ** 2
+        kinds = each_by_itself(ask, joint) if bounds else None
         if kinds is None:
             continue
-        assert found is not None
-        assert found.lower_bound is not None
         W = joint.objective[:, None] * joint.rows.toarray() / joint.common_steps
         true = sum(least(W, vectors, 2e-3, 500).upper for vectors in kinds)
-        assert found.lower_bound * common_multiplicity(batch.layouts) ** 2 <= true * (1 + 1e-6), ask
-        tried += 1
-    assert tried >= tried_at_least
+        assert max(bounds.values()) <= true * (1 + 1e-6), ask
+        for many in bounds:
+            tried[many] += 1
+    assert min(tried.values()) >= 8

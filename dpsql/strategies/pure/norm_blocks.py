@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from time import monotonic
 
 import numpy as np
@@ -180,29 +181,33 @@ def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draf
     reach = np.abs(C @ Y)
     ends = np.cumsum(blocks).tolist()
     groups = [list(range(end - size, end)) for end, size in zip(ends, blocks, strict=True)]
-    tops = [reach[group].max(axis=0) for group in groups]
+    tops = np.array([reach[group].max(axis=0) for group in groups])
 
-    def value(groups: Sequence[Sequence[int]], tops: Sequence[Floats]) -> float:
-        cost = np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])
-        share = cost ** (1.0 / 3.0)
-        return float((share @ np.array(tops)).max()) ** 2 * float((cost / share**2).sum())
+    def cost(group: list[int]) -> float:
+        return factor(len(group)) * float(weight[group].sum())
 
-    best = value(groups, tops)
+    def value(costs: Sequence[float], tops: Floats) -> float:
+        held = np.array(costs)
+        share = held ** (1.0 / 3.0)
+        return float((share @ tops).max()) ** 2 * float((held / share**2).sum())
+
+    costs = [cost(group) for group in groups]
+    best = value(costs, tops)
     while len(groups) > 1:
         found: tuple[float, int, int] | None = None
-        for i in range(len(groups)):
-            for j in range(i + 1, len(groups)):
-                rest = [k for k in range(len(groups)) if k not in (i, j)]
-                trial = [groups[k] for k in rest], [tops[k] for k in rest]
-                error = value([*trial[0], groups[i] + groups[j]], [*trial[1], np.maximum(tops[i], tops[j])])
-                if found is None or error < found[0]:
-                    found = error, i, j
+        for i, j in combinations(range(len(groups)), 2):
+            rest = [k for k in range(len(groups)) if k not in (i, j)]
+            trial = [*(costs[k] for k in rest), cost(groups[i] + groups[j])]
+            error = value(trial, np.vstack([tops[rest], np.maximum(tops[i], tops[j])]))
+            if found is None or error < found[0]:
+                found = error, i, j
         if found is None or found[0] >= best * (1.0 - 1e-9):
             break
         best, i, j = found
         groups[i], tops[i] = groups[i] + groups[j], np.maximum(tops[i], tops[j])
-        del groups[j], tops[j]
-    share = [(factor(len(g)) * float(weight[g].sum())) ** (1.0 / 3.0) for g in groups]
+        costs[i], tops = cost(groups[i]), np.delete(tops, j, axis=0)
+        del groups[j], costs[j]
+    share = [one ** (1.0 / 3.0) for one in costs]
     order = np.concatenate(groups).astype(np.int64)
     blocks = tuple(len(g) for g in groups)
     rows = C[order] * np.repeat(share, blocks)[:, None]
