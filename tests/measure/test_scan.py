@@ -18,10 +18,9 @@ import pytest
 from helpers import compiled_of, engine_of, exact, filled, job_of, policy_of, sources_of, tables_of
 
 import dpsql
-from dpsql import measure
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import OperationalError
-from dpsql.measure import from_sql, reading
+from dpsql.measure import cells, from_sql, reading
 from dpsql.measure.scan_sql import select_list
 from dpsql.measure.shield import shielded
 from dpsql.policy import Policy
@@ -253,7 +252,7 @@ def test_the_exact_vector_does_not_outlive_the_scan(tmp_path: Path) -> None:
     engine = engine_of(database)
     compiled = compiled_of("SELECT COUNT(*) FROM t WHERE k = 1", policy, tables_of(policy, engine))
     job = job_of(compiled, policy)
-    y = shielded(partial(measure._observe, job, engine, [10**30] * compiled.rows.shape[1]), measure.FAILED)
+    y = shielded(partial(cells.observed, job, engine, [10**30] * compiled.rows.shape[1]), job.failed)
     assert y == [77 + 10**30]
     gc.collect()
     held = [o for o in gc.get_objects() if isinstance(o, dict) and "n" in o and isinstance(o.get("n"), np.ndarray)]
