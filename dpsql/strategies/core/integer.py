@@ -23,7 +23,7 @@ from dpsql.linalg import modular, norms
 from dpsql.linalg.forms import RANK_CAP, dense
 from dpsql.linalg.linked import linked_by
 from dpsql.strategies.core.blocks import whitened
-from dpsql.strategies.core.frame import BesideCells
+from dpsql.strategies.core.frame import BesideCells, cells_first
 from dpsql.strategies.core.limits import MEASURED
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.workloads.compile.sensitivity import sensitivity_over
@@ -212,14 +212,8 @@ def leaves_first(root: Floats) -> Floats:
 
     A strategy that measures every cell has a diagonal on top then, which proves its rank at once.
     """
-    single = np.flatnonzero(np.count_nonzero(root, axis=1) == 1)
-    column = np.argmax(root[single] != 0, axis=1)
-    found, first = np.unique(column, return_index=True)
-    if found.size < root.shape[1]:
-        return root
-    top = single[first]
-    rest = np.setdiff1d(np.arange(root.shape[0]), top)
-    return np.asarray(root[np.concatenate([top, rest])])
+    order = cells_first(root)
+    return root if order is None else np.asarray(root[order])
 
 
 def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...], float]:
