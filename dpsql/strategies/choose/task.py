@@ -305,7 +305,8 @@ class Task:
         Y = block.columns.toarray().astype(np.float64)
         start = row_mixing.symmetric_root(metric, block.gram)
         search = row_mixing.turned_search if self.turned else row_mixing.search
-        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        known = self.known / block.count
+        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()), known=known)
         found = Piece(block.basis, C, block.columns, block.gram)
         joined = self._start()
         if joined is None or max(joined.blocks) > 1 or joined.root.shape[0] != joined.root.shape[1]:
@@ -499,17 +500,19 @@ def drafts(task: Task, method: str, hear: Callable[[Draft], None] = lambda _: No
 
 
 def _in_turn(task: Task) -> tuple[str, ...]:
-    """The catalogue, for pure noise with what takes no search and parts first; then others end where they cannot win.
+    """The catalogue, for pure noise with what takes no search and parts first; then others end where they cannot win,
+    mixings, which take longest, last.
 
     Over very many cells, which pure noise hardly ever measures one by one, these come last. Not where time is limited:
     they are what takes no search.
     """
     if task.noise == "gaussian":
         return catalogue()
-    first: tuple[str, ...] = ("optimal", "identity", "workload", "union-of-parts")
+    searched = ("union-of-parts", "p-identity", NORM_BLOCKS)
+    first: tuple[str, ...] = ("optimal", "identity", "workload", *searched)
     last: tuple[str, ...] = ()
     if not task.deadline < np.inf and (task.very_wide or task.cells > _CELLS_ASKED):
-        first, last = ("optimal", "workload", "union-of-parts"), ("identity",)
+        first, last = ("optimal", "workload", *searched), ("identity",)
     return (*first, *(name for name in catalogue() if name not in (*first, *last)), *last)
 
 

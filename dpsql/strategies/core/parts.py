@@ -120,13 +120,17 @@ def _placed(W: Workload, rows: Csr) -> tuple[Csr, Matrix | None, Matrix]:
     coordinates.
     """
     known, (u, q) = reduced_basis(W), (rows.shape[0], W.span.shape[0])
-    if known is not None and known.rows.shape[0] < u:
+    if known is not None:
         label = distinct_columns(sparse.csr_array(sparse.vstack([W.span, rows], format="csr").T)).label
         query = np.full(int(label.max(initial=0)) + 1, -1)
         query[label[:q]] = np.arange(q)
         if (label[q:] >= 0).all() and (query[label[q:]] >= 0).all():
             coords = dense(known.coords)
-            return known.rows, coords[query[label[q:]]], coords
+            own = coords[query[label[q:]]]
+            order = np.argmax(own, axis=1)
+            if u == np.count_nonzero(own) == np.unique(order).size == own.shape[1] and own.max(axis=1).min() == 1.0:
+                return rows, None, coords[:, order]  # the basis in another order
+            return known.rows, own, coords
     frame = choose_basis(rows, algebra.Diagonal(np.ones(u)))
     if frame.rows.shape[0] == u:
         return rows, None, coordinates(W.span, rows)

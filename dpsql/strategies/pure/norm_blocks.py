@@ -182,26 +182,29 @@ def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draf
     groups = [list(range(end - size, end)) for end, size in zip(ends, blocks, strict=True)]
     tops = [reach[group].max(axis=0) for group in groups]
 
-    def value(groups: Sequence[Sequence[int]], tops: Sequence[Floats]) -> float:
-        cost = np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])
-        share = cost ** (1.0 / 3.0)
-        return float((share @ np.array(tops)).max()) ** 2 * float((cost / share**2).sum())
+    def costs(groups: Sequence[Sequence[int]]) -> Floats:
+        return np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])
 
-    best = value(groups, tops)
+    tops, cost = np.stack(tops), costs(groups)
+    best = float((np.cbrt(cost) @ tops).max()) ** 2 * float(np.cbrt(cost).sum())  # a cost over its squared share
     while len(groups) > 1:
-        found: tuple[float, int, int] | None = None
-        for i in range(len(groups)):
-            for j in range(i + 1, len(groups)):
-                rest = [k for k in range(len(groups)) if k not in (i, j)]
-                trial = [groups[k] for k in rest], [tops[k] for k in rest]
-                error = value([*trial[0], groups[i] + groups[j]], [*trial[1], np.maximum(tops[i], tops[j])])
-                if found is None or error < found[0]:
-                    found = error, i, j
-        if found is None or found[0] >= best * (1.0 - 1e-9):
+        share = np.cbrt(cost)
+        own, found = share[:, None] * tops, (np.inf, 0, 0)
+        total = own.sum(axis=0)
+        for i in range(len(groups) - 1):
+            # Two blocks leave and one joins, so that a pair takes as long as one column of sums.
+            more = costs([groups[i] + other for other in groups[i + 1 :]])
+            sums = total - own[i] - own[i + 1 :] + np.cbrt(more)[:, None] * np.maximum(tops[i], tops[i + 1 :])
+            rest = share.sum() - share[i] - share[i + 1 :] + np.cbrt(more)
+            errors = sums.max(axis=1) ** 2 * rest
+            j = int(np.argmin(errors))
+            found = min(found, (float(errors[j]), i, i + 1 + j))
+        if found[0] >= best * (1.0 - 1e-9):
             break
         best, i, j = found
         groups[i], tops[i] = groups[i] + groups[j], np.maximum(tops[i], tops[j])
-        del groups[j], tops[j]
+        del groups[j]
+        tops, cost = np.delete(tops, j, axis=0), costs(groups)
     share = [(factor(len(g)) * float(weight[g].sum())) ** (1.0 / 3.0) for g in groups]
     order = np.concatenate(groups).astype(np.int64)
     blocks = tuple(len(g) for g in groups)
