@@ -7,13 +7,16 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.linalg import block_diag
 
 from dpsql.linalg.basis import Basis
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Diagonal
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.core.frame import Frame
-from dpsql.strategies.core.time_left import TimeLeft
+from dpsql.strategies.core.integer import Piece
+from dpsql.strategies.core.reduce import reduce_workload
+from dpsql.strategies.core.time_left import TimeLeft, parts_seconds
 from dpsql.strategies.selection import select
 from dpsql.workloads.families.matrix import Workload
 
@@ -98,3 +101,35 @@ def test_queries_are_reconstructed_from_the_parts_that_they_reach() -> None:
     assert R is not None
     assert np.allclose(dense(R), best, atol=1e-10)
     assert np.allclose(frame.variances(W), np.square(best).sum(axis=1), rtol=1e-9)
+
+
+def test_the_trace_of_many_small_parts_is_that_of_the_whole() -> None:
+    rng = np.random.default_rng(6)
+    blocks = [rng.uniform(0.5, 2.0, size=(3, 2)) for _ in range(40)]
+    root = np.asarray(block_diag(np.diag(rng.uniform(0.5, 2.0, 520)), *blocks))
+    v = root.shape[1]
+    half = rng.normal(size=(v, v))
+    eye = sparse.eye_array(v, dtype=np.int64, format="csr")
+    piece = Piece(eye, root, sparse.csc_array(eye), half.T @ half)
+    whole = float(np.trace(half.T @ half @ np.linalg.inv(root.T @ root)))
+    assert piece.trace(root) == pytest.approx(whole, rel=1e-9)
+    for lost in (3, v - 1):
+        less = root.copy()
+        less[:, lost] = 0.0
+        assert piece.trace(less) == np.inf
+
+
+def test_weighings_of_rows_share_their_basis_and_nothing_else() -> None:
+    W = prefixes_and_sum()
+    for scale in (np.ones(CELLS + 1), np.linspace(1.0, 2.0, CELLS + 1)):
+        (shared,), weighed = reduce_workload(W.weighed(scale)), W.scale * scale
+        fresh = Workload.from_rows(W.span, weighed, contributions=W.contributions, groups=W.groups)
+        (alone,) = reduce_workload(fresh)
+        assert (shared.basis != alone.basis).nnz == 0
+        assert np.allclose(shared.gram, alone.gram, rtol=1e-12)
+        assert (shared.columns != alone.columns).nnz == 0
+
+
+def test_parts_take_a_basis_of_their_cells_where_these_are_no_queries() -> None:
+    assert parts_seconds(300, 300) == 0.0
+    assert 0.0 < parts_seconds(301, 300) < parts_seconds(1500, 300) / 20.0

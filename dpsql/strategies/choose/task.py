@@ -36,7 +36,14 @@ from dpsql.strategies.core.simple import (
     single_rows,
     workload_piece,
 )
-from dpsql.strategies.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
+from dpsql.strategies.core.time_left import (
+    LateError,
+    TimeLeft,
+    asked_seconds,
+    cells_seconds,
+    finish_seconds,
+    parts_seconds,
+)
 from dpsql.strategies.gaussian.optimal import solve
 from dpsql.strategies.pure import norm_blocks, p_identity, row_mixing
 from dpsql.strategies.pure.pattern_blocks import pattern_blocks
@@ -136,6 +143,9 @@ class Task:
             return 0.0
         if name == "workload":
             return self.finish + asked_seconds(self.blocks(), self.W)
+        if name == "union-of-parts":
+            cells = sum(distinct_cells(part).keep.size for part in self.parts())
+            return self.finish + parts_seconds(cells, sum(block.rank * block.count for block in self.blocks()))
         return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
 
     def below(self, error: float) -> None:

@@ -180,22 +180,22 @@ def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draf
     reach = np.abs(C @ Y)
     ends = np.cumsum(blocks).tolist()
     groups = [list(range(end - size, end)) for end, size in zip(ends, blocks, strict=True)]
-    tops = [reach[group].max(axis=0) for group in groups]
+    tops = np.stack([reach[group].max(axis=0) for group in groups])
 
     def costs(groups: Sequence[Sequence[int]]) -> Floats:
         return np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])
 
-    tops, cost = np.stack(tops), costs(groups)
+    cost = costs(groups)
     best = float((np.cbrt(cost) @ tops).max()) ** 2 * float(np.cbrt(cost).sum())  # a cost over its squared share
     while len(groups) > 1:
-        share = np.cbrt(cost)
-        own, found = share[:, None] * tops, (np.inf, 0, 0)
+        shares = np.cbrt(cost)
+        own, found = shares[:, None] * tops, (np.inf, 0, 0)
         total = own.sum(axis=0)
         for i in range(len(groups) - 1):
             # Two blocks leave and one joins, so that a pair takes as long as one column of sums.
             more = costs([groups[i] + other for other in groups[i + 1 :]])
             sums = total - own[i] - own[i + 1 :] + np.cbrt(more)[:, None] * np.maximum(tops[i], tops[i + 1 :])
-            rest = share.sum() - share[i] - share[i + 1 :] + np.cbrt(more)
+            rest = shares.sum() - shares[i] - shares[i + 1 :] + np.cbrt(more)
             errors = sums.max(axis=1) ** 2 * rest
             j = int(np.argmin(errors))
             found = min(found, (float(errors[j]), i, i + 1 + j))

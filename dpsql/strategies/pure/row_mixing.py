@@ -66,9 +66,7 @@ class _Objective:
         return float(value), grad.ravel()
 
 
-def turned_search(
-    gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, known: float = np.inf
-) -> Floats:
+def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, known: float = np.inf) -> Floats:
     """The best C of ``search`` from ``root`` and, over the columns that matter, from a few turns of it."""
     v = Y.shape[0]
     cost = len(_STAGES) * _ROUNDS * _STEPS * (6.0 * WIDTH * v**3 + 1e5)
