@@ -264,7 +264,7 @@ def test_blocks_are_joined_as_if_every_pair_was_tried(seed: int) -> None:
     assert found.error == pytest.approx(error(groups), rel=1e-9)
 
 
-def test_mixings_that_are_far_above_a_known_error_end_after_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixings_that_are_far_above_another_error_end_after_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(7)
     Y, gram, calls = rng.integers(0, 2, size=(5, 30)).astype(float), np.eye(5), list[float]()
     minimize = optimize.minimize
@@ -277,7 +277,7 @@ def test_mixings_that_are_far_above_a_known_error_end_after_one_stage(monkeypatc
     full = row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9)
     error = row_mixing.error_of(gram, full, Y)
     assert len(calls) == 3
-    assert np.array_equal(row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9, known=error), full)
+    assert np.array_equal(row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9, rival=error), full)
     assert len(calls) == 6
-    row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9, known=error / 4.0)
+    row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9, rival=error / 4.0)
     assert len(calls) == 7

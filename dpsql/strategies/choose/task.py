@@ -315,8 +315,8 @@ class Task:
         Y = block.columns.toarray().astype(np.float64)
         start = row_mixing.symmetric_root(metric, block.gram)
         search = row_mixing.turned_search if self.turned else row_mixing.search
-        known = self.known / block.count
-        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()), known=known)
+        rival = self.known / block.count
+        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()), rival=rival)
         found = Piece(block.basis, C, block.columns, block.gram)
         joined = self._start()
         if joined is None or max(joined.blocks) > 1 or joined.root.shape[0] != joined.root.shape[1]:

@@ -17,6 +17,7 @@ import scipy
 
 from dpsql.common.arrays import Floats
 from dpsql.strategies.pure.halves import differences
+from dpsql.strategies.pure.p_identity import HOPEFUL
 
 _STAGES = ((0.3, 20.0), (0.05, 80.0), (0.01, 300.0))
 _ROUNDS = 6
@@ -26,7 +27,6 @@ _STEPS = 75  # of a round
 _BEYOND = 1.01  # how far columns that were left out may go beyond the others
 _TURNS = 5
 _SHARE = 0.05  # of the work, for all turns together
-_HOPEFUL = 2.0  # the stages after the first gain no factor as large
 _SEED = 20_261
 
 
@@ -66,17 +66,17 @@ class _Objective:
         return float(value), grad.ravel()
 
 
-def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, known: float = np.inf) -> Floats:
+def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, rival: float = np.inf) -> Floats:
     """The best C of ``search`` from ``root`` and, over the columns that matter, from a few turns of it."""
     v = Y.shape[0]
     cost = len(_STAGES) * _ROUNDS * _STEPS * (6.0 * WIDTH * v**3 + 1e5)
     rng, tree = np.random.default_rng(_SEED), differences(v)
     turns = [tree / np.linalg.norm(tree, axis=1)[:, None]]
     turns += [scipy.linalg.qr(rng.standard_normal((v, v)))[0] for _ in range(_TURNS - 1)]
-    found = [search(gram, Y, root, deadline, work, known=known)]
+    found = [search(gram, Y, root, deadline, work, rival=rival)]
     for turn in turns[: int(_SHARE * work / cost)]:
         if monotonic() < deadline:
-            found.append(search(gram, Y, turn @ root, deadline, work, WIDTH * v, known))
+            found.append(search(gram, Y, turn @ root, deadline, work, WIDTH * v, rival))
     return min(found, key=lambda C: error_of(gram, C, Y))
 
 
@@ -93,11 +93,11 @@ def search(
     deadline: float,
     work: float,
     width: int | None = None,
-    known: float = np.inf,
+    rival: float = np.inf,
 ) -> Floats:
     """C (v x v) of small error, from the start ``root``; steps limited by ``work`` multiplications.
 
-    Ends after the first stage, or in its midst, where that is far above the error ``known``.
+    Ends after the first stage, or in its midst, where that is far above the error ``rival`` of another strategy.
 
     ``width``: begin each stage with so many columns, the longest, and take on as many that turn out to be longer; of
     very many columns this is done without being asked for.
@@ -119,7 +119,7 @@ def search(
             raise StopIteration  # the minimiser then returns the point it has
 
     def hopeless(error: float) -> bool:
-        return error > _HOPEFUL * known
+        return error > HOPEFUL * rival
 
     def stage(C: Floats, soft: float, sharp: float) -> Floats:
         held = np.arange(N) if width is None else np.argsort(-np.abs(C @ Y).sum(axis=0), kind="stable")[:width]
