@@ -22,6 +22,7 @@ from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
+from dpsql.linalg.linked import linked_by
 from dpsql.linalg.long_calls import interruptible
 from dpsql.linalg.ranges import changes_of, ends_of, forest_of, gram_of, rank_of
 
@@ -72,10 +73,14 @@ class Basis:
             full = self._full()
             few = self.coords[~full]
             out = np.asarray((few.T @ sparse.diags_array(diagonal[~full]) @ few).toarray(), dtype=np.float64)
-            for at in range(0, np.count_nonzero(full), _DENSE_ROWS):
-                part = np.flatnonzero(full)[at : at + _DENSE_ROWS]
-                scaled = self.coords[part].toarray() * np.sqrt(diagonal[part])[:, None]
-                out += scaled.T @ scaled
+            held, weights = sparse.csr_array(self.coords[full]), np.sqrt(diagonal[full])
+            _, of_row, of_column = linked_by(held)
+            for part in np.unique(of_row):
+                rows, columns = np.flatnonzero(of_row == part), np.flatnonzero(of_column == part)
+                for at in range(0, rows.size, _DENSE_ROWS):
+                    some = rows[at : at + _DENSE_ROWS]
+                    scaled = held[some][:, columns].toarray() * weights[some, None]
+                    out[np.ix_(columns, columns)] += scaled.T @ scaled
             return out
         half = self.coords.T @ inner.gram()
         return np.asarray(self.coords.T @ half.T, dtype=np.float64).T

@@ -157,16 +157,16 @@ class Prepared:
     ) -> Prepared | None:
         """The same batch as blocks for Gaussian noise, where it is one matrix that takes long; None elsewhere.
 
-        Where it takes a little less only blocks whose groupings nest, which are planned within the tolerance at once.
+        Of one column only blocks whose groupings nest, which are planned within the tolerance at once.
         """
         joint, queries, tables = self.compiled.matrix, self.understood.queries, self.understood.tables
-        found = None if joint is None else choice.blocks_beside(joint, queries, tables, deadline)
-        if found is None:
+        blocks = None if joint is None else choice.blocks_beside(joint, queries, tables, deadline)
+        if blocks is None:
             return None
-        blocks, work = found
         made = replace(self, compiled=blocks, one_matrix=joint)
-        weighed = made.weighed("gaussian", objective)
-        return made if work >= choice.LONG or weighed.nested(tolerance, deadline) else None
+        if choice.over_one_column(blocks) and not made.weighed("gaussian", objective).nested(tolerance, deadline):
+            return None
+        return made
 
     def without_bounds(self) -> Prepared | None:
         """The same batch without ``at_most``, where units are then tied to rows or to each other; else None.

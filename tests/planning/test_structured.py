@@ -640,6 +640,7 @@ def test_a_batch_is_asked_once_whether_it_is_one_matrix_or_blocks(
         (f"{SETS}; SELECT AVG(age) AS a FROM t", {"delta": 1e-9}, True),  # on levels
         (f"{SETS}; SELECT COUNT(*) AS n FROM t WHERE age > 3 OR score > 2", {"delta": 1e-9}, False),
         (SETS, {"delta": 1e-9, "objective": "max"}, False),
+        ("SELECT MEDIAN(age) AS m, AVG(age) AS a FROM t", {"delta": 1e-9}, False),  # of one column
     ],
 )
 @pytest.mark.few(every=2)

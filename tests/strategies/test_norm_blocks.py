@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import linalg, sparse
+from scipy import linalg, optimize, sparse
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError, InternalError
@@ -19,7 +19,7 @@ from dpsql.replicates.noise import replicates
 from dpsql.strategies.choose import task
 from dpsql.strategies.core.blocks import deviations, factor
 from dpsql.strategies.core.time_left import TimeLeft
-from dpsql.strategies.pure import norm_blocks
+from dpsql.strategies.pure import norm_blocks, row_mixing
 from dpsql.workloads.families.matrix import Workload
 
 
@@ -235,3 +235,49 @@ def test_the_gradient_is_that_of_the_objective() -> None:
 def test_factors_of_blocks() -> None:
     assert [factor(m) for m in (1, 2, 5)] == [1.0, 2.0, 7.0]
     assert deviations((2, 1)).tolist() == pytest.approx([2**0.5, 2**0.5, 1.0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_are_joined_as_if_every_pair_was_tried(seed: int) -> None:
+    """Two blocks become one, each time the pair of least error, by definition."""
+    rng, v = np.random.default_rng(seed), 6
+    Y, gram = rng.integers(-1, 2, size=(v, 40)).astype(float), np.diag(rng.uniform(0.5, 2.0, v))
+    groups = [[i] for i in range(v)]
+
+    def error(groups: list[list[int]]) -> float:
+        cost = np.array([factor(len(g)) * np.diag(gram)[g].sum() for g in groups])
+        share = np.cbrt(cost)
+        tops = np.array([np.abs(Y[g]).max(axis=0) for g in groups])
+        return float((share @ tops).max() ** 2 * (cost / share**2).sum())
+
+    while len(groups) > 1:
+        trials = [
+            [*(g for g in groups if g is not one and g is not other), one + other]
+            for one, other in itertools.combinations(groups, 2)
+        ]
+        best = min(trials, key=error)
+        if error(best) >= error(groups) * (1.0 - 1e-9):
+            break
+        groups = best
+    found = norm_blocks._joined(gram, np.eye(v), Y, (1,) * v)
+    assert sorted(found.blocks) == sorted(map(len, groups))
+    assert found.error == pytest.approx(error(groups), rel=1e-9)
+
+
+def test_mixings_that_are_far_above_another_error_end_after_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    Y, gram, calls = rng.integers(0, 2, size=(5, 30)).astype(float), np.eye(5), list[float]()
+    minimize = optimize.minimize
+
+    def counted(objective: row_mixing._Objective, *args: Any, **options: Any) -> Any:
+        calls.append(objective.soft)
+        return minimize(objective, *args, **options)
+
+    monkeypatch.setattr(optimize, "minimize", counted)
+    full = row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9)
+    error = row_mixing.error_of(gram, full, Y)
+    assert len(calls) == 3
+    assert np.array_equal(row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9, rival=error), full)
+    assert len(calls) == 6
+    row_mixing.search(gram, Y, np.eye(5), np.inf, 1e9, rival=error / 4.0)
+    assert len(calls) == 7

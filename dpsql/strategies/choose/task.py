@@ -15,6 +15,7 @@ from scipy import sparse
 from dpsql.common.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
+from dpsql.linalg.inner import Diagonal
 from dpsql.linalg.ranges import ends_of
 from dpsql.registry import resolve, strategies
 from dpsql.strategies.choose.very_wide import least_sizes
@@ -35,7 +36,14 @@ from dpsql.strategies.core.simple import (
     single_rows,
     workload_piece,
 )
-from dpsql.strategies.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
+from dpsql.strategies.core.time_left import (
+    LateError,
+    TimeLeft,
+    asked_seconds,
+    cells_seconds,
+    finish_seconds,
+    parts_seconds,
+)
 from dpsql.strategies.gaussian.optimal import solve
 from dpsql.strategies.pure import norm_blocks, p_identity, row_mixing
 from dpsql.strategies.pure.pattern_blocks import pattern_blocks
@@ -66,6 +74,7 @@ LINE = "line"  # what a strategy needs that is for cells in an order
 BY_SOURCE = "by-source"  # how teams of sources are planned (``by_source``), which is no method to ask for
 NO_TIME = "no time for "
 """How what hears of progress is told of a method that was worth its time and is left out."""
+Draft = tuple[float, str, tuple[Piece, ...]]
 _QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
 
 
@@ -134,6 +143,9 @@ class Task:
             return 0.0
         if name == "workload":
             return self.finish + asked_seconds(self.blocks(), self.W)
+        if name == "union-of-parts":
+            cells = sum(distinct_cells(part).keep.size for part in self.parts())
+            return self.finish + parts_seconds(cells, sum(block.rank * block.count for block in self.blocks()))
         return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
 
     def below(self, error: float) -> None:
@@ -151,7 +163,7 @@ class Task:
             self._parts = split(self.W)
         return self._parts
 
-    def worthwhile(self, name: str, drafts: list[tuple[float, str, tuple[Piece, ...]]]) -> bool:
+    def worthwhile(self, name: str, drafts: list[Draft]) -> bool:
         """Is the method worth its time when nobody asked for it?"""
         if self.noise == "gaussian":
             return name in ("identity", "workload") or (name == "optimal" and self.optimum().searched)
@@ -228,8 +240,7 @@ class Task:
             check_entries(found.pieces)
             return (found.pieces, found.upper) if self.noise == "gaussian" else normalise(found.pieces, self.noise)
         if name == "union-of-parts":
-            piece, _ = union_piece(self.W, self.parts(), self._part, self.noise)
-            return normalise((piece,), self.noise)
+            return normalise(self._unions(), self.noise)
         registered = strategies().get(name)
         if registered is not None:
             terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
@@ -254,23 +265,40 @@ class Task:
             each[1] for each in found.values()
         )
 
+    def _unions(self) -> tuple[Piece, ...]:
+        """A union of parts for each problem, one of those that are alike for all of them."""
+        blocks, diagonal = self.blocks(), self.W.inner.diagonal()
+        if diagonal is None or (len(blocks) == 1 and blocks[0].count == 1):
+            return (union_piece(self.W, self.parts(), self._part, self.noise)[0],)
+        found, work = list[Piece](), self.work / len(blocks)
+        for block in blocks:
+            if block.solo:
+                found.append(single_rows(block))
+                continue
+            W = _of_problem(self.W, diagonal, block)
+            one = Task(W, self.noise, self.tolerance, self.time, self.say, work, in_blocks=self.in_blocks)
+            found.append(spread(union_piece(W, one.parts(), one._part, self.noise)[0], block.copies))
+        return tuple(found)
+
     def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
         """The best simple strategy of one part, with its share of the work."""
         share = self.work / len(self.parts())
         task = Task(part, self.noise, self.tolerance, self.time, self.say, share, in_blocks=self.in_blocks)
         pure = ("identity", "workload", "p-identity", NORM_BLOCKS)
         names = pure if self.noise == "laplace" else ("optimal",)
-        found = []
+        found = list[Draft]()
         for name in names:
-            if task.worthwhile(name, []):
+            if task.worthwhile(name, found):
                 try:
-                    found.append(task.plan(name))
+                    pieces, error = task.plan(name)
                 except DataError:
                     continue
-                task.known = min(task.known, found[-1][1])
+                found.append((error, name, pieces))
+                task.known = min(task.known, error)
         if not found:
             raise DataError("strategy: a part of the workload is too large; split the batch")
-        return min(found, key=lambda f: f[1])
+        error, _, pieces = min(found, key=lambda draft: draft[0])
+        return pieces, error
 
     def _piece(self, name: str, block: Block) -> Piece:
         if block.solo and name != "identity":
@@ -287,7 +315,8 @@ class Task:
         Y = block.columns.toarray().astype(np.float64)
         start = row_mixing.symmetric_root(metric, block.gram)
         search = row_mixing.turned_search if self.turned else row_mixing.search
-        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        rival = self.known / block.count
+        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()), rival=rival)
         found = Piece(block.basis, C, block.columns, block.gram)
         joined = self._start()
         if joined is None or max(joined.blocks) > 1 or joined.root.shape[0] != joined.root.shape[1]:
@@ -445,9 +474,6 @@ class Task:
         return self._optimum
 
 
-Draft = tuple[float, str, tuple[Piece, ...]]
-
-
 def drafts(task: Task, method: str, hear: Callable[[Draft], None] = lambda _: None) -> list[Draft]:
     """(error, method, pieces of sensitivity 1) of every method that is tried, or of the one that is asked for.
 
@@ -484,17 +510,19 @@ def drafts(task: Task, method: str, hear: Callable[[Draft], None] = lambda _: No
 
 
 def _in_turn(task: Task) -> tuple[str, ...]:
-    """The catalogue, for pure noise with what takes no search and parts first; then others end where they cannot win.
+    """The catalogue, for pure noise with what takes no search and parts first; then others end where they cannot win,
+    mixings, which take longest, last.
 
     Over very many cells, which pure noise hardly ever measures one by one, these come last. Not where time is limited:
     they are what takes no search.
     """
     if task.noise == "gaussian":
         return catalogue()
-    first: tuple[str, ...] = ("optimal", "identity", "workload", "union-of-parts")
+    searched = ("union-of-parts", "p-identity", NORM_BLOCKS)
+    first: tuple[str, ...] = ("optimal", "identity", "workload", *searched)
     last: tuple[str, ...] = ()
     if not task.deadline < np.inf and (task.very_wide or task.cells > _CELLS_ASKED):
-        first, last = ("optimal", "workload", "union-of-parts"), ("identity",)
+        first, last = ("optimal", "workload", *searched), ("identity",)
     return (*first, *(name for name in catalogue() if name not in (*first, *last)), *last)
 
 
@@ -502,6 +530,16 @@ def _squares(span: Csr, keep: Ints, diagonal: Floats) -> float:
     """The squares of the entries of the columns ``keep``, each row's times ``diagonal``, added up."""
     each = span.data.astype(np.float64) ** 2 * np.repeat(diagonal, np.diff(span.indptr))
     return float(np.bincount(span.indices, each, span.shape[1])[keep].sum())
+
+
+def _of_problem(W: Workload, diagonal: Floats, block: Block) -> Workload:
+    """The queries of one problem of W, the first of those that are alike; ``diagonal`` (q,): what rows weigh."""
+    inside = np.zeros(W.shape[1])
+    inside[block.basis.indices] = 1.0
+    mine = np.flatnonzero((abs(W.span) @ inside > 0) & (diagonal > 0))
+    groups = None if W.groups is None else W.groups[mine]
+    rows = sparse.csr_array(W.span[mine])
+    return Workload(rows, Diagonal(np.sqrt(diagonal[mine])), W.contributions, groups, W.name)
 
 
 def _dense(piece: Piece | Block) -> Floats:

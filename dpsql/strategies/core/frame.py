@@ -4,8 +4,8 @@ B = root @ rows with independent integer ``rows``; root (p x v) falls into conne
 that are factored apart, so a strategy of ten thousand separate counts costs no
 ten-thousandfold square matrix.
 
-A strategy of every cell and few sums beside them, A = [D; T] with D diagonal, needs no factor of A. With X = C D^-1, Y
-= T D^-1 and S = I + Y Y^T (p x p for the p rows of T) Woodbury's identity gives, M = A^T A,
+A strategy of every cell and few sums beside them, A = [D; T] with D diagonal and rows in any order, needs no factor of
+A. With X = C D^-1, Y = T D^-1 and S = I + Y Y^T (p x p for the p rows of T) Woodbury's identity gives, M = A^T A,
 
     C M^-1 A^T = [X - X Y^T S^-1 Y, X Y^T S^-1],    tr(G M^-1) = tr(D^-1 G D^-1) - tr(S^-1 Y D^-1 G D^-1 Y^T):
 
@@ -160,7 +160,14 @@ class Frame:
             part = coords[:, self._single]
             yield part @ sparse.diags_array(self._inverse) if is_sparse(part) else part * self._inverse[None, :]
         for _, v_rows, factor in self._parts:
-            yield factor.half(coords if v_rows.size == coords.shape[1] else coords[:, v_rows])
+            mine = _columns_of(coords, v_rows)
+            rows = _other_than_zero(mine)
+            found = factor.half(mine[rows])
+            if rows.size < mine.shape[0]:
+                half = np.zeros((mine.shape[0], found.shape[1]))
+                half[rows] = found
+                found = half
+            yield found
 
     def reconstruction(self, W: Workload, most: int) -> Matrix | None:
         """R (m x p) with R B = W; csr where few of its entries are not 0, else dense.
@@ -185,20 +192,29 @@ class Frame:
         out = np.zeros((answers.shape[0], self._p))
         if self._single.size:
             out[:, self._owner] = dense(answers[:, self._single]) * self._inverse
-        for p_rows, v_rows, factor in self._parts:
-            found = factor.answers(answers if v_rows.size == answers.shape[1] else answers[:, v_rows])
-            if p_rows.size == self._p:
-                out = found
-            else:
-                out[:, p_rows] = found
         # R root = answers in row coordinates, part by part; rows are independent, so R B = W follows.
         rest = 0.0
-        for p_rows, v_rows, _ in self._parts:
-            block, whole = self._block(p_rows, v_rows), p_rows.size == self._p
-            mine = answers if v_rows.size == answers.shape[1] else answers[:, v_rows]
-            rest = float(np.maximum(rest, _residual(out if whole else out[:, p_rows], block, mine)))
+        for p_rows, v_rows, factor in self._parts:
+            mine = _columns_of(answers, v_rows)
+            rows = _other_than_zero(mine)
+            found = factor.answers(mine[rows])
+            rest = float(np.maximum(rest, _residual(found, self._block(p_rows, v_rows), mine[rows])))
+            if found.shape == out.shape:
+                out = found
+            else:
+                out[np.ix_(rows, p_rows)] = found
         _check(rest, answers.data if is_sparse(answers) else answers)
         return out
+
+
+def _columns_of(matrix: Matrix, columns: Ints) -> Matrix:
+    return matrix if columns.size == matrix.shape[1] else matrix[:, columns]
+
+
+def _other_than_zero(matrix: Matrix) -> Ints:
+    """The rows that have entries: of many parts each sees few of the queries."""
+    held = np.diff(sparse.csr_array(matrix).indptr) if is_sparse(matrix) else matrix.any(axis=1)
+    return np.flatnonzero(held)
 
 
 def _check(rest: float, answers: Floats) -> None:
@@ -272,28 +288,44 @@ def _weighted_square(part: Matrix, diagonal: Floats | None, H: Floats | None) ->
 
 
 _BESIDE = 0.5  # rows of T a column, at most
-_LEFT = 1e-3  # of the first trace: less that is left of it shows its rounding
+_LEFT = 1e-5  # of the first trace: less that is left of it shows its rounding
+
+
+def cells_first(A: Floats) -> Ints | None:
+    """The rows of A (p x v) in an order that makes its top diagonal; None where some column has no row of its own."""
+    single = np.flatnonzero(np.count_nonzero(A, axis=1) == 1)
+    column = np.argmax(A[single] != 0, axis=1)
+    found, first = np.unique(column, return_index=True)
+    if found.size < A.shape[1]:
+        return None
+    top = single[first]
+    return np.concatenate([top, np.setdiff1d(np.arange(A.shape[0]), top)])
 
 
 @dataclass(frozen=True, eq=False)
 class BesideCells:
-    """``diagonal`` (v,) of D, ``scaled`` (p x v) Y, and the lower Cholesky factor ``lower`` (p x p) of S."""
+    """``diagonal`` (v,) of D, ``scaled`` (p x v) Y, and the lower Cholesky factor ``lower`` (p x p) of S.
+
+    ``order`` (v + p,): the rows of A that [D; T] has.
+    """
 
     diagonal: Floats
     scaled: Floats
     lower: Floats
+    order: Ints
 
     @classmethod
     def of(cls, A: Floats) -> BesideCells | None:
         """None for A (p + v x v) of another form."""
         v = A.shape[1]
-        diagonal = A.diagonal()
-        if not v < A.shape[0] <= (1.0 + _BESIDE) * v or not diagonal.all() or np.count_nonzero(A[:v]) > v:
+        order = cells_first(A) if v < A.shape[0] <= (1.0 + _BESIDE) * v else None
+        if order is None:
             return None
-        scaled = A[v:] / diagonal
+        diagonal = A[order[:v], np.arange(v)]
+        scaled = A[order[v:]] / diagonal
         S = scaled @ scaled.T
         S.flat[:: S.shape[0] + 1] += 1.0
-        return cls(diagonal, scaled, scipy.linalg.cholesky(S, lower=True))
+        return cls(diagonal, scaled, scipy.linalg.cholesky(S, lower=True), order)
 
     def trace(self, gram: Floats) -> float | None:
         """tr(gram M^-1); None where rounding may show in it."""
@@ -308,9 +340,13 @@ class BesideCells:
 
     def answers(self, coords: Matrix) -> Floats:
         """C M^-1 A^T (q x v + p) for C = ``coords`` (q x v)."""
+        v = self.diagonal.size
         X = dense(coords) / self.diagonal
         beside = scipy.linalg.cho_solve((self.lower, True), (X @ self.scaled.T).T).T
-        return np.concatenate([X - beside @ self.scaled, beside], axis=1)
+        out = np.empty((X.shape[0], self.order.size))
+        out[:, self.order[:v]] = X - beside @ self.scaled
+        out[:, self.order[v:]] = beside
+        return out
 
 
 Factor: TypeAlias = Factored | BesideCells

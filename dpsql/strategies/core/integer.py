@@ -23,7 +23,7 @@ from dpsql.linalg import modular, norms
 from dpsql.linalg.forms import RANK_CAP, dense
 from dpsql.linalg.linked import linked_by
 from dpsql.strategies.core.blocks import whitened
-from dpsql.strategies.core.frame import BesideCells
+from dpsql.strategies.core.frame import BesideCells, cells_first
 from dpsql.strategies.core.limits import MEASURED
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
 from dpsql.workloads.compile.sensitivity import sensitivity_over
@@ -82,9 +82,16 @@ class Piece:
         if self.gram.ndim == 1 or not _mostly_zero(C):
             return _trace_of(C if self.coords is None else np.asarray(C @ dense(self.coords)), self.gram)
         few = sparse.csr_array(C) if self.coords is None else sparse.csr_array(C) @ sparse.csr_array(self.coords)
+        few.eliminate_zeros()
         number, of_row, of_column = linked_by(few)
-        parts = [(np.flatnonzero(of_row == part), np.flatnonzero(of_column == part)) for part in range(number)]
-        return sum(_trace_of(dense(few[p][:, v]), self.gram[np.ix_(v, v)]) for p, v in parts if v.size)
+        tall, wide = np.bincount(of_row, minlength=number), np.bincount(of_column, minlength=number)
+        entries = few.tocoo()
+        alone = (tall == 1)[of_row[entries.row]] & (wide == 1)[of_column[entries.col]]
+        total = float(np.sum(np.diag(self.gram)[entries.col[alone]] / entries.data[alone] ** 2))
+        for part in np.flatnonzero((wide > 1) | ((wide == 1) & (tall != 1))):
+            p, v = np.flatnonzero(of_row == part), np.flatnonzero(of_column == part)
+            total += _trace_of(dense(few[p][:, v]), self.gram[np.ix_(v, v)])
+        return total
 
     def norms(self, root: Array) -> tuple[int, int]:
         """Exact (L1, squared L2) sensitivity of the integers root @ rows; by blocks, if any, in place of L1."""
@@ -212,14 +219,8 @@ def leaves_first(root: Floats) -> Floats:
 
     A strategy that measures every cell has a diagonal on top then, which proves its rank at once.
     """
-    single = np.flatnonzero(np.count_nonzero(root, axis=1) == 1)
-    column = np.argmax(root[single] != 0, axis=1)
-    found, first = np.unique(column, return_index=True)
-    if found.size < root.shape[1]:
-        return root
-    top = single[first]
-    rest = np.setdiff1d(np.arange(root.shape[0]), top)
-    return np.asarray(root[np.concatenate([top, rest])])
+    order = cells_first(root)
+    return root if order is None else np.asarray(root[order])
 
 
 def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...], float]:

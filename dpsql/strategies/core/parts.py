@@ -17,9 +17,9 @@ from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats, Matrix
 from dpsql.linalg import inner as algebra
-from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.basis import Basis, choose_basis, coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.forms import dense
 from dpsql.strategies.core.axes import group_rows
 from dpsql.strategies.core.blocks import whitened
 from dpsql.strategies.core.integer import Piece, check_entries
@@ -92,21 +92,16 @@ def joined_piece(
     roots = [np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces]
     roots = [np.asarray(np.kron(np.eye(p.copies), root)) for p, root in zip(pieces, roots, strict=True)]
     basis, coords, held = _placed(W, rows)
-    diagonal = W.inner.diagonal()
-    if diagonal is not None:
-        weighted = (held.T * diagonal) if not is_sparse(held) else held.T @ sparse.diags_array(diagonal)
-        gram = weighted @ held
-    else:
-        gram = held.T @ (W.inner.gram() @ held)
-    gram = np.asarray(dense(gram))
+    gram = Basis(basis, held).gram(W.inner)
     # Errors E_g / alpha_g^2 under sum alpha = 1 (L1) or sum alpha^2 = 1 (L2).
     squares = noise == "gaussian"
     share = np.array([max(error, 1e-300) ** (1 / 4 if squares else 1 / 3) for _, error in planned])
     share /= np.sqrt((share**2).sum()) if squares else share.sum()
-    metrics = np.zeros((len(planned), gram.shape[0], gram.shape[0])) if gram.shape[0] <= PAIRED_ROWS else None
     sizes = [p.copies * (p.blocks or (1,) * p.root.shape[0]) for p in pieces]
     blocks = tuple(size for each in sizes for size in each) if any(p.blocks for p in pieces) else ()
-    if metrics is not None:
+    # Of independent rows each part has its own, and its queries no others, so that these shares are the best.
+    if coords is not None and gram.shape[0] <= PAIRED_ROWS:
+        metrics = np.zeros((len(planned), *gram.shape))
         at = 0
         for g, root, each in zip(owner, roots, sizes, strict=True):
             moved = whitened(root @ coords[at : at + root.shape[1]], each)
@@ -118,17 +113,27 @@ def joined_piece(
     return piece, piece.trace(piece.root)
 
 
-def _placed(W: Workload, rows: Csr) -> tuple[Csr, Floats, Matrix]:
-    """(A basis of ``rows``, their coordinates in it, those of the queries of W): that of W where rows are queries."""
-    known, q = reduced_basis(W), W.span.shape[0]
+def _placed(W: Workload, rows: Csr) -> tuple[Csr, Matrix | None, Matrix]:
+    """(A basis of ``rows``, their coordinates in it, those of the queries of W).
+
+    The basis is that of W where rows are queries. Where ``rows`` are independent, they are the basis, and have None for
+    coordinates.
+    """
+    known, (u, q) = reduced_basis(W), (rows.shape[0], W.span.shape[0])
     if known is not None:
         label = distinct_columns(sparse.csr_array(sparse.vstack([W.span, rows], format="csr").T)).label
         query = np.full(int(label.max(initial=0)) + 1, -1)
         query[label[:q]] = np.arange(q)
         if (label[q:] >= 0).all() and (query[label[q:]] >= 0).all():
             coords = dense(known.coords)
-            return known.rows, coords[query[label[q:]]], coords
-    frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
+            own = coords[query[label[q:]]]
+            order = np.argmax(own, axis=1)
+            if u == np.count_nonzero(own) == np.unique(order).size == own.shape[1] and own.max(axis=1).min() == 1.0:
+                return rows, None, coords[:, order]  # the basis in another order
+            return known.rows, own, coords
+    frame = choose_basis(rows, algebra.Diagonal(np.ones(u)))
+    if frame.rows.shape[0] == u:
+        return rows, None, coordinates(W.span, rows)
     return frame.rows, dense(frame.coords), coordinates(W.span, frame.rows)
 
 

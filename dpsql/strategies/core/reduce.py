@@ -25,7 +25,7 @@ from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
 from dpsql.linalg.forms import MATRIX_CAP, RANK_CAP
 from dpsql.strategies.core.copies import Copies, alike
-from dpsql.workloads.families.matrix import Workload
+from dpsql.workloads.families.matrix import OF_ROWS, Workload
 
 _FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal
 
@@ -124,10 +124,11 @@ def reduced_basis(W: Workload) -> Basis | None:
 
 
 def distinct_cells(W: Workload) -> Distinct:
-    """The distinct columns of ``W.span``, which are those of any rows that span it; kept with W."""
-    if "cells" not in W._cache:
-        W._cache["cells"] = distinct_columns(W.span)
-    return W._cache["cells"]  # type: ignore[no-any-return]
+    """The distinct columns of ``W.span``, which are those of any rows that span it; kept with W and its weighings."""
+    shared = W._cache.setdefault(OF_ROWS, {})
+    if "cells" not in shared:
+        shared["cells"] = distinct_columns(W.span)
+    return shared["cells"]  # type: ignore[no-any-return]
 
 
 def merge_cells(W: Workload) -> tuple[Workload, Csr]:
@@ -198,7 +199,11 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
             reuse = distinct_cells(W)
         _check_room(part, 2 * found.keep.size)
         before = _before(last, number, b, W)
-        chosen = choose_basis(part, own, exact=W.exact is None, found=reuse, before=before)
+        # Of one problem in which every row weighs something the basis is that of the rows, however they are weighed.
+        shared = W._cache.setdefault(OF_ROWS, {}) if number == 1 and weight is not None and weight.all() else {}
+        if "basis" not in shared:
+            shared["basis"] = choose_basis(part, own, exact=W.exact is None, found=reuse, before=before)
+        chosen: Basis = shared["basis"]
         _check_rank(chosen.rows.shape[0])
         before(chosen.gram_seconds())
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep

@@ -85,8 +85,9 @@ def workload_piece(block: Block, W: Workload) -> Piece:
         return Piece(block.basis, F[np.any(F != 0, axis=1)] @ held, block.columns, block.gram)
     mine = np.flatnonzero(touches & (diagonal > 0))
     rows = sparse.csr_array(W.span[mine])
-    coords = coordinates(rows, block.basis)
-    return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
+    coords = coordinates(rows, block.basis) if block.coords is None else block.coords[mine]
+    placed = None if block.coords is None else (block.basis, block.coords)
+    return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords, placed=placed)
 
 
 def error_as_asked(W: Workload) -> float:

@@ -80,6 +80,11 @@ def cells_seconds(blocks: Sequence[Block]) -> float:
     return float(sum(_STEP * N**3 + _TREES * N**2 for N in sizes))
 
 
+def parts_seconds(cells: int, rank: int) -> float:
+    """A basis of the ``cells`` of all parts, and coordinates in it; of no more than the rank they are queries."""
+    return 2.0 * _STEP * float(cells) ** 3 + _TREES * float(cells) ** 2 if cells > rank else 0.0
+
+
 def unlisted_seconds(W: Workload) -> float:
     """Rounding, bounds and the reconstruction of the answers to W, of what is planned source by source.
 

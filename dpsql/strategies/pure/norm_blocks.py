@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from time import monotonic
 
 import numpy as np
@@ -181,33 +180,32 @@ def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draf
     reach = np.abs(C @ Y)
     ends = np.cumsum(blocks).tolist()
     groups = [list(range(end - size, end)) for end, size in zip(ends, blocks, strict=True)]
-    tops = np.array([reach[group].max(axis=0) for group in groups])
+    tops = np.stack([reach[group].max(axis=0) for group in groups])
 
-    def cost(group: list[int]) -> float:
-        return factor(len(group)) * float(weight[group].sum())
+    def costs(groups: Sequence[Sequence[int]]) -> Floats:
+        return np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])
 
-    def value(costs: Sequence[float], tops: Floats) -> float:
-        held = np.array(costs)
-        share = held ** (1.0 / 3.0)
-        return float((share @ tops).max()) ** 2 * float((held / share**2).sum())
-
-    costs = [cost(group) for group in groups]
-    best = value(costs, tops)
+    cost = costs(groups)
+    best = float((np.cbrt(cost) @ tops).max()) ** 2 * float(np.cbrt(cost).sum())  # a cost over its squared share
     while len(groups) > 1:
-        found: tuple[float, int, int] | None = None
-        for i, j in combinations(range(len(groups)), 2):
-            rest = [k for k in range(len(groups)) if k not in (i, j)]
-            trial = [*(costs[k] for k in rest), cost(groups[i] + groups[j])]
-            error = value(trial, np.vstack([tops[rest], np.maximum(tops[i], tops[j])]))
-            if found is None or error < found[0]:
-                found = error, i, j
-        if found is None or found[0] >= best * (1.0 - 1e-9):
+        shares = np.cbrt(cost)
+        own, found = shares[:, None] * tops, (np.inf, 0, 0)
+        total = own.sum(axis=0)
+        for i in range(len(groups) - 1):
+            # Two blocks leave and one joins, so that a pair takes as long as one column of sums.
+            more = costs([groups[i] + other for other in groups[i + 1 :]])
+            sums = total - own[i] - own[i + 1 :] + np.cbrt(more)[:, None] * np.maximum(tops[i], tops[i + 1 :])
+            rest = shares.sum() - shares[i] - shares[i + 1 :] + np.cbrt(more)
+            errors = sums.max(axis=1) ** 2 * rest
+            j = int(np.argmin(errors))
+            found = min(found, (float(errors[j]), i, i + 1 + j))
+        if found[0] >= best * (1.0 - 1e-9):
             break
         best, i, j = found
         groups[i], tops[i] = groups[i] + groups[j], np.maximum(tops[i], tops[j])
-        costs[i], tops = cost(groups[i]), np.delete(tops, j, axis=0)
-        del groups[j], costs[j]
-    share = [one ** (1.0 / 3.0) for one in costs]
+        del groups[j]
+        tops, cost = np.delete(tops, j, axis=0), costs(groups)
+    share = [(factor(len(g)) * float(weight[g].sum())) ** (1.0 / 3.0) for g in groups]
     order = np.concatenate(groups).astype(np.int64)
     blocks = tuple(len(g) for g in groups)
     rows = C[order] * np.repeat(share, blocks)[:, None]

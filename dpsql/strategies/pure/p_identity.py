@@ -120,7 +120,7 @@ def _tridiagonal(first: Floats, last: Floats, s: Floats) -> Times:
 
 _SEED = 20_180
 _MOST_ROWS = 128
-_HOPEFUL = 2.0  # no start gains so large a factor after its share of the steps
+HOPEFUL = 2.0  # no start gains so large a factor after its share of the steps
 _FAR, _FIRST = 3.0, 20  # nor one so large after so many of its values
 
 
@@ -254,7 +254,7 @@ def search(
         value, Theta = optimise(objective, first, deadline, limit, hopeless=_FAR * known / objective.unit)
         if value < best[0]:
             best = (value, Theta)
-        if min(value, best[0]) * objective.unit > _HOPEFUL * known:
+        if min(value, best[0]) * objective.unit > HOPEFUL * known:
             return best[0] * objective.unit, best[1]
     if best[1].shape[0]:
         limit = int(np.clip(0.5 * work / _step(objective, best[1].shape[0]), 20, 2000))

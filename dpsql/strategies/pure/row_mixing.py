@@ -17,6 +17,7 @@ import scipy
 
 from dpsql.common.arrays import Floats
 from dpsql.strategies.pure.halves import differences
+from dpsql.strategies.pure.p_identity import HOPEFUL
 
 _STAGES = ((0.3, 20.0), (0.05, 80.0), (0.01, 300.0))
 _ROUNDS = 6
@@ -65,17 +66,17 @@ class _Objective:
         return float(value), grad.ravel()
 
 
-def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float) -> Floats:
+def turned_search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, rival: float = np.inf) -> Floats:
     """The best C of ``search`` from ``root`` and, over the columns that matter, from a few turns of it."""
     v = Y.shape[0]
     cost = len(_STAGES) * _ROUNDS * _STEPS * (6.0 * WIDTH * v**3 + 1e5)
     rng, tree = np.random.default_rng(_SEED), differences(v)
     turns = [tree / np.linalg.norm(tree, axis=1)[:, None]]
     turns += [scipy.linalg.qr(rng.standard_normal((v, v)))[0] for _ in range(_TURNS - 1)]
-    found = [search(gram, Y, root, deadline, work)]
+    found = [search(gram, Y, root, deadline, work, rival=rival)]
     for turn in turns[: int(_SHARE * work / cost)]:
         if monotonic() < deadline:
-            found.append(search(gram, Y, turn @ root, deadline, work, WIDTH * v))
+            found.append(search(gram, Y, turn @ root, deadline, work, WIDTH * v, rival))
     return min(found, key=lambda C: error_of(gram, C, Y))
 
 
@@ -85,8 +86,18 @@ def error_of(gram: Floats, C: Floats, Y: Floats) -> float:
     return trace * float(np.abs(C @ Y).sum(axis=0).max()) ** 2
 
 
-def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, width: int | None = None) -> Floats:
+def search(
+    gram: Floats,
+    Y: Floats,
+    root: Floats,
+    deadline: float,
+    work: float,
+    width: int | None = None,
+    rival: float = np.inf,
+) -> Floats:
     """C (v x v) of small error, from the start ``root``; steps limited by ``work`` multiplications.
+
+    Ends after the first stage, or in its midst, where that is far above the error ``rival`` of another strategy.
 
     ``width``: begin each stage with so many columns, the longest, and take on as many that turn out to be longer; of
     very many columns this is done without being asked for.
@@ -107,6 +118,9 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, 
         if monotonic() > deadline:
             raise StopIteration  # the minimiser then returns the point it has
 
+    def hopeless(error: float) -> bool:
+        return error > HOPEFUL * rival
+
     def stage(C: Floats, soft: float, sharp: float) -> Floats:
         held = np.arange(N) if width is None else np.argsort(-np.abs(C @ Y).sum(axis=0), kind="stable")[:width]
         for _ in range(_ROUNDS):
@@ -123,6 +137,8 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, 
             sums = np.abs(C @ Y).sum(axis=0)
             if width is None or not sums.max() > _BEYOND * sums[held].max() or monotonic() > deadline:
                 break
+            if hopeless(error_of(gram, C, Y[:, held])):
+                break
             held = np.union1d(held, np.argsort(-sums, kind="stable")[:width])
         return C
 
@@ -136,6 +152,8 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float, 
             error = error_of(gram, C, Y)
             if error < least:
                 best, least = C, error
+            if hopeless(least):
+                break
         else:
             break
     return np.asarray(best / length)

@@ -38,7 +38,7 @@ FEW_CELLS = 2_000
 WORK = 2.5e10
 """rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
 LONG = 1e9
-"""rank^2 x cells from which blocks are tried before one matrix, which takes a second or two."""
+"""rank^2 x cells from which blocks are tried before one matrix, which takes seconds."""
 WITH_UNITS = 1e8
 """The same for counts of units, whose sources take longer."""
 LONG_AXIS = 2_048
@@ -148,21 +148,24 @@ def takes_long(joint: Compiled) -> bool:
 
 def blocks_beside(
     joint: Compiled, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline
-) -> tuple[Structured, float] | None:
-    """A batch of one matrix as blocks, and the matrix's work; None below ``LONG``, and where it cannot be blocks.
+) -> Structured | None:
+    """A batch of one matrix as blocks; None below ``LONG``, and where it cannot be blocks.
 
     Blocks of very many queries, such as ranges and lists of all kinds, are no match for one matrix and not tried.
     """
-    work = _work_in_parts(joint) if len(queries) <= MOST_BESIDE else 0.0
-    if work <= LONG:
+    if len(queries) > MOST_BESIDE or (work := _work_in_parts(joint)) <= LONG:
         return None
     rank, cells = joint.most_rank, joint.rows.shape[1]
     try:
         found = compile_structured(queries, tables, CutTables(queries, tables, deadline))
     except SQLError:
         return None
-    work = min(work, float(min(rank, _rank(found))) ** 2 * cells)
-    return (found, work) if work >= LONG else None
+    return found if min(work, float(min(rank, _rank(found))) ** 2 * cells) >= LONG else None
+
+
+def over_one_column(batch: Structured) -> bool:
+    """Whether all groups and conditions are of one column, whose residuals take as long as one matrix."""
+    return len({(block.table, axis) for block in batch.blocks for axis in block.axes}) == 1
 
 
 def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:

@@ -24,6 +24,7 @@ from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.workloads.families.contributions import Contributions
 
+OF_ROWS = "of rows"  # what is kept of the rows alone, and shared by all weighings of them
 _FLOAT_BITS = 36  # spanning rows of a rank-deficient float matrix are kept to 2^-36
 
 
@@ -144,7 +145,8 @@ class Workload:
     def weighed(self, scale: Floats) -> Workload:
         """The same rows, ``scale`` (m,) times as heavy; DataError where they are not explicit."""
         if scale.all():
-            return replace(self, inner=algebra.Diagonal(self.scale * scale), _cache={})
+            shared = self._cache.setdefault(OF_ROWS, {})
+            return replace(self, inner=algebra.Diagonal(self.scale * scale), _cache={OF_ROWS: shared})
         alike = {name: getattr(self, name) for name in ("contributions", "groups", "name", "units")}
         return Workload.from_rows(self.span, self.scale * scale, **alike)
 
