@@ -25,8 +25,7 @@ import data
 import numpy as np
 
 import dpsql
-from dpsql import measure
-from dpsql.measure import adaptive
+from dpsql.measure import adaptive, cells
 from dpsql.running.feasible import feasible
 from dpsql.workloads.compile.compiled import Compiled
 
@@ -78,7 +77,7 @@ def policies() -> dict[str, dpsql.Policy]:
 def exact(con: dpsql.Connection, plan: dpsql.Plan) -> list[int]:
     """What a plan measures, without noise."""
     job = con._batches.job(plan, "", "")
-    return measure._observe(job, con._holdings.engine, [0] * job.integers.shape[0])
+    return cells.observed(job, con._holdings.engine, [0] * job.integers.shape[0])
 
 
 def linear(con: dpsql.Connection, plan: dpsql.Plan, releases: int) -> tuple[float, float]:
@@ -96,10 +95,10 @@ def linear(con: dpsql.Connection, plan: dpsql.Plan, releases: int) -> tuple[floa
 def mwem(con: dpsql.Connection, plan: dpsql.Plan, releases: int, true: np.ndarray) -> float:
     """RMSE of MWEM."""
     job = con._batches.job(plan, "", "")
-    held = measure._observe(job, con._holdings.engine, [0] * job.integers.shape[0])
+    held = cells.observed(job, con._holdings.engine, [0] * job.integers.shape[0])
     total = 0.0
     for _ in range(releases):
-        transcript = adaptive._rounds(job, held, adaptive.noise_of(job))
+        transcript = adaptive._rounds(job, held)
         total += error(plan, plan.answers.estimate(transcript, job.common_steps) - true)
     return (total / releases) ** 0.5
 
@@ -123,7 +122,7 @@ def coverage(releases: int) -> None:
                     job, held = con._batches.job(plan, "", ""), exact(con, plan)
                     found, stretched, off = np.zeros(2), [], 0.0
                     for _ in range(releases):
-                        transcript = adaptive._rounds(job, held, adaptive.noise_of(job))
+                        transcript = adaptive._rounds(job, held)
                         away = np.abs(plan.answers.estimate(transcript, job.common_steps) - true)
                         after = plan.after(transcript)
                         found += [np.mean(away <= plan.widths), np.mean(away <= after.widths)]

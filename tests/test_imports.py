@@ -289,6 +289,21 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
     assert steps_of("cells.py", "observed", "sample cells_of") == "cells_of"
 
 
+def test_what_a_mechanism_checks_before_a_charge() -> None:
+    for file, steps in (
+        ("job.py", "check_schemas check_sensitivity check_periods _check_over"),
+        ("adaptive.py", "check_schemas check_reach check_periods"),
+        ("sparse.py", "check_schemas check_noise check_periods"),
+    ):
+        assert steps_of(file, "check", steps) == steps
+
+
+def test_only_the_room_measure_has_mechanisms() -> None:
+    for room, path, tree in sources():
+        observing = [node.name for node in ast.walk(tree) if getattr(node, "name", "") == "observe"]
+        assert room == "measure" or not observing, path
+
+
 def test_every_mechanism_is_checked_then_charged_then_observed_then_recorded_in_one_place() -> None:
     order = "refuse_failed check charge shielded noting_failure record"
     assert steps_of("__init__.py", "measure", order) == order

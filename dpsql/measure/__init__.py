@@ -13,13 +13,13 @@ noise calibrated to D by the charge: rounded Gaussian noise of variance D^2 / mu
 Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP. So is noise in
 blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the largest change of each block of rows.
 
-A release of a horizon (``Job.over``) reads earlier periods as well, which have paid for it: see ``_check_over``.
+A release of a horizon (``Job.over``) reads earlier periods as well, which have paid for it: see ``Job._check_over``.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts; of very many the regions of its rows are read), then the noisy result is
 committed to the ledger in the transaction that marks it released. x is that of one state of all tables, or nothing is
 released (``unchanged.opened``): D bounds what a unit moves within one. A crash at any step leaves the charge. Exact
-values live in the frames of ``_observe`` and what it calls alone.
+values live in the frames of ``observe`` and what it calls alone.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def check_periods(job: Scanned, over: Over | None = None) -> None:
     """Hold the scans to the periods that the charge names. Depends on public values.
 
     No row elsewhere is in a cell, and no subquery or join of theirs looks at another row of the table. A release of a
-    horizon names the last of its periods (``_check_over`` has the others).
+    horizon names the last of its periods (``Job._check_over`` has the others).
     """
     reads = Reads.of(job.description)
     if reads is None:

@@ -16,12 +16,11 @@ def shielded(observe: Callable[[], T], failed: str) -> T:
 
     FailedScanError where a scan failed inside its engine.
 
-    ``observe`` holds the noise, or the lies, as an argument that has no name elsewhere: beside a noisy result, in the
-    frame of a later failure, it would give the exact values away. The frames and the context of the first error hold
+    Noise and lies are drawn inside ``observe``: beside a noisy result, in the frame of a later failure, they would give
+    the exact values away. The frames and the context of the first error hold
     exact values, so that another is raised in its place, outside any except. A Ctrl-C stays one, without its frames.
     """
     result, failure, tables = _carried_out(observe, failed)
-    del observe
     if failure is KeyboardInterrupt:
         raise KeyboardInterrupt
     if isinstance(failure, str):

@@ -27,7 +27,7 @@ is told by g and S_t(p), two steps of each, however many other periods u has row
 is: a table may find its unit by a key that leads through t.
 
 A release of a horizon names its last period alone and reads earlier ones, too: what these lose by it was charged to
-each of them before, by the charge of that horizon that names it (``dpsql.measure``, `_check_over`, has the proof).
+each of them before, by the charge of that horizon that names it (``dpsql.measure.job``, `_check_over`, has the proof).
 
 To replace a row by one of another period is to remove one and to add one: two neighbouring steps, each with its bound.
 

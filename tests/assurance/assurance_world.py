@@ -52,6 +52,7 @@ STEPS = (
     "measure/__init__.py",
     "measure/job.py",
     "measure/cells.py",
+    "measure/checks.py",
     "privacy/ledger",
     "privacy/chain.py",
     "privacy/entries.py",

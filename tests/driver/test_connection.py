@@ -776,7 +776,7 @@ def test_a_failed_scan_says_nothing_of_the_data(tmp_path: Path, monkeypatch: pyt
         while frame is not None:
             if Path(frame.tb_frame.f_code.co_filename).is_relative_to(Path(dpsql.__file__).parent):
                 assert "HIV" not in repr(list(frame.tb_frame.f_locals.values()))
-                assert frame.tb_frame.f_code.co_name not in ("_observe", "_add", "_add_at", "product")
+                assert frame.tb_frame.f_code.co_name not in ("observe", "observed", "cells_of", "add", "_add_at")
             frame = frame.tb_next
         assert error.__cause__ is None
         error = error.__context__
@@ -822,8 +822,8 @@ def test_no_file_and_no_repr_holds_an_exact_value(tmp_path: Path) -> None:
 CRASH = """
 import os, signal, sys
 import dpsql
-from dpsql import measure as room
 from dpsql.engines.duckdb import OpenEngine
+from dpsql.measure import cells
 from dpsql.privacy import chain
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
@@ -848,7 +848,7 @@ steps = {
     "after the charge": (then_die, Ledger, "charge"),
     "after the noise": (then_die, Noise, "sample"),
     "during the scan": (and_die, OpenEngine, "scan"),
-    "after the scan": (then_die, room, "_observe"),
+    "after the scan": (then_die, cells, "observed"),
     "before the record": (and_die, Ledger, "record"),
     "after the record": (then_die, Ledger, "record"),
     "during the registration": (and_die, ReleaseStore, "write"),

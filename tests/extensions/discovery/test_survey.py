@@ -16,7 +16,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb import ConnectionEngine
 from dpsql.extensions.discovery.row_counts import ENDS, RowCounts
-from dpsql.measure import cells
+from dpsql.measure import cells, measure
 from dpsql.measure.survey import SurveyJob
 from dpsql.policy import TablePolicy
 from dpsql.privacy.threshold import GaussianThreshold
@@ -317,3 +317,20 @@ def test_a_unit_of_two_tables_moves_no_more_than_is_paid(tmp_path: Path, monkeyp
         most = max(most, total)
         whole = less
     assert job.charge.mu_squared / 2 < most <= job.charge.mu_squared
+
+
+def test_every_part_is_held_to_the_tables_and_to_its_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    con = connected(tmp_path, "VALUES (1, 'a', 1.0, true, DATE '2024-01-01', 'NY')")
+    job = job_of(con, monkeypatch)
+    first, found = job.counts[0], job.values[0]
+    other = {"visits": {**found.schemas["visits"], "more": "INTEGER"}}
+    for wrong in (
+        replace(job, counts=(replace(first, sensitivity=first.sensitivity // 4), *job.counts[1:])),
+        replace(job, counts=(replace(first, schemas=other), *job.counts[1:])),
+        replace(job, values=(replace(found, schemas=other), *job.values[1:])),
+    ):
+        with pytest.raises(dpsql.IntegrityError, match="nothing was charged"):
+            measure(wrong, con._holdings.engine, con._books.ledger(), lambda _, __: b"")
+    assert con.releases() == []
+    for part in (replace(job, counts=()), replace(job, values=())):
+        assert set(part.reads) == {"visits"}

@@ -17,12 +17,11 @@ import pytest
 from helpers import scratch
 
 import dpsql
-from dpsql import measure
 from dpsql.driver.connection import Connection
 from dpsql.engines.duckdb import OpenEngine
 from dpsql.errors import DataError, Error, PolicyError, SQLError
 from dpsql.extensions.periods import over_time
-from dpsql.measure import Job, cells
+from dpsql.measure import Job, cells, measure
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import combined
@@ -94,7 +93,7 @@ def jobs(patch: pytest.MonkeyPatch) -> Iterator[list[tuple[Job, Any]]]:
 
     def noted(job: Job, engine: Any, *rest: Any) -> Any:
         found.append((job, engine))
-        return measure.measure(job, engine, *rest)
+        return measure(job, engine, *rest)
 
     with patch.context() as held:
         held.setattr(run, "measure", noted)
@@ -223,7 +222,7 @@ def test_noise_for_one_release_alone_would_be_too_little(
     con = world.added(**SHORT)
     assert "the plan's noise is not that of its horizon" in con.schedules.release_due()[0].failure
     assert con.budget.charges == ()
-    monkeypatch.setattr(measure, "_check_over", lambda *_: None)
+    monkeypatch.setattr(Job, "_check_over", lambda *_: None)
     mine = released(World(tmp_path / "one"), monkeypatch)
     other = released(World(tmp_path / "two", (*ROWS, ("b", "2024-01-05", 8.0))), monkeypatch)
     assert lost(mine, other) > Fraction(12, 10) * mine[0][0].charge.mu_squared
