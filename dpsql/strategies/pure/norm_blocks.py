@@ -181,36 +181,31 @@ def _joined(gram: Floats, C: Floats, Y: Floats, blocks: tuple[int, ...]) -> Draf
     reach = np.abs(C @ Y)
     ends = np.cumsum(blocks).tolist()
     groups = [list(range(end - size, end)) for end, size in zip(ends, blocks, strict=True)]
-    tops = np.array([reach[group].max(axis=0) for group in groups])
+    tops = [reach[group].max(axis=0) for group in groups]
 
     def cost(group: list[int]) -> float:
         return factor(len(group)) * float(weight[group].sum())
 
-    def value(costs: Sequence[float], tops: Floats) -> float:
-        held = np.array(costs)
-        share = held ** (1.0 / 3.0)
-        return float((share @ tops).max()) ** 2 * float((held / share**2).sum())
+    def value(costs: Sequence[float], tops: Sequence[Floats]) -> float:
+        share = np.array(costs) ** (1.0 / 3.0)
+        return float((share @ np.array(tops)).max()) ** 2 * float(np.divide(costs, share**2).sum())
 
     costs = [cost(group) for group in groups]
     best = value(costs, tops)
     while len(groups) > 1:
-        found: tuple[float, int, int] | None = None
+        found = (np.inf, 0, 0)
         for i, j in combinations(range(len(groups)), 2):
             rest = [k for k in range(len(groups)) if k not in (i, j)]
             trial = [*(costs[k] for k in rest), cost(groups[i] + groups[j])]
-            error = value(trial, np.vstack([tops[rest], np.maximum(tops[i], tops[j])]))
-            if found is None or error < found[0]:
-                found = error, i, j
-        if found is None or found[0] >= best * (1.0 - 1e-9):
+            found = min(found, (value(trial, [*(tops[k] for k in rest), np.maximum(tops[i], tops[j])]), i, j))
+        if found[0] >= best * (1.0 - 1e-9):
             break
         best, i, j = found
-        groups[i], tops[i] = groups[i] + groups[j], np.maximum(tops[i], tops[j])
-        costs[i], tops = cost(groups[i]), np.delete(tops, j, axis=0)
-        del groups[j], costs[j]
-    share = [one ** (1.0 / 3.0) for one in costs]
+        groups[i], tops[i], costs[i] = groups[i] + groups[j], np.maximum(tops[i], tops[j]), cost(groups[i] + groups[j])
+        del groups[j], tops[j], costs[j]
     order = np.concatenate(groups).astype(np.int64)
     blocks = tuple(len(g) for g in groups)
-    rows = C[order] * np.repeat(share, blocks)[:, None]
+    rows = C[order] * np.repeat([one ** (1.0 / 3.0) for one in costs], blocks)[:, None]
     return Draft(rows, blocks, error_of(gram, rows, Y, blocks))
 
 
