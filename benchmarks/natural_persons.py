@@ -163,14 +163,14 @@ def figures(answers: list[Answer], pure: bool) -> list[record.Figure]:
     quick = sum(answer.cpu <= goal for answer in answers)
     found = [
         record.Figure(
-            f"natural-persons-{kind}-seconds",
+            f"natural-persons-{kind.lower()}-seconds",
             f"the slowest to plan of {len(answers)} questions about persons, {kind}; within {goal:g} s",
             f"{slowest.cpu:.1f} CPU s ({slowest.name}); {quick} of {len(answers)}",
             f"{goal:g} s",
             slowest.cpu <= goal,
         ),
         record.Figure(
-            f"natural-persons-{kind}-refused",
+            f"natural-persons-{kind.lower()}-refused",
             f"questions about persons that are refused, {kind}",
             ", ".join(refused) or "none",
             "none",

@@ -18,7 +18,7 @@ PAGE = RESULTS.parent / "RESULTS.md"
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Error of a batch": ("batch_error", "sql_peers", "balanced"),
     "Strategies": ("strategies", "planning", "large", "products", "pure"),
-    "Typical questions": ("natural",),
+    "Typical questions": ("natural", "natural_persons", "natural_persons_pure"),
     "Units": ("units", "tpch_persons"),
     "Speed": ("batch_speed", "statements", "scale", "spark", "serving"),
     "Wide tables": ("wide",),
