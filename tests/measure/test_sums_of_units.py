@@ -15,6 +15,7 @@ from helpers import compiled_of, tables_of, understood
 from scipy import sparse
 from unit_rows import most_of_claim, policy_of, scan, sources_of
 
+import dpsql
 from dpsql.errors import PolicyError
 from dpsql.measure import ConnectionEngine, unit_sums_sql
 from dpsql.planning.prepare import prepare
@@ -36,15 +37,11 @@ day = {{ lower = 1, upper = 6 }}
 cost = {{ lower = -2, upper = 4, step = 0.5 }}
 """
 SMALL = '{ sum = "cost", lower = -1, upper = 2, per = "ward" }'
-SMALL = '{ sum = "cost", lower = -1, upper = 2, per = "ward" }'
 WARD, ALL = '{ sum = "cost", lower = -3, upper = 5, per = "ward" }', '{ sum = "cost", lower = -6, upper = 8 }'
 DAY = '{ sum = "cost", lower = -3, upper = 3, per = "day % 3" }'
 PAID = '{ sum = "greatest(cost, 0)", upper = 5.5, per = "ward" }'
 DAYS = '{ sum = "cost * 2", lower = -4, upper = 9, per = "day % 3" }'
 BY_WARD = "SELECT ward, SUM(cost) AS s FROM visits GROUP BY ward"
-COUNTS = "SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS k FROM visits GROUP BY 1"
-CASES = "SELECT SUM(CASE WHEN day > 2 THEN cost ELSE 0 END) AS s, SUM(cost) FILTER (WHERE ward = 'a') AS t FROM visits"
-EXPRESSIONS = "SELECT ward, SUM(greatest(cost, 0)) AS s, SUM(cost * 2) AS t FROM visits GROUP BY 1"
 COUNTS = "SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS k FROM visits GROUP BY 1"
 CASES = "SELECT SUM(CASE WHEN day > 2 THEN cost ELSE 0 END) AS s, SUM(cost) FILTER (WHERE day = 1) AS t FROM visits"
 EXPRESSIONS = "SELECT ward, SUM(greatest(cost, 0)) AS s, SUM(cost * 2) AS t FROM visits GROUP BY 1"
@@ -404,3 +401,20 @@ def test_a_plan_on_spark_says_that_a_bound_is_not_used() -> None:
     assert note.startswith("SUM(cost) has larger errors than at_most of visits would allow: on Spark it is the sum")
     assert all(layout.source.added is None for layout in compiled_of(BY_WARD, held, tables).layouts)
     assert understood("SELECT SUM(day) AS s FROM visits", held, tables).notes == ()
+
+
+@pytest.mark.parametrize(("wards", "in_one", "in_all", "least"), [(7, 3_000, 12_000, 200_420_037), (25, 1, 5, 116.596)])
+def test_sums_bounded_in_each_ward_and_in_all_are_planned_near_the_least(
+    tmp_path: Any, wards: int, in_one: int, in_all: int, least: float
+) -> None:
+    """The least total squared error is computed by hand from the orbits of what one unit adds."""
+    bounds = f'{{ sum = "cost", upper = {in_one}, per = "ward" }}, {{ sum = "cost", upper = {in_all} }}'
+    text = 'dataset = "least-1"\n[budget]\nepsilon = 9.0\ndelta = 1e-6\n' + TABLE.format(most=40, bounds=bounds)
+    text = text.replace('values = ["a", "b", "c"]', f"values = {list(map(str, range(wards)))}, nulls = false")
+    text = text.replace("lower = -2, upper = 4, step = 0.5", f"lower = 0, upper = {in_one}, step = 1, nulls = false")
+    database = duckdb.connect()
+    database.execute("CREATE TABLE visits (patient INTEGER, ward VARCHAR, day INTEGER, cost INTEGER)")
+    with dpsql.connect(database, policy=Policy.parse(text), ledger=tmp_path / "l") as con:
+        plan = con.plan(BY_WARD, epsilon=1, delta=1e-7)
+    squares = float(np.square(np.asarray(plan.errors)).sum() / plan.charge.unit_variance)
+    assert least * 0.9999 <= squares <= 1.005 * least
