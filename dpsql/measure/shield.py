@@ -21,6 +21,7 @@ def shielded(observe: Callable[[], T], failed: str) -> T:
     exact values, so that another is raised in its place, outside any except. A Ctrl-C stays one, without its frames.
     """
     result, failure, tables = _carried_out(observe, failed)
+    del observe  # its arguments may hold what no later frame should show
     if failure is KeyboardInterrupt:
         raise KeyboardInterrupt
     if isinstance(failure, str):
