@@ -266,9 +266,10 @@ class Task:
         )
 
     def _unions(self) -> tuple[Piece, ...]:
-        """A union of parts for each problem, one of those that are alike for all of them."""
-        blocks, diagonal = self.blocks(), self.W.inner.diagonal()
-        if diagonal is None or (len(blocks) == 1 and blocks[0].count == 1):
+        """A union of parts for each problem, of equal ones once; of all of W where that is very wide."""
+        diagonal = self.W.inner.diagonal()
+        blocks = () if self.very_wide or diagonal is None else self.blocks()
+        if diagonal is None or sum(block.count for block in blocks) <= 1:
             return (union_piece(self.W, self.parts(), self._part, self.noise)[0],)
         found, work = list[Piece](), self.work / len(blocks)
         for block in blocks:

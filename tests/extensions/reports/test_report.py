@@ -143,7 +143,7 @@ def test_the_command_says_beside_the_results_what_is_left_out(con: dpsql.Connect
         "90 % interval",
         "pure",
         "privacy unit, unit",
-        "Laplace, Gaussian",
+        "Laplace, K-norm, Gaussian",
     ):
         assert said in words
 
