@@ -48,3 +48,21 @@ def test_other_forms_are_left_alone(A: np.ndarray) -> None:
     assert BesideCells.of(np.vstack([A] + [A[20:]] * 3)) is None
     A[3, 3] = 0.0
     assert BesideCells.of(A) is None
+
+
+def test_cells_too_short_beside_their_sums_have_a_factor_of_all() -> None:
+    """A search may leave a row of nearly nothing: 1 + Y Y^T would have no Cholesky factor."""
+    A = np.vstack([np.diag([1.0, 1.0, 1e-15, 1.0]), np.ones((1, 4)), np.diag([0.5, 0.0, 0.0, 0.0])[:1]])
+    assert BesideCells.of(A) is None
+    short = np.diag([1.0, 1.0, 1e-2, 1.0])
+    held = BesideCells.of(np.vstack([short, np.ones((1, 4))]))
+    assert held is not None
+    M = short.T @ short + np.ones((4, 4))
+    assert held.trace(np.eye(4)) == pytest.approx(np.trace(np.linalg.inv(M)), rel=1e-9)
+
+
+def test_of_several_cells_of_a_column_the_longest_is_taken() -> None:
+    A = np.vstack([np.diag([1e-15, 1.0, 1.0]), [[2.0, 0.0, 0.0]]])
+    held = BesideCells.of(A)
+    assert held is not None
+    assert held.trace(np.eye(3)) == pytest.approx(2.25, rel=1e-12)

@@ -294,6 +294,7 @@ _LEFT = 1e-5  # of the first trace: less that is left of it shows its rounding
 def cells_first(A: Floats) -> Ints | None:
     """The rows of A (p x v) in an order that makes its top diagonal; None where some column has no row of its own."""
     single = np.flatnonzero(np.count_nonzero(A, axis=1) == 1)
+    single = single[np.argsort(-abs(A[single]).max(axis=1), kind="stable")]  # of a column the longest
     column = np.argmax(A[single] != 0, axis=1)
     found, first = np.unique(column, return_index=True)
     if found.size < A.shape[1]:
@@ -316,13 +317,15 @@ class BesideCells:
 
     @classmethod
     def of(cls, A: Floats) -> BesideCells | None:
-        """None for A (p + v x v) of another form."""
+        """None for A (p + v x v) of another form, or with so short cells that rounding would show in S."""
         v = A.shape[1]
         order = cells_first(A) if v < A.shape[0] <= (1.0 + _BESIDE) * v else None
         if order is None:
             return None
         diagonal = A[order[:v], np.arange(v)]
         scaled = A[order[v:]] / diagonal
+        if np.square(scaled).sum() * _LEFT**2 > 1.0:  # far from 1 / 2^-53, where S would not be positive definite
+            return None
         S = scaled @ scaled.T
         S.flat[:: S.shape[0] + 1] += 1.0
         return cls(diagonal, scaled, scipy.linalg.cholesky(S, lower=True), order)
