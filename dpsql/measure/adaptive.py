@@ -166,10 +166,7 @@ class AdaptiveJob:
             found = np.maximum(found, most.astype(object) * (layout.multiplicity * self.common_steps))
         return [int(value) for value in found]
 
-    @property
-    def reads(self) -> Mapping[str, TableSource]:
-        """The sources of the tables that are read."""
-        return read_by(self)
+    reads = property(read_by)
 
     def check(self, engine: Engine, ledger: Ledger) -> None:
         """Hold tables, reach of candidates and periods to what is charged."""

@@ -112,10 +112,7 @@ class Job:
         """The sensitivity of B worked out again from what is measured; once, however often the job is measured."""
         return rough_sensitivity(self.charge.noise, self.integers, self.layouts, self.blocks)
 
-    @property
-    def reads(self) -> Mapping[str, TableSource]:
-        """The sources of the tables that are read."""
-        return read_by(self)
+    reads = property(read_by)
 
     def check(self, engine: Engine, ledger: Ledger) -> None:
         """Hold tables, sensitivity, periods and horizon to what is charged."""

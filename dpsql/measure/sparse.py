@@ -59,10 +59,7 @@ class SparseJob:
         """The law of the noise of each count."""
         return self.law.noise
 
-    @property
-    def reads(self) -> Mapping[str, TableSource]:
-        """The sources of the tables that are read."""
-        return read_by(self)
+    reads = property(read_by)
 
     def check(self, engine: Engine, ledger: Ledger) -> None:
         """Hold tables, noise and periods to what is charged."""
