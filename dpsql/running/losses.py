@@ -1,7 +1,7 @@
 """What the limits of a policy cut of the rows that a batch counts: known from the ledger, or the price of knowing it.
 
 A release of the kind `KIND` has, for each limit on the rows of a unit, a noisy histogram of the units
-(``dpsql.extensions.discovery.loss_histograms`` measures it). From it follows, as post-processing and for every figure
+(which an extension measures). From it follows, as post-processing and for every figure
 of the limit at once, how many rows are cut (``dpsql.reconstruct.unit_histogram``).
 
 A batch loses at most what is cut of the whole table: the rows that count are chosen among those that it counts, of a

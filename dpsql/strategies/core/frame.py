@@ -324,7 +324,7 @@ class BesideCells:
             return None
         diagonal = A[order[:v], np.arange(v)]
         scaled = A[order[v:]] / diagonal
-        if np.square(scaled).sum() * _LEFT**2 > 1.0:  # far from 1 / 2^-53, where S would not be positive definite
+        if np.square(scaled).sum() * _LEFT**2 > 1.0:  # S is positive definite in floats well beyond this
             return None
         S = scaled @ scaled.T
         S.flat[:: S.shape[0] + 1] += 1.0
