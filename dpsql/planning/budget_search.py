@@ -36,7 +36,7 @@ from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
 from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of, told
-from dpsql.planning.planned_batch import Alternative, Origin
+from dpsql.planning.plan_values import Alternative, Origin
 from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error, watched
 from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
 from dpsql.privacy.accountant import BudgetState, Request

@@ -49,7 +49,7 @@ class EstimatedPlan(Plan):
         widths = self.widths * stretch
         if self.compiled.numbers > MAX_NUMBERS:  # on the grid of the numbers, never narrower
             widths = np.ceil(widths / GRID) * GRID
-        return replace(self, errors=self.errors * stretch, widths=widths)
+        return replace(self, accuracy=replace(self.accuracy, errors=self.errors * stretch, widths=widths))
 
     @property
     def sensitivity(self) -> int:

@@ -17,7 +17,7 @@ from dpsql.planning.named_strategy import strategy_named
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan, plan_of, planned
-from dpsql.planning.planned_batch import Origin
+from dpsql.planning.plan_values import Origin
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for

@@ -22,7 +22,8 @@ from dpsql.planning.fine_noise import finest, weighed_squares
 from dpsql.planning.named_strategy import paying_for, strategy_named
 from dpsql.planning.one_by_one import Columns
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
+from dpsql.planning.plan_values import Accuracy, Alternative, Origin, Payment, Statements
+from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.prepare import (
     Prepared,
     cores_of,
@@ -362,36 +363,20 @@ def plan_of(
     """The plan that spends ``charge`` on ``strategy``. Cost: the errors and half-widths of every number, once."""
     prepared = origin.prepared.weighed(strategy.noise, strategy.objective)
     origin, compiled = replace(origin, prepared=prepared), strategy.as_measured(prepared.compiled)
-    policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
+    understood = prepared.understood
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
-    answers = strategy.answers_of(compiled)
-    common = compiled.common_steps
-    widths = answers.widths(noise, alpha, common)
+    accuracy = Accuracy.of(strategy.answers_of(compiled), noise, alpha, compiled.common_steps)
     cores = cores_of(understood.answers, compiled.spans)
     notes = [*understood.notes, *counted_notes(understood.answers, cores, compiled)]
     if wanted is None:
-        notes += hint_notes(understood.answers, cores, widths)
+        notes += hint_notes(understood.answers, cores, accuracy.widths)
     return Plan(
-        sql=prepared.sql,
-        dataset=policy.dataset,
-        queries=understood.answers,
+        statements=Statements.of(prepared, compiled),
         compiled=compiled,
         strategy=strategy,
-        charge=charge,
-        noise=noise,
-        alternatives=alternatives,
-        alpha=alpha,
-        policy=policy.to_toml(),
-        schemas={name: dict(schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
-        answers=answers,
-        errors=answers.errors(noise, common),
-        widths=widths,
-        affordable=origin.state.affords(charge),
+        payment=Payment(charge, origin.state.affords(charge), alternatives),
+        accuracy=accuracy,
         notes=in_order(notes),
-        expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         origin=origin,
         wanted=wanted,
-        named=prepared.named,
-        rows_per_unit=prepared.rows_per_unit,
-        reads=prepared.reads,
     )

@@ -13,9 +13,9 @@ import numpy as np
 from dpsql.common.interrupted_calls import guards_calls
 from dpsql.common.notes import Note
 from dpsql.planning.one_by_one import HELD, Columns, one_by_one
-from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
+from dpsql.planning.plan_values import Accuracy, Alternative, Origin, Payment, Statements
+from dpsql.planning.prepare import cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
-from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.privacy.periods import Reads
@@ -44,77 +44,117 @@ class LocalComparison(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """Another way to pay for the same request, and what it would have given.
-
-    ``error``: what the strategy minimises, total squared error of the batch or the largest, in its units; ``at_least``:
-    no less than that, by a bound that ended the search.
-    """
-
-    charge: Charge
-    method: str
-    error: float
-    affordable: bool = True
-    at_least: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Origin:
-    """What a plan was made from, so that it can be planned again otherwise (the extension ``advice``)."""
-
-    prepared: Prepared = field(repr=False)
-    state: BudgetState = field(repr=False)
-    request: Request
-
-
 @guards_calls
 @dataclass(frozen=True, eq=False)
 class PlannedBatch:
     """A batch understood and planned: its figures, which the views of a ``Plan`` show.
 
-    Everything here is public: it depends on the SQL text, the policy, the column types and the
-    requested budget, never on a row. ``queries`` are the statements, understood. ``charge`` is what a run spends,
-    ``noise`` the law of the integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
-    ``answers`` turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
-    the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
-    ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
-    ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
-    (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
-    answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
-    many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
-    table that are read, to which the charge is confined; None where it is for everything. ``named``: the strategy that
-    the call names, "" where it names none. ``finds``: the columns whose groups are found before (the extension
+    Everything here is public: it depends on the SQL text, the policy, the column types and the requested budget, never
+    on a row. ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
+    ``wanted``: the half-widths that the budget was found for (``dpsql.planning.budget_search``), None where a budget
+    was given. ``rests_on``: the earlier releases that the answers rest on besides the new measurement, and
+    ``without_earlier`` the plan without them. ``finds``: the columns whose groups are found before (the extension
     ``discovery``); the plan is of stand-ins for them then. ``cut``: what limits are known to cut of each table that the
     batch counts rows of (``Connection.losses``); None where nothing was measured, or the plan is of no connection.
     """
 
-    sql: str
-    dataset: str
-    queries: tuple[Answer, ...] = field(repr=False)
+    statements: Statements
     compiled: Batch = field(repr=False)
     strategy: Strategy = field(repr=False)
-    charge: Charge
-    noise: Noise
-    alternatives: tuple[Alternative, ...]
-    alpha: float
-    schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
-    policy: str = field(repr=False)
-    answers: Answers = field(repr=False)
-    errors: Errors = field(repr=False)
-    widths: Errors = field(repr=False)
-    affordable: bool = True
+    payment: Payment
+    accuracy: Accuracy
     notes: tuple[Note, ...] = ()
-    expected_rows: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = field(default=None, repr=False)
     wanted: Wanted | None = field(default=None, repr=False)
     rests_on: tuple[int, ...] = ()
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
-    rows_per_unit: int | None = None
-    reads: Reads | None = None
-    named: str = ""
     finds: tuple[object, ...] = ()
     cut: Mapping[str, Cut] | None = None
+
+    @property
+    def sql(self) -> str:
+        """The batch, as it was written."""
+        return self.statements.sql
+
+    @property
+    def dataset(self) -> str:
+        """The data set that the policy is of."""
+        return self.statements.dataset
+
+    @property
+    def queries(self) -> tuple[Answer, ...]:
+        """The statements, understood."""
+        return self.statements.queries
+
+    @property
+    def schemas(self) -> Mapping[str, Mapping[str, str]]:
+        """The column types of the tables that are read."""
+        return self.statements.schemas
+
+    @property
+    def policy(self) -> str:
+        """The policy's text."""
+        return self.statements.policy
+
+    @property
+    def expected_rows(self) -> Mapping[str, int]:
+        """The policy's guesses of rows, by table."""
+        return self.statements.expected_rows
+
+    @property
+    def rows_per_unit(self) -> int | None:
+        """How many rows of a unit count, where the call lets fewer count than the policy."""
+        return self.statements.rows_per_unit
+
+    @property
+    def reads(self) -> Reads | None:
+        """The periods that are read, to which the charge is confined; None where it is for everything."""
+        return self.statements.reads
+
+    @property
+    def named(self) -> str:
+        """The strategy that the call names, "" where it names none."""
+        return self.statements.named
+
+    @property
+    def charge(self) -> Charge:
+        """What a run spends."""
+        return self.payment.charge
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the accounts hold the charge."""
+        return self.payment.affordable
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Other ways to pay for the same request, the best first."""
+        return self.payment.alternatives
+
+    @property
+    def noise(self) -> Noise:
+        """The law of the integer noise."""
+        return self.accuracy.noise
+
+    @property
+    def answers(self) -> Answers:
+        """What turns noisy measurements into the released numbers."""
+        return self.accuracy.answers
+
+    @property
+    def alpha(self) -> float:
+        """1 - confidence of the intervals."""
+        return self.accuracy.alpha
+
+    @property
+    def errors(self) -> Errors:
+        """The standard error of every released number (m,), in the order of W's rows."""
+        return self.accuracy.errors
+
+    @property
+    def widths(self) -> Errors:
+        """The half-width of the pointwise interval of every released number (m,)."""
+        return self.accuracy.widths
 
     @property
     def estimated(self) -> bool:

@@ -365,6 +365,10 @@ def test_a_composition_that_is_wrong_is_noticed(mutant: str, tmp_path: Path, mon
     assert worst_of_units(world, jobs)[3] > spent
 
 
+def _reading(plan: Any, **changed: object) -> Any:
+    return replace(plan, statements=replace(plan.statements, reads=replace(plan.reads, **changed)))
+
+
 def loose(*_: Any) -> bool:
     return True
 
@@ -374,12 +378,12 @@ def test_a_charge_that_names_too_few_periods_is_refused(
     name: str, of_rows: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = of_rows.plan_once(BATCHES[name])
-    false = replace(plan, reads=replace(plan.reads, read=("2024-03-01",)))
+    false = _reading(plan, read=("2024-03-01",))
     of_rows.fill(rows())
     with pytest.raises(IntegrityError, match=r"outside of the periods of visits .*nothing was charged"):
         of_rows.con.run(false)
     assert not of_rows.con.budget.charges
-    other = replace(plan, reads=replace(plan.reads, table="other"))
+    other = _reading(plan, table="other")
     with pytest.raises(IntegrityError):
         of_rows.con.run(other)
     monkeypatch.setattr(checks, "is_confined", loose)  # power: without the check it would be charged

@@ -17,7 +17,7 @@ import dpsql
 from dpsql.common.notes import BIAS, ERROR, HINT, Note
 from dpsql.extensions.notebook.results import plan_html
 from dpsql.extensions.server.commands import explained
-from dpsql.planning.planned_batch import Alternative
+from dpsql.planning.plan_values import Alternative
 from dpsql.planning.remarks import remarks
 from dpsql.planning.text import plan_rows, plan_text
 from dpsql.policy import Policy
@@ -201,5 +201,5 @@ def test_another_way_that_cannot_be_paid_says_what_it_lacks(cap: str, said: str,
         plan = con.plan("SELECT COUNT(*) FROM visits", epsilon=0.5)
         dear = con.plan("SELECT COUNT(*) FROM visits", epsilon=1.5)
         other = Alternative(dear.charge, "identity", plan.error / 9, dear.affordable)
-        text = " ".join(str(replace(plan, alternatives=(other,))).split())
+        text = " ".join(str(replace(plan, payment=replace(plan.payment, alternatives=(other,)))).split())
     assert f"Other way epsilon 1.5 (pure), paid from the pure budget: 0.33 times the error, {said}" in text

@@ -17,6 +17,7 @@ from dpsql.measure import TableSource
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.planning.estimated import EstimatedPlan, TranscriptAnswers, charge_of, no_rows
 from dpsql.planning.options import PlanOptions
+from dpsql.planning.plan_values import Accuracy, Payment, Statements
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
@@ -136,25 +137,12 @@ def plan_in_rounds(
         )
     compiled, strategy, noise, answers = rounds(charge, expected)
     return AdaptivePlan(
-        sql=prepared.sql,
-        dataset=policy.dataset,
-        queries=understood.answers,
+        statements=Statements.of(prepared, compiled),
         compiled=compiled,
         strategy=strategy,
-        charge=charge,
-        noise=noise,
-        alternatives=(),
-        alpha=options.alpha,
-        policy=policy.to_toml(),
-        schemas={name: dict(prepared.schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
-        answers=answers,
-        errors=answers.errors(noise, 1),
-        widths=answers.widths(noise, options.alpha, 1),
-        affordable=state.affords(charge),
+        payment=Payment(charge, state.affords(charge)),
+        accuracy=Accuracy.of(answers, noise, options.alpha, 1),
         notes=understood.notes,
-        expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
-        rows_per_unit=prepared.rows_per_unit,
-        reads=prepared.reads,
     )
 
 

@@ -22,7 +22,8 @@ from dpsql.common.arrays import Floats, Row
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route
-from dpsql.planning.planned_batch import Origin, PlannedBatch
+from dpsql.planning.plan_values import Origin
+from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request

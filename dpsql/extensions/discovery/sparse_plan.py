@@ -18,7 +18,8 @@ from dpsql.measure.sparse import SparseJob
 from dpsql.planning.estimated import EstimatedPlan, TranscriptAnswers, charge_of, no_rows
 from dpsql.planning.figures import figure
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.prepare import understood_for
+from dpsql.planning.plan_values import Accuracy, Payment, Statements
+from dpsql.planning.prepare import Prepared, understood_for
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.counts_above_threshold import GeometricThreshold
@@ -27,6 +28,7 @@ from dpsql.privacy.threshold import Integers
 from dpsql.release import ResultTable
 from dpsql.running.jobs import job_of
 from dpsql.running.result_tables import Planned, release_tables, tables_of
+from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.sparse_counts import MOST_GROUPS, SparseCounts, compile_sparse
 
 
@@ -59,7 +61,8 @@ class SparsePlan(EstimatedPlan):
         """The plan of the groups that are shown, which only ``y`` tells."""
         listed = len(y) // 2
         errors, widths = (np.full(listed, float(np.asarray(held)[0])) for held in (self.errors, self.widths))
-        return replace(self, compiled=self.compiled.listing(listed), errors=errors, widths=widths)
+        accuracy = replace(self.accuracy, errors=errors, widths=widths)
+        return replace(self, compiled=self.compiled.listing(listed), accuracy=accuracy)
 
     def shown(self, y: Sequence[int]) -> tuple[Integers, Integers]:
         """The numbers of the groups that are shown, and their counts; of a rehearsal's zeros, the first ones."""
@@ -140,26 +143,15 @@ def make_sparse_plan(
     found = sparse_histogram(compiled.groups, layout.multiplicity, charge.epsilon, expected, shape, compiled.digest())
     noise = GeometricThreshold(found.scale, found.least).noise
     errors = np.array([noise.variance**0.5])
+    widths = np.array([_width(float(found.scale), options.alpha)])
+    prepared = Prepared(sql, policy, schemas, understood, cast("Batch", compiled), options.rows_per_unit, reads)
     return SparsePlan(
-        sql=sql,
-        dataset=policy.dataset,
-        queries=understood.answers,
+        statements=Statements.of(prepared, prepared.compiled),
         compiled=compiled,
         strategy=found,
-        charge=charge,
-        noise=noise,
-        alternatives=(),
-        alpha=options.alpha,
-        policy=policy.to_toml(),
-        schemas={name: dict(schemas[name]) for name in layout.source.tables},
-        answers=TranscriptAnswers(found, no_rows(), errors**2),
-        errors=errors,
-        widths=np.array([_width(float(found.scale), options.alpha)]),
-        affordable=state.affords(charge),
+        payment=Payment(charge, state.affords(charge)),
+        accuracy=Accuracy(noise, TranscriptAnswers(found, no_rows(), errors**2), options.alpha, errors, widths),
         notes=(*understood.notes, *_notes(found, expected, options.alpha)),
-        expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
-        rows_per_unit=options.rows_per_unit,
-        reads=reads,
     )
 
 

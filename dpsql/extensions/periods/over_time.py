@@ -25,7 +25,7 @@ from dpsql.linalg.over_time import OverTime
 from dpsql.planning.last_plans import LastPlans
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, plan_of
-from dpsql.planning.planned_batch import Origin
+from dpsql.planning.plan_values import Origin
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
 from dpsql.policy.periods import Periods

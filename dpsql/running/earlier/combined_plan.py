@@ -23,6 +23,7 @@ from dpsql.common.notes import Note, in_order
 from dpsql.errors import InternalError
 from dpsql.planning.figures import releases_named
 from dpsql.planning.plan import Plan
+from dpsql.planning.plan_values import Accuracy
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity
 from dpsql.planning.target_errors import hint_notes
 from dpsql.planning.text import errors_said, plan_rows
@@ -177,17 +178,13 @@ def answers_of_all(joint: Joint, observed: Sequence[Observed], divisor: int) -> 
 
 def plan_with(plan: Plan, answers: AnswersWithEarlier, releases: tuple[int, ...]) -> CombinedPlan:
     """``plan``, which rests on no earlier release, with the ``answers`` that rest on ``releases``."""
-    divisor = plan.compiled.common_steps
-    widths = answers.widths(answers.law, plan.alpha, divisor)
+    accuracy = Accuracy.of(answers, answers.law, plan.alpha, plan.compiled.common_steps)
     notes = plan.notes
     if plan.origin is not None and plan.wanted is None:
         notes = plan.origin.prepared.understood.notes
-        notes += tuple(hint_notes(plan.queries, cores_of(plan.queries, plan.compiled.spans), widths))
+        notes += tuple(hint_notes(plan.queries, cores_of(plan.queries, plan.compiled.spans), accuracy.widths))
     changed = {
-        "noise": answers.law,
-        "answers": answers,
-        "errors": answers.errors(answers.law, divisor),
-        "widths": widths,
+        "accuracy": accuracy,
         "notes": in_order(notes),
         "rests_on": releases,
         "without_earlier": plan,
@@ -210,8 +207,8 @@ def combined_plan(plan: Plan, pasts: Sequence[Past], first: frozenset[int] = fro
 def noted(plan: Plan, free: Combination) -> Plan:
     """The plan with a note that earlier releases answer the batch as well, and with which errors."""
     answers = AnswersWithEarlier(free.answers, free.answers.weights)
-    made = replace(plan, compiled=free.compiled, answers=answers, noise=cast("Noise", free.noise))
-    rows = plan_rows(replace(made, errors=free.errors, widths=free.widths))
+    accuracy = Accuracy(cast("Noise", free.noise), answers, plan.alpha, free.errors, free.widths)
+    rows = plan_rows(replace(plan, compiled=free.compiled, accuracy=accuracy))
     answer = f"{releases_named(free.rests_on)} answer{'' if len(free.rests_on) > 1 else 's'} this with no more error"
     notes = Note(f"{answer}: a run is free"), Note(f"{errors_said(rows)}, as answered for free")
     return replace(plan, notes=(*plan.notes, *notes))
