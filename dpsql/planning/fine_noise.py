@@ -59,8 +59,9 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
         if 0.99 * _drafted(found, method) * gain / 2 > least:  # a hundredth for what rounding gained or lost
             continue
         try:
-            asked = (workload, charge.noise, method, options.tolerance, options.time_limit)
-            other = replace(select(*asked), objective=found.objective)
+            tolerance, limit = options.tolerance, options.time_limit
+            other = select(workload, charge.noise, method, tolerance=tolerance, time_limit=limit)
+            other = replace(other, objective=found.objective)
             error = _error(compiled, charge, other)
         except (DataError, InternalError):  # too large to be measured so, or out of time
             continue

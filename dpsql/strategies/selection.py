@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import monotonic
-from typing import overload
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from dpsql.common.arguments import maybe, real, taking
+from dpsql.common.arguments import check_fields, maybe, real
 from dpsql.common.one_thread import one_thread
 from dpsql.errors import DataError, SQLError, nearest, quoted
 from dpsql.strategies.cached import cache as kept
@@ -49,59 +49,103 @@ from dpsql.workloads.families.matrix import Workload
 _WORTH = 0.2  # seconds of selection from which a strategy is worth keeping in the cache
 
 
+Selected: TypeAlias = MatrixStrategy | MarginalStrategy | StructuredStrategy | LevelStrategy
+
+
+class SelectKeywords(TypedDict, total=False):
+    """Keywords of ``select``, which says what they mean."""
+
+    tolerance: float
+    time_limit: float | None
+    progress: Callable[[str], None] | None
+    effort: float
+    objective: str
+    cache: str | os.PathLike[str] | None
+    known: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The arguments of one ``select``, checked. Raises DataError where one is out of range.
+
+    ``time``: what is left, counted from when this was made.
+    """
+
+    noise: str
+    method: str
+    tolerance: float = 1e-3
+    time_limit: float | None = None
+    progress: Callable[[str], None] | None = None
+    effort: float = 1.0
+    objective: str = "total"
+    cache: str | os.PathLike[str] | None = None
+    known: float = np.inf
+    time: TimeLeft = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self, time_limit=maybe(real()), effort=real(0))
+        if not isinstance(self.noise, str) or self.noise not in (*NOISES, PURE):
+            raise DataError(f"strategy: noise {quoted(self.noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
+        if not isinstance(self.method, str):
+            raise DataError(f"strategy: method is a name, such as 'auto', not this {type(self.method).__name__}")
+        if self.method not in ("auto", *catalogue(), RESIDUALS, BLOCKS, SIGNS):
+            raise self.not_known()
+        if not _number(self.tolerance) or not 0 < self.tolerance <= 1:
+            raise DataError("strategy: tolerance must be above 0 and at most 1")
+        if self.time_limit is not None and (not _number(self.time_limit) or not self.time_limit > 0):
+            raise DataError("strategy: time_limit must be above 0 seconds; leave it out for none")
+        if not _number(self.effort) or not 0 < self.effort < np.inf:
+            raise DataError("strategy: effort must be above 0; 1 is the default")
+        if self.cache is not None and not isinstance(self.cache, str | os.PathLike):
+            raise DataError("strategy: cache must be a folder's path; leave it out for none")
+        if not isinstance(self.objective, str) or self.objective not in OBJECTIVES:
+            raise DataError(f"strategy: objective {quoted(self.objective)} is not known; use 'total' or 'max'")
+        object.__setattr__(self, "time", TimeLeft.within(self.time_limit))
+
+    @property
+    def law(self) -> str:
+        """The kind of noise, of which "pure" is "laplace" that may be drawn in blocks."""
+        return "laplace" if self.noise == PURE else self.noise
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether noise may be drawn in blocks."""
+        return self.noise == PURE
+
+    def say(self, text: str) -> None:
+        """Tell ``progress`` something, where there is one."""
+        if self.progress is not None:
+            self.progress(text)
+
+    def left(self) -> float | None:
+        """The seconds that are left, at least 1e-9; None where time is not limited."""
+        return None if self.time_limit is None else max(self.time.deadline - monotonic(), 1e-9)
+
+    def not_known(self) -> DataError:
+        """The error for a method that is none of the workload's."""
+        near = nearest(self.method, (*catalogue(), "auto"))
+        return DataError(f"strategy: method {quoted(self.method)} is not known; {near}")
+
+    def task(self, W: Workload, **more: Any) -> Task:
+        """The search for a strategy of listed cells."""
+        work = self.effort * WORK
+        return Task(W, self.law, self.tolerance, self.time, self.say, work, in_blocks=self.in_blocks, **more)
+
+
+@overload
+def select(W: Workload, noise: str = ..., method: str = ..., **options: Unpack[SelectKeywords]) -> MatrixStrategy: ...
 @overload
 def select(
-    W: Workload,
-    noise: str = ...,
-    method: str = ...,
-    tolerance: float = ...,
-    time_limit: float | None = ...,
-    progress: Callable[[str], None] | None = ...,
-    effort: float = ...,
-    objective: str = ...,
-    cache: str | os.PathLike[str] | None = ...,
-    known: float = ...,
-) -> MatrixStrategy: ...
-@overload
-def select(
-    W: Marginals,
-    noise: str = ...,
-    method: str = ...,
-    tolerance: float = ...,
-    time_limit: float | None = ...,
-    progress: Callable[[str], None] | None = ...,
-    effort: float = ...,
-    objective: str = ...,
-    cache: str | os.PathLike[str] | None = ...,
-    known: float = ...,
+    W: Marginals, noise: str = ..., method: str = ..., **options: Unpack[SelectKeywords]
 ) -> MatrixStrategy | MarginalStrategy | StructuredStrategy: ...
 @overload
 def select(
-    W: Workload | Batch,
-    noise: str = ...,
-    method: str = ...,
-    tolerance: float = ...,
-    time_limit: float | None = ...,
-    progress: Callable[[str], None] | None = ...,
-    effort: float = ...,
-    objective: str = ...,
-    cache: str | os.PathLike[str] | None = ...,
-    known: float = ...,
+    W: Workload | Batch, noise: str = ..., method: str = ..., **options: Unpack[SelectKeywords]
 ) -> MatrixStrategy | StructuredStrategy | LevelStrategy: ...
 @one_thread()
-@taking(time_limit=maybe(real()), effort=real(0))
 def select(
-    W: Workload | Marginals | Batch,
-    noise: str = "gaussian",
-    method: str = "auto",
-    tolerance: float = 1e-3,
-    time_limit: float | None = None,
-    progress: Callable[[str], None] | None = None,
-    effort: float = 1.0,
-    objective: str = "total",
-    cache: str | os.PathLike[str] | None = None,
-    known: float = np.inf,
-) -> MatrixStrategy | MarginalStrategy | StructuredStrategy | LevelStrategy:
+    W: Workload | Marginals | Batch, noise: str = "gaussian", method: str = "auto", **options: Unpack[SelectKeywords]
+) -> Selected:
     """The strategy for W with the least computed error.
 
     ``noise``: "gaussian" (L2 sensitivity), "laplace" (L1), or "pure": the better of Laplace noise and noise in blocks
@@ -145,110 +189,147 @@ def select(
     """
     if not isinstance(W, Workload | Marginals | Structured):
         raise DataError("strategy: select takes a workload; workload.from_matrix makes one of a matrix")
-    if not isinstance(noise, str) or noise not in (*NOISES, PURE):
-        raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
-    if not isinstance(method, str):
-        raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
-    method = FORMER_NAMES.get(method, method)
-    if method not in ("auto", *catalogue()) and not (method in (RESIDUALS, BLOCKS, SIGNS) and isinstance(W, Marginals)):
-        raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*catalogue(), 'auto'))}")
-    if not _number(tolerance) or not 0 < tolerance <= 1:
-        raise DataError("strategy: tolerance must be above 0 and at most 1")
-    if time_limit is not None and (not _number(time_limit) or not time_limit > 0):
-        raise DataError("strategy: time_limit must be above 0 seconds; leave it out for none")
-    if not _number(effort) or not 0 < effort < np.inf:
-        raise DataError("strategy: effort must be above 0; 1 is the default")
-    if cache is not None and not isinstance(cache, str | os.PathLike):
-        raise DataError("strategy: cache must be a folder's path; leave it out for none")
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise DataError(f"strategy: objective {quoted(objective)} is not known; use 'total' or 'max'")
-    began, asked, in_blocks = monotonic(), noise, noise == PURE
-    noise = "laplace" if in_blocks else noise
-    left_of_all = TimeLeft.within(time_limit)
-    deadline = left_of_all.deadline
-    if isinstance(W, Structured):
-        said = progress or _silent
-        if objective == "max":
-            return least_largest(W, noise, tolerance=tolerance, time_limit=time_limit, say=said)
-        return _of_blocks(W, noise, tolerance, time_limit, said)
-    if isinstance(W, BoxWorkload):
-        if objective == "max":
+    unknown = options.keys() - {one.name for one in fields(Selection) if one.init}
+    if unknown:
+        raise TypeError(f"select() has no argument {min(unknown)!r}")
+    selection = Selection(noise, FORMER_NAMES.get(method, method) if isinstance(method, str) else method, **options)
+    if method in (RESIDUALS, BLOCKS, SIGNS) and not isinstance(W, Marginals):
+        raise selection.not_known()
+    return _selected(W, selection)
+
+
+def _selected(W: Workload | Marginals | Structured, selection: Selection) -> Selected:
+    """By the first way that is for such a workload."""
+    return next(found for way in _WAYS if (found := way(W, selection)) is not None)
+
+
+def _of_blocks(W: object, selection: Selection) -> Selected | None:
+    """Of blocks (``compile_structured``), which are planned column by column or on levels."""
+    if not isinstance(W, Structured):
+        return None
+    if selection.objective == "max":
+        return _least_largest_of_blocks(W, selection)
+    return _residuals_or_levels(W, selection)
+
+
+def _least_largest_of_blocks(batch: Structured, selection: Selection) -> StructuredStrategy:
+    tolerance, say = selection.tolerance, selection.say
+    return least_largest(batch, selection.law, tolerance=tolerance, time_limit=selection.time_limit, say=say)
+
+
+def _of_boxes(W: object, selection: Selection) -> Selected | None:
+    """Of boxes whose sets of rows are too many for one matrix."""
+    if not isinstance(W, BoxWorkload):
+        return None
+    if selection.objective == "max":
+        raise DataError(
+            f"strategy: the largest error is not planned over {W.boxes.pairs:,} sets of rows; use the "
+            "total one, or split the batch"
+        )
+    from dpsql.strategies.many_cells.box_strategy import box_strategy
+
+    deadline = selection.time.deadline
+    return box_strategy(W, selection.law, selection.method, selection.tolerance, deadline, selection.say)
+
+
+def _of_least_largest_error(W: Workload | Marginals, selection: Selection) -> Selected | None:
+    """With the objective "max": queries weighed anew until the largest error is least; marginals as SQL plans them."""
+    if selection.objective != "max":
+        return None
+    from dpsql.strategies.choose.minimax import check_size, minimise_largest
+
+    def total(V: Workload | Marginals, method: str) -> MatrixStrategy:
+        mine = replace(selection, method=method, time_limit=selection.left(), objective="total", known=np.inf)
+        found = _selected(V, mine)
+        if not isinstance(found, MatrixStrategy):
             raise DataError(
-                f"strategy: the largest error is not planned over {W.boxes.pairs:,} sets of rows; use the "
-                "total one, or split the batch"
+                "strategy: the largest error is not planned over so many cells; use the total one, or fewer attributes"
             )
-        from dpsql.strategies.many_cells.box_strategy import box_strategy
+        return found
 
-        return box_strategy(W, noise, method, tolerance, deadline, progress or _silent)
-    if objective == "max":
-        from dpsql.strategies.choose.minimax import check_size, minimise_largest
+    best, method = list[MatrixStrategy | StructuredStrategy](), selection.method
+    if method == "auto" and isinstance(W, Marginals) and (selection.law == "laplace" or not fits(residual_plan(W))):
+        # As SQL that asks for them is planned; over all cells beside, where these are few.
+        with contextlib.suppress(SQLError):  # a marginal of too many cells
+            best.append(_least_largest_of_blocks(marginal_batch(W), selection))
+    try:
+        check_size(W.shape[0])
+        best.append(minimise_largest(total(W, method), method, selection.time.deadline, total, selection.say))
+    except DataError:
+        if not best:
+            raise
+    return min(best, key=lambda one: one.value)
 
-        def total(V: Workload | Marginals, name: str) -> MatrixStrategy:
-            left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
-            found = select(V, asked, name, tolerance, left, progress, effort, cache=cache)
-            if not isinstance(found, MatrixStrategy):
-                raise DataError(
-                    "strategy: the largest error is not planned over so many cells; use the total one, or fewer "
-                    "attributes"
-                )
-            return found
 
-        say, best = progress or _silent, list[MatrixStrategy | StructuredStrategy]()
-        if method == "auto" and isinstance(W, Marginals) and (noise == "laplace" or not fits(residual_plan(W))):
-            # As SQL that asks for them is planned; over all cells beside, where these are few.
-            with contextlib.suppress(SQLError):  # a marginal of too many cells
-                batch = marginal_batch(W)
-                best.append(least_largest(batch, noise, tolerance=tolerance, time_limit=time_limit, say=say))
-        try:
-            check_size(W.shape[0])
-            best.append(minimise_largest(total(W, method), method, deadline, total, say))
-        except DataError:
-            if not best:
-                raise
-        return min(best, key=lambda one: one.value)
-    if isinstance(W, Marginals):
-        if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
-            return _marginals(W, noise, tolerance)
-        if noise == "laplace" and method in ("auto", BLOCKS, SIGNS):
-            blocks = _pure_marginals(W, method, tolerance / 10.0, effort, in_blocks)
-            written = blocks.written_out()
-            if method in (BLOCKS, SIGNS) or W.shape[1] > CELLS_AUTO:
-                return written or blocks
-            left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
-            other = select(W.explicit(), asked, "auto", tolerance, left, progress, effort, cache=cache)
-            if written is None or blocks.expected >= other.expected * (1 - 1e-9):
-                return other
-            return replace(written, considered=(*other.considered, *blocks.considered))
-        if method in (BLOCKS, SIGNS):
-            raise DataError(f"strategy: {method} is for Laplace noise; use residual-basis for Gaussian noise")
-        W = W.explicit()
-    if noise == "gaussian" and method in ("auto", "range-transform") and W.shape[1] > MATRIX_CELLS and all_ranges(W):
-        return range_strategy(W)
-    say = progress or _silent
-    if W.units is not None and not W.units.listable:
-        if method == "workload":
-            return _as_asked(Task(W, noise, tolerance, left_of_all, say))
-        from dpsql.strategies.choose.by_source import strategy_by_source
+def _of_marginals(W: Workload | Marginals, selection: Selection) -> Selected | None:
+    """Marginals without their cells; over all cells beside, where these are few."""
+    if not isinstance(W, Marginals):
+        return None
+    noise, method = selection.law, selection.method
+    if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
+        return _residuals(W, noise, selection.tolerance)
+    every = replace(selection, time_limit=selection.left())
+    if noise == "laplace" and method in ("auto", BLOCKS, SIGNS):
+        blocks = _pure_marginals(W, method, selection.tolerance / 10.0, selection.effort, selection.in_blocks)
+        written = blocks.written_out()
+        if method in (BLOCKS, SIGNS) or W.shape[1] > CELLS_AUTO:
+            return written or blocks
+        other = _selected(W.explicit(), every)
+        if written is None or blocks.expected >= other.expected * (1 - 1e-9):
+            return other
+        return replace(written, considered=(*other.considered, *blocks.considered))
+    if method in (BLOCKS, SIGNS):
+        raise DataError(f"strategy: {method} is for Laplace noise; use residual-basis for Gaussian noise")
+    return _selected(W.explicit(), every)
 
-        task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, in_blocks=in_blocks, known=known)
-        return strategy_by_source(task)
-    key = None if cache is None else kept.key_of(W, asked, method, tolerance, effort)
-    if cache is not None and key is not None:
-        found = kept.load(Path(cache), key, W, noise, method, tolerance, (*catalogue(), BY_SOURCE))
+
+def _of_long_ranges(W: Workload, selection: Selection) -> Selected | None:
+    """All ranges of a line, in closed form."""
+    closed = selection.noise == "gaussian" and selection.method in ("auto", "range-transform")
+    return range_strategy(W) if closed and W.shape[1] > MATRIX_CELLS and all_ranges(W) else None
+
+
+def _of_unlisted_units(W: Workload, selection: Selection) -> Selected | None:
+    """Counts of units of which too much could change to list it, source by source."""
+    if W.units is None or W.units.listable:
+        return None
+    if selection.method == "workload":
+        return _as_asked(selection.task(W))
+    from dpsql.strategies.choose.by_source import strategy_by_source
+
+    return strategy_by_source(selection.task(W, known=selection.known))
+
+
+def _of_listed_cells(W: Workload, selection: Selection) -> Selected | None:
+    """The best of all methods over listed cells, which a folder may keep."""
+    began, noise, method, tolerance = monotonic(), selection.law, selection.method, selection.tolerance
+    folder = None if selection.cache is None else Path(selection.cache)
+    key = None if folder is None else kept.key_of(W, selection.noise, method, tolerance, selection.effort)
+    if folder is not None and key is not None:
+        found = kept.load(folder, key, W, noise, method, tolerance, (*catalogue(), BY_SOURCE))
         if found is not None:
-            say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
+            selection.say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
             return found
-    turned = W.units is not None
-    task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, turned=turned, in_blocks=in_blocks)
-    S = best_of(task, method)
-    if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
-        kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)
-    return S
+    task = selection.task(W, turned=W.units is not None)
+    best = best_of(task, method)
+    if folder is not None and key is not None and monotonic() - began > _WORTH and monotonic() < task.deadline:
+        kept.store(folder, key, best, task.optimum().certificate if noise == "gaussian" else None)
+    return best
 
 
-def _of_blocks(
-    W: Structured, noise: str, tolerance: float, time_limit: float | None, say: Callable[[str], None]
-) -> StructuredStrategy | LevelStrategy:
+_WAYS: tuple[Callable[[Any, Selection], Selected | None], ...] = (
+    _of_blocks,
+    _of_boxes,
+    _of_least_largest_error,
+    _of_marginals,
+    _of_long_ranges,
+    _of_unlisted_units,
+    _of_listed_cells,
+)
+"""The ways to plan a workload, each None for those that it is not for; the last is for all that the others leave."""
+
+
+def _residuals_or_levels(W: Structured, selection: Selection) -> StructuredStrategy | LevelStrategy:
     """Blocks by residuals, or for Gaussian noise on levels, where groupings nest; those of less error.
 
     Levels are tried first where groupings nest or sums are counted; counts by single regions, all of them or some, are
@@ -256,12 +337,14 @@ def _of_blocks(
     raise where there are no levels either.
     """
     began, found = monotonic(), list[StructuredStrategy | LevelStrategy]()
+    noise, tolerance, limit = selection.law, selection.tolerance, selection.time_limit
     refused: DataError | None = None
     single = all(f.keys and is_single(f.matrix) for block in W.blocks for f in block.factors)
     counts = single and not any(block.component for block in W.blocks)
     for levels in (False, True) if counts else (True, False):
-        left = None if time_limit is None else max(time_limit - (monotonic() - began), 1e-9)
+        left = None if limit is None else max(limit - (monotonic() - began), 1e-9)
         if not levels:
+            say = selection.say
             try:
                 found.append(structured_strategy(W, noise, tolerance=tolerance, time_limit=left, progress=say))
             except DataError as error:
@@ -303,7 +386,7 @@ def _pure_marginals(W: Marginals, method: str, tolerance: float, effort: float, 
     return replace(best, considered=tuple(ranked for one in reversed(found) for ranked in one.considered))
 
 
-def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:
+def _residuals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:
     """Marginals by the residual basis, optimal for Gaussian noise; over all cells where they are few."""
     plan = residual_plan(W)
     if noise == "gaussian" and not fits(plan):
@@ -312,10 +395,6 @@ def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | M
     pieces, error = normalise((residual_piece(plan, explicit),), noise)
     lower = plan.error if noise == "gaussian" else None
     return finish(explicit, RESIDUALS, noise, pieces, error, tolerance, lower, ((RESIDUALS, error),))
-
-
-def _silent(_: str) -> None:
-    return None
 
 
 def _number(value: object) -> bool:

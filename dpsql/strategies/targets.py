@@ -54,7 +54,7 @@ def strategies_for(
 
     def total(V: Workload, method: str) -> MatrixStrategy:
         left = None if time_limit is None else max(time_limit - (monotonic() - began), 1e-9)
-        return select(V, noise, method, tolerance, left, limits.progress)
+        return select(V, noise, method, tolerance=tolerance, time_limit=left, progress=limits.progress)
 
     start = total(W, "auto") if start is None else start.instead(W, "total")
     if isinstance(W, BoxWorkload):
