@@ -66,15 +66,7 @@ class Connection(Keeping):
     def _of(self, label: str) -> Connection:
         """The same tables and ledger under another label; of private releases those that the label may see."""
         held = self._holdings
-        return Connection(
-            held.engine,
-            self.policy,
-            self.ledger_path,
-            self._shared_releases,
-            anchor=self._books.anchor,
-            label=label,
-            query_timeout=self._query_timeout,
-        )
+        return Connection(held.engine, self.policy, self._places, label=label, query_timeout=self._query_timeout)
 
     @taking(errors=maybe(flag()), population=maybe(one_of(str)))
     def cursor(self, *, errors: bool | None = None, population: str | None = None) -> Cursor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -22,7 +22,7 @@ from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import ReleaseStore
-from dpsql.release.books import Books, budget_of, place_of
+from dpsql.release.books import Books, Places, budget_of, place_of
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 
@@ -51,6 +51,14 @@ class _once(cached_property[T]):  # noqa: N801  # a decorator
         return made
 
 
+@dataclass(frozen=True)
+class CursorDefaults:
+    """What ``connect`` says of its cursors: the budget of a batch that names none, and whether errors are shown."""
+
+    budget_per_release: tuple[object, object, object] = (None, None, None)
+    errors: bool = False
+
+
 @guards_calls
 class ConnectionState(Exceptions):
     """Tables, policy and books of a connection, and what follows from them: the base of ``Connection``'s parts."""
@@ -59,29 +67,25 @@ class ConnectionState(Exceptions):
         self,
         engine: Opening,
         policy: Policy,
-        ledger: Path,
-        releases: Path,
+        places: Places,
         *,
-        anchor: Path | None,
         label: str,
-        budget_per_release: tuple[object, object, object] = (None, None, None),
-        cursor_errors: bool = False,
+        cursors: CursorDefaults = CursorDefaults(),
         query_timeout: float | None = QUERY_SECONDS,
     ) -> None:
-        self.ledger_path = ledger
-        self._shared_releases = releases
+        self.ledger_path, self._places = places.ledger, places
         private = policy.budget.private_releases
-        self.releases_path = place_of(releases, label) if private else releases
+        self.releases_path = place_of(places.releases, label) if private else places.releases
         self._label = label
         self._store = ReleaseStore(self.releases_path, private=private and bool(label))
-        self._budget_per_release = budget_per_release
-        self._cursor_errors = cursor_errors
+        self._budget_per_release = cursors.budget_per_release
+        self._cursor_errors = cursors.errors
         self._query_timeout = check_seconds("query_timeout", query_timeout)
         self._lock = ThreadLock()  # of cursors, while one of them executes
         self._state_lock = ThreadLock()  # of a short look at what the connection remembers
         self._closed = False
         self._holdings = Holdings(engine, policy)
-        books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
+        books = (places, self._store, policy.dataset, budget_of(policy), self._holdings.files)
         self._books = Books(*books, label if private else None)
         self._domains = FoundDomains(policy, self._books)
         self._plans = LastPlans()

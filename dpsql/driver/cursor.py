@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from dpsql import errors as pep249
 from dpsql.common.arguments import maybe, taking, whole
@@ -61,6 +61,15 @@ def check_population(population: str | None, *, errors: bool) -> None:
         raise DataError('population="sample" goes with errors=True; no other population is known')
 
 
+class CursorKeywords(TypedDict, total=False):
+    """What a surface says when it makes a ``Cursor``, which says what it means."""
+
+    alpha: float | None
+    progress: Callable[[str], None] | None
+    label: str | None
+    warn: Callable[[str], None] | None
+
+
 @guards_calls
 class Cursor:
     """Runs batches on a connection and walks through their results (PEP 249). Make it with ``Connection.cursor``.
@@ -86,10 +95,7 @@ class Cursor:
         errors: bool = False,
         population: str | None = None,
         usual: Amounts | None = None,
-        alpha: float | None = None,
-        progress: Callable[[str], None] | None = None,
-        label: str | None = None,
-        warn: Callable[[str], None] | None = None,
+        **keywords: Unpack[CursorKeywords],
     ) -> None:
         self._connection = connection
         self.arraysize = 1
@@ -100,9 +106,10 @@ class Cursor:
         self.free: Free | None = None
         self.names: tuple[str, ...] = ()
         self._usual = connection._budget_per_release if usual is None else usual
-        self._alpha = alpha
-        self._progress = progress
-        self._warn = warn
+        self._alpha = keywords.get("alpha")
+        self._progress = keywords.get("progress")
+        self._warn = keywords.get("warn")
+        label = keywords.get("label")
         self._label = connection._label if label is None else label
         self._closed = False
         self._texts: tuple[str, ...] = ()  # of the last batch, where it reads released results

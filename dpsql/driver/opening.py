@@ -14,13 +14,14 @@ import duckdb
 from dpsql.common.arguments import is_path
 from dpsql.common.interrupted_calls import guarded
 from dpsql.driver.connection import Connection
+from dpsql.driver.connection_state import CursorDefaults
 from dpsql.errors import DataError, InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
 from dpsql.registry import complete, provided
-from dpsql.release.books import check_places
+from dpsql.release.books import Places, check_places
 from dpsql.release.limits import QUERY_SECONDS
 
 
@@ -107,12 +108,9 @@ def connect(
     return Connection(
         engine,
         held,
-        ledger_path,
-        releases_path,
-        anchor=anchor_path,
+        Places(ledger_path, releases_path, anchor_path),
         label=label,
-        budget_per_release=budget_per_release,
-        cursor_errors=cursor_errors,
+        cursors=CursorDefaults(budget_per_release, cursor_errors),
         query_timeout=query_timeout,
     )
 

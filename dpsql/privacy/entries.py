@@ -106,9 +106,10 @@ def read_entries(
     }
     found = []
     for number, charge_id, time, dataset, label, _, _, cost, text, released, data, digest in rows:
+        head = number, charge_id, time, dataset, label
         if data is not None and not chain.intact(data, digest):
             raise file.error(f"is damaged: measurement {number} was altered; restore the newest backup")
-        held = _charged(number, charge_id, time, dataset, label, cost, text, released, renamed.get(number))
+        held = _charged(head, cost, text, released, renamed.get(number))
         if held is None:
             raise file.error(f"is damaged: charge {number} is none that dpsql makes; restore the newest backup")
         found.append(held if data is None else replace(held, payload=data))
@@ -130,22 +131,21 @@ def read_entries(
 
 @lru_cache(_KEPT)
 def _charged(
-    number: int,
-    charge_id: str,
-    time: str,
-    dataset: str,
-    label: str,
+    head: tuple[int, str, str, str, str],
     cost: str,
     text: str,
     released: str | None,
     renamed: tuple[str | None, ...] | None,
 ) -> Entry | None:
-    """The charge as it was written, None where no charge is so. Its description is one object, changed by nobody."""
+    """The charge as it was written, None where no charge is so. Its description is one object, changed by nobody.
+
+    ``head``: number, id, time, data set and label.
+    """
     try:
         spent = Charge.from_dict(json.loads(cost))
     except DataError:
         return None
-    return Entry(number, charge_id, time, dataset, label, spent, json.loads(text), released, None, renamed)
+    return Entry(*head, spent, json.loads(text), released, None, renamed)
 
 
 Names = dict[int, tuple[str | None, ...]]

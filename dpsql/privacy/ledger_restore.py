@@ -21,7 +21,7 @@ import secrets
 import sqlite3
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -73,6 +73,21 @@ class _Gap:
     """Units that the ledger in place spent on a line of its own, and that nobody counts."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What a backup lacks, as far as it is known.
+
+    ``charged``: None refuses a backup that is not known to be the newest; True charges what is counted since it was
+    made, or all that is left where nobody counts; an amount, epsilon of each account (rho in a rho policy), is charged
+    where it is more than what is counted. ``least_spent``: units by account that were spent at least, if nobody counts;
+    ``number``: the last number known to be given out.
+    """
+
+    charged: Fraction | bool | None = None
+    least_spent: Units = field(default_factory=dict)
+    number: int = 0
+
+
 def restore(
     source: Path,
     path: Path,
@@ -80,18 +95,10 @@ def restore(
     budget: Budget,
     *,
     anchor: Path | None,
-    lost: Fraction | bool | None = None,
-    least_spent: Units | None = None,
-    number: int = 0,
+    loss: Loss = Loss(),
     timeout: float = 30.0,
 ) -> Restored:
-    """Put the backup ``source`` at ``path``; ``source`` stays as it is.
-
-    ``lost``: None refuses a backup that is not known to be the newest; True charges what is counted since it was made,
-    or all that is left where nobody counts; an amount, epsilon of each account (rho in a rho policy), is charged where
-    it is more than what is counted. ``least_spent``: units by account that were spent at least, if nobody counts;
-    ``number``: the last number known to be given out.
-    """
+    """Put the backup ``source`` at ``path``, with what it lacks charged; ``source`` stays as it is."""
     file, place = LedgerFile(source, timeout), LedgerFile(path, timeout)
     backup = read_copy(file, budget)
     if backup.dataset != dataset:
@@ -112,8 +119,8 @@ def restore(
             in_place = None
         besides = {} if in_place is None else _diverged_spending(backup, in_place, file, place)
         gap = _gap(backup, in_place, besides, mark, anchor, place)
-        left, charged = _charged(backup, budget, gap, lost, least_spent or {})
-        if gap.why and lost is None:
+        left, charged = _charged(backup, budget, gap, loss.charged, loss.least_spent)
+        if gap.why and loss.charged is None:
             raise file.error(f"{gap.why}; {_advice(gap, budget, left, charged)}")
         with draft_beside(place) as draft:
             copy_to(file, draft, lambda _: None)
@@ -123,7 +130,7 @@ def restore(
 
             def work(connection: sqlite3.Connection) -> tuple[anchors.Mark, tuple[str, ...]]:
                 ledger_schema.upgrade(connection)
-                last = max(gap.number, number, chain.last_number(connection))
+                last = max(gap.number, loss.number, chain.last_number(connection))
                 chain.note(connection, "restored", last, details)
                 for account, units in charged.items():
                     _charge(connection, dataset, budget, account, units)

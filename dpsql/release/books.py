@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -101,6 +101,15 @@ def place_of(releases: Path, label: str) -> Path:
     return releases.with_name(f"{releases.stem}.{plain}-{mark}{releases.suffix}")
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the ledger, the shared releases and the anchor of the ledger, if there is one, are stored."""
+
+    ledger: Path
+    releases: Path
+    anchor: Path | None = None
+
+
 class Books:
     """The ledger at ``path`` and the releases database that is made from it.
 
@@ -111,20 +120,18 @@ class Books:
 
     def __init__(
         self,
-        path: Path,
+        places: Places,
         store: ReleaseStore,
         dataset: str,
         budget: Budget,
-        anchor: Path | None,
         files: Callable[[], dict[str, str]] = dict,
         whose: str | None = None,
     ) -> None:
-        self.path = path
+        self.path, self.anchor = places.ledger, places.anchor
         self.whose = whose
         self.store = store
         self.dataset = dataset
         self.budget = budget
-        self.anchor = anchor
         self._files = files
         self._warned: dict[str, str] = {}
         self._ledger: Ledger | None = None

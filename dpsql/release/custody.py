@@ -22,7 +22,7 @@ from dpsql.common.quoting import identifier, string
 from dpsql.errors import IntegrityError, LedgerError, OperationalError, listed
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.amounts import GRID, exact
-from dpsql.privacy.ledger_restore import Restored, restore
+from dpsql.privacy.ledger_restore import Loss, Restored, restore
 from dpsql.release.books import Books, check_replaceable
 from dpsql.release.instances import ISOLATED
 from dpsql.release.record import ReleaseRecord
@@ -76,16 +76,8 @@ class Custody:
         books = self._books
         check_replaceable(books.store.path)
         known, number = self._released()
-        done = restore(
-            Path(source),
-            books.path,
-            books.dataset,
-            books.budget,
-            anchor=books.anchor,
-            lost=said,
-            least_spent=known,
-            number=number,
-        )
+        loss = Loss(said, known or {}, number)
+        done = restore(Path(source), books.path, books.dataset, books.budget, anchor=books.anchor, loss=loss)
         books.forget()
         aside = None if self._agrees() else books.store.set_aside()
         books.rebuild()

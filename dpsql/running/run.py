@@ -46,6 +46,7 @@ class Turn:
     """One release of a standing batch: the id of its charge, the period that it is of, and its place in a horizon.
 
     ``stored``: what the ledger stores of the integers of a plan, given what it stores of a plan that stands alone.
+    ``paid``: whether its charge is in the ledger already, and its measurement not.
     """
 
     charge_id: str
@@ -53,6 +54,7 @@ class Turn:
     period: str
     over: Over | None = None
     stored: Callable[[Json | None, Plan, Sequence[int]], Json | None] = stored_alone
+    paid: bool = False
 
 
 @dataclass(eq=False)
@@ -114,15 +116,15 @@ class Batches:
                 return known.id
             self.past.check_measurements(plan)
             failure: LedgerError | None = None
-            paid = known is not None
+            turn = replace(turn, paid=known is not None)
             while failure is None:
                 try:
-                    return self._measured(plan, reuse_key(plan, True), label=label, turn=turn, paid=paid).id
+                    return self._measured(plan, reuse_key(plan, True), label=label, turn=turn).id
                 except BudgetError:
                     # Another machine, whose claims are not seen here, may have made the charge since.
-                    if paid or self.books.ledger().charged(turn.charge_id) is None:
+                    if turn.paid or self.books.ledger().charged(turn.charge_id) is None:
                         raise
-                    paid = True
+                    turn = replace(turn, paid=True)
                 except LedgerError as error:
                     failure = error
             # It may have recorded its own under the same charge.
@@ -277,12 +279,11 @@ class Batches:
         estimates: str = "unbiased",
         label: str,
         turn: Turn | None = None,
-        paid: bool = False,
     ) -> Release:
-        """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
+        """The release of a plan, charged now, unless the charge of its ``turn`` is paid."""
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
-        if not paid:  # what is cheap is checked first: account, locks, sources
+        if turn is None or not turn.paid:  # what is cheap is checked first: account, locks, sources
             ledger.check_charges([plan.charge], label, {} if plan.reads is None else {"periods": plan.reads.as_dict()})
             read = {name for layout in plan.compiled.layouts for name in layout.source.tables}
             refuse_failed(self.holdings.engine, ledger, [self.holdings.sources[name] for name in sorted(read)])

@@ -226,10 +226,10 @@ def _of_boxes(W: object, selection: Selection) -> Selected | None:
             f"strategy: the largest error is not planned over {W.boxes.pairs:,} sets of rows; use the "
             "total one, or split the batch"
         )
-    from dpsql.strategies.many_cells.box_strategy import box_strategy
+    from dpsql.strategies.many_cells.box_strategy import Effort, box_strategy
 
-    deadline = selection.time.deadline
-    return box_strategy(W, selection.law, selection.method, selection.tolerance, deadline, selection.say)
+    effort = Effort(selection.tolerance, selection.time.deadline, selection.say)
+    return box_strategy(W, selection.law, selection.method, effort)
 
 
 def _of_least_largest_error(W: Workload | Marginals, selection: Selection) -> Selected | None:

@@ -17,7 +17,7 @@ from dpsql.errors import BudgetError, DataError, LedgerError, PolicyError
 from dpsql.privacy.accountant import Budget, Charge, Request, charge_for
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.ledger_restore import restore
+from dpsql.privacy.ledger_restore import Loss, restore
 
 BUDGET = Budget.of("4", "1e-9", "2", local_epsilon="1")
 ANN = Analyst("ann", Budget.of("1", "1e-9", "0.5", max_epsilon_per_release="0.3"))
@@ -190,7 +190,9 @@ def test_what_a_lost_ledger_had_spent_counts_for_every_analyst(ledger: Ledger, t
     ledger.charge(pure("0.3"), "a", {"names": []}, label="ann")
     ledger.declare_analyst(lambda _: replace(bob, suspended=True))
     Path(ledger.path).unlink()
-    done = restore(tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, lost=Fraction(3, 10))
+    done = restore(
+        tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, loss=Loss(Fraction(3, 10))
+    )
     assert done.suspended == ("ann", "bob")
     held = Ledger.open(Path(ledger.path), "d-1", BUDGET)
     assert {name for name, analyst in held.analysts().items() if analyst.suspended} == {"ann", "bob"}

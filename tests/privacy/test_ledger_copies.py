@@ -20,7 +20,7 @@ from dpsql.privacy import anchor as anchors
 from dpsql.privacy import ledger_schema
 from dpsql.privacy.accountant import Budget, Request, charge_for
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.ledger_restore import Restored, restore
+from dpsql.privacy.ledger_restore import Loss, Restored, restore
 
 BUDGET = Budget.of("4", "1e-9", "1", local_epsilon="2")
 
@@ -47,9 +47,11 @@ class Place:
     def spent(self) -> dict[str, int]:
         return {account.name: account.spent_units for account in self.open().state().accounts}
 
-    def restore(self, source: Path | None = None, lost: Fraction | bool | None = None, **known: Any) -> Restored:
-        source = source or self.backup
-        return restore(source, self.path, "rand-1", self.budget, anchor=self.anchor, lost=lost, **known)
+    def restore(
+        self, source: Path | None = None, lost: Fraction | bool | None = None, timeout: float = 30.0, **known: Any
+    ) -> Restored:
+        source, loss = source or self.backup, Loss(lost, **known)
+        return restore(source, self.path, "rand-1", self.budget, anchor=self.anchor, loss=loss, timeout=timeout)
 
 
 @pytest.fixture
@@ -387,7 +389,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> N
     with closing(sqlite3.connect(old, isolation_level=None)) as connection:
         connection.executescript((Path(__file__).parent / "ledger_version_1.sql").read_text())
     place = Place(tmp_path)
-    restore(old, place.path, "rand-2", BUDGET, anchor=place.anchor, lost=Fraction(0))
+    restore(old, place.path, "rand-2", BUDGET, anchor=place.anchor, loss=Loss(Fraction(0)))
     ledger = Ledger.open(place.path, "rand-2", BUDGET, anchor=place.anchor)
     assert len(ledger.entries()) == 4
     with closing(sqlite3.connect(place.path)) as connection:

@@ -18,7 +18,7 @@ from dpsql.errors import BudgetError, DataError, IntegrityError, LedgerError
 from dpsql.privacy import periods
 from dpsql.privacy.accountant import Budget, Charge, Request, charge_for
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.ledger_restore import restore
+from dpsql.privacy.ledger_restore import Loss, restore
 from dpsql.privacy.periods import Reads, Spending
 
 BUDGET = Budget.of("1")
@@ -227,7 +227,7 @@ def test_what_a_lost_ledger_spent_counts_in_every_period(tmp_path: Path) -> None
     (tmp_path / "p.ledger").unlink()
     with pytest.raises(LedgerError, match="older than the anchor"):
         restore(tmp_path / "copy", tmp_path / "p.ledger", "d-1", BUDGET, anchor=anchor)
-    restore(tmp_path / "copy", tmp_path / "p.ledger", "d-1", BUDGET, anchor=anchor, lost=True)
+    restore(tmp_path / "copy", tmp_path / "p.ledger", "d-1", BUDGET, anchor=anchor, loss=Loss(True))
     again = ledger_in(tmp_path, anchor=anchor)
     assert again.verify()
     with pytest.raises(BudgetError):  # 0.7 may have been of this period
@@ -243,7 +243,7 @@ def test_all_that_may_be_lost_closes_every_period(tmp_path: Path) -> None:
     spend(ledger, 1, reads("2024-01-01"))
     ledger.back_up(tmp_path / "copy")
     shutil.move(tmp_path / "p.ledger", tmp_path / "gone")
-    restore(tmp_path / "copy", tmp_path / "p.ledger", "d-1", BUDGET, anchor=None, lost=True)
+    restore(tmp_path / "copy", tmp_path / "p.ledger", "d-1", BUDGET, anchor=None, loss=Loss(True))
     again = ledger_in(tmp_path)
     with pytest.raises(BudgetError):
         spend(again, 0.01, reads("2024-02-01"))

@@ -14,7 +14,7 @@ from dpsql.errors import BudgetError, IntegrityError, OperationalError, PolicyEr
 from dpsql.privacy.accountant import Budget, Charge, Request, charge_for
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.ledger_restore import restore
+from dpsql.privacy.ledger_restore import Loss, restore
 from dpsql.privacy.requests import MOST_WAITING
 
 BUDGET = Budget.of("4", "1e-9", "2", approval=True)
@@ -147,7 +147,7 @@ def test_an_approval_of_before_a_restore_is_taken_back(ledger: Ledger, tmp_path:
     ledger.back_up(tmp_path / "backup.ledger")
     ledger.charge(pure("0.1"), "a", asked(), label="ann")
     Path(ledger.path).unlink()
-    restore(tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, lost=Fraction(1, 10))
+    restore(tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, loss=Loss(Fraction(1, 10)))
     held = Ledger.open(Path(ledger.path), "d-1", BUDGET)
     assert held.requests()[0].summary == "refused: approved before the ledger was restored"
     held.declare_analyst(lambda _: Analyst("ann", Budget.of("1"), ("visits",)))

@@ -11,7 +11,7 @@ import dpsql
 from dpsql import strategy
 from dpsql.errors import DataError
 from dpsql.linalg.norms import column_norms
-from dpsql.strategies.many_cells.box_strategy import BoxStrategy, box_strategy
+from dpsql.strategies.many_cells.box_strategy import BoxStrategy, Effort, box_strategy
 from dpsql.workload import Workload
 from dpsql.workloads.cells import merging as cells_module
 from dpsql.workloads.cells.boxes import Boxes, BoxWorkload
@@ -120,7 +120,7 @@ def test_a_limit_ends_the_search_with_an_honest_gap():
     looks, errors = [], []
     for limit in (0.0, 30.0, 1e9):
         clock = Clock()
-        S = box_strategy(W, "gaussian", "auto", 1e-3, limit, _silent, clock)
+        S = box_strategy(W, "gaussian", "auto", Effort(1e-3, limit, _silent, clock))
         looks.append(clock.now)
         errors.append(S.expected)
         B = np.asarray(S.mixing @ S.basis.toarray())
@@ -135,10 +135,10 @@ def test_a_limit_ends_the_search_with_an_honest_gap():
 def test_work_ends_a_search_without_a_limit():
     W = _over(_boxes(m=40, states=300, regions=60, seed=2))
     said: list[str] = []
-    S = box_strategy(W, "gaussian", "auto", 1e-6, np.inf, said.append, work=1.0)
+    S = box_strategy(W, "gaussian", "auto", Effort(1e-6, np.inf, said.append, work=1.0))
     assert S.gap > 1e-6
     assert sum("round" in line for line in said) <= 1
-    again = box_strategy(W, "gaussian", "auto", 1e-6, np.inf, _silent, work=1.0)
+    again = box_strategy(W, "gaussian", "auto", Effort(1e-6, np.inf, _silent, work=1.0))
     assert np.array_equal(S.mixing, again.mixing)  # counted in work, not in time: the same every time
 
 

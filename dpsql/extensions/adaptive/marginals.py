@@ -309,7 +309,7 @@ def adaptive_marginals(
     single = sum(len(S) == 1 for S in candidates)
     say, tried = progress or (lambda _: None), []
     for number in sorted({max(8, single), max(16, 4 * single)}) if rounds is None else (rounds,):
-        run = replace(_cut(batch, table, candidates, noise, budget, selecting, rows, number), beyond=beyond)
+        run = replace(_cut(batch, table, candidates, rows, _Payment(noise, budget, selecting), number), beyond=beyond)
         say(f"{number} rounds, on stand-ins for the data")
         tried.append((*_judged(run), run))
     _, errors, misfit, run = min(tried, key=lambda found: found[0])
@@ -317,17 +317,25 @@ def adaptive_marginals(
     return replace(run, misfit=misfit, considered=considered), errors
 
 
+@dataclass(frozen=True)
+class _Payment:
+    """The noise, the ``budget`` in its units, and what selecting at an epsilon takes of it."""
+
+    noise: str
+    budget: Fraction
+    selecting: Callable[[Fraction], Fraction]
+
+
 def _cut(
     batch: Structured,
     table: int,
     candidates: tuple[Axes, ...],
-    noise: str,
-    budget: Fraction,
-    selecting: Callable[[Fraction], Fraction],
     rows: int,
+    payment: _Payment,
     rounds: int,
 ) -> AdaptiveMarginals:
     """The run whose budget is cut into so many ``rounds`` and the columns."""
+    noise, budget, selecting = payment.noise, payment.budget, payment.selecting
     single, power = sum(len(S) == 1 for S in candidates), 2 if noise == "gaussian" else 1
     paid = 1 - _SELECTS  # of a round: that is what a column costs at k = 1
     share = _COLUMNS / (1 - _COLUMNS) * rounds / (paid * single)

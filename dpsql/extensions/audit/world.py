@@ -59,17 +59,17 @@ class World:
         folder: Path,
         *,
         schemas: Mapping[str, Mapping[str, str]] | None = None,
-        epsilon: object = None,
-        delta: object = None,
-        rho: object = None,
-        **options: Any,
+        **request: Any,
     ) -> World:
-        """Tables, ledger (in ``folder``) and plan. Raises what ``Connection.plan`` raises, and PolicyError."""
+        """Tables, ledger (in ``folder``) and the plan for a ``request``, which is as that of ``Connection.plan``.
+
+        Raises what that raises, and PolicyError.
+        """
         text = "; ".join([batch, *policy.views.values()])
         tables = Synthetic(policy, schemas, constants(text))
         held = replace(tables.policy, anchor=None)  # the anchor that the policy names is another ledger's
         con = connect(tables.connection, policy=held, ledger=folder / "audit.ledger", label="audit")
-        plan = con.plan(batch, epsilon, delta, rho, **options)
+        plan = con.plan(batch, **request)
         job = con._batches.job(plan, "audit", "audit")
         if isinstance(job, SparseJob):
             raise DataError("method='sparse' is not audited: too many groups to compare; audit the batch over fewer")

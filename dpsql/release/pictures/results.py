@@ -136,7 +136,7 @@ def _bars(ax: Axes, shape: Shape, number: Number) -> None:
     alone = shape.rows == 1
     rows = [", ".join(key.shown[row] for key in shape.keys) for row in range(count)]
     labels = [style.plain(label or ("" if alone else str(row + 1)), 40) for row, label in enumerate(rows)]
-    _add_bars(ax, number, list(range(count)), at, 0.7, style.BLUE, alpha=0.85)
+    _add_bars(ax, number, list(range(count)), at, height=0.7, color=style.BLUE, alpha=0.85)
     _finish_bars(ax, labels, ", ".join(key.name for key in shape.keys))
     more = f", the first {count} of {shape.rows:,} rows" if count < shape.rows else ""
     style.title(ax, _named(number) + more)
@@ -146,20 +146,11 @@ def _named(number: Number) -> str:
     return style.plain(number.name) + (" with intervals" if number.bounded else "")
 
 
-def _add_bars(
-    ax: Axes,
-    number: Number,
-    rows: Sequence[int],
-    at: Floats,
-    height: float,
-    colour: str,
-    label: str = "",
-    alpha: float = 1.0,
-) -> None:
-    """Bars of some rows with their intervals; NULL where there is no number."""
+def _add_bars(ax: Axes, number: Number, rows: Sequence[int], at: Floats, **look: Any) -> None:
+    """Bars of some rows with their intervals; NULL where there is no number. ``look``: what ``Axes.barh`` takes."""
     values = number.values[rows]
     lengths = np.nan_to_num(values)
-    ax.barh(at, lengths, height=height, color=colour, label=label, alpha=alpha)
+    ax.barh(at, lengths, **look)
     if number.bounded:
         arms = number.arms[:, rows]
         ax.errorbar(lengths, at, xerr=arms, fmt="none", ecolor=style.BLACK, elinewidth=1.0, capsize=2)
@@ -185,7 +176,7 @@ def _grouped(
         at = np.array([place for place, _ in rows]) + (series - (len(second) - 1) / 2) * thick
         chosen = [row for _, row in rows]
         colour = style.COLOURS[series % len(style.COLOURS)]
-        _add_bars(ax, number, chosen, at, thick * 0.92, colour, label=style.plain(name, 24))
+        _add_bars(ax, number, chosen, at, height=thick * 0.92, color=colour, label=style.plain(name, 24))
     _finish_bars(ax, [style.plain(label, 28) for label in first], shape.keys[0].name)
     style.legend_beside(ax, style.plain(shape.keys[1].name))
     style.title(ax, _named(number))

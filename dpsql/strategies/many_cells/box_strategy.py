@@ -66,27 +66,31 @@ class BoxStrategy(MatrixStrategy):
         return BoxIntegers(self.mixing, self.basis, boxes=self.boxes)
 
 
-def box_strategy(
-    W: BoxWorkload,
-    noise: str,
-    method: str,
-    tolerance: float,
-    deadline: float,
-    say: Callable[[str], None],
-    clock: Callable[[], float] = monotonic,
-    work: float = WORK,
-) -> BoxStrategy:
+@dataclass(frozen=True)
+class Effort:
+    """When a search ends: at a gap of ``tolerance``, at ``deadline`` in seconds of ``clock``, or, where that is
+    infinite, after ``work`` multiplications. ``say`` hears how far it is.
+    """
+
+    tolerance: float
+    deadline: float
+    say: Callable[[str], None]
+    clock: Callable[[], float] = monotonic
+    work: float = WORK
+
+
+def box_strategy(W: BoxWorkload, noise: str, method: str, effort: Effort) -> BoxStrategy:
     """The better of a certified search and measuring every block, for Gaussian noise; the latter for Laplace noise.
 
-    ``deadline``: in seconds of ``clock``; the search leaves the time that its last scan will take, and does not begin
-    where there is not as much. Without one (infinite) it ends at the tolerance or after ``work`` multiplications,
-    with the gap reached. Cost of a step: O(v^3 + v^2 k), v blocks and some 10 v active columns; of a scan as
-    ``Boxes.squares``. Raises DataError for other methods and for more than 6000 independent blocks.
+    The search leaves the time that its last scan will take, and does not begin where there is not as much before the
+    deadline; where it ends for want of time or work, it ends with the gap reached. Cost of a step: O(v^3 + v^2 k), v
+    blocks and some 10 v active columns; of a scan as ``Boxes.squares``. Raises DataError for other methods and for
+    more than 6000 independent blocks.
     """
     if method not in ("auto", *METHODS) or (noise == "laplace" and method == "optimal"):
         raise DataError(f"strategy: {method} is not planned over {W.boxes.pairs:,} sets of rows; use auto, or split it")
     plain = _blocks_alone(W, noise)
-    say(f"workload: error {plain.expected:.6g}")
+    effort.say(f"workload: error {plain.expected:.6g}")
     if noise == "laplace":
         return plain
     chosen = choose_basis(W.span, W.inner)
@@ -94,13 +98,13 @@ def box_strategy(
         raise DataError(
             f"strategy: the workload has rank {chosen.rows.shape[0]}, above the cap of {RANK_CAP}; split the batch"
         )
-    search = _Search(W, chosen, tolerance, deadline, say, clock, work)
+    search = _Search(W, chosen, effort)
     found = search.run()
     lower = search.lower()
     drafts = [_with(plain, lower_bound=lower)]
     if found is not None and method != "workload":
-        drafts.append(_integers(W, search.piece(found), tolerance, lower))
-        say(f"optimal: error {drafts[-1].expected:.6g}")
+        drafts.append(_integers(W, search.piece(found), effort.tolerance, lower))
+        effort.say(f"optimal: error {drafts[-1].expected:.6g}")
     best = min(drafts, key=lambda S: S.expected)
     considered = tuple((S.method, S.expected) for S in reversed(drafts))
     return _with(best, considered=considered)
@@ -154,23 +158,19 @@ class _Single:
 class _Search:
     """Dual weights on active pairs of a state and a region, raised until the columns of all pairs agree."""
 
-    def __init__(
-        self,
-        W: BoxWorkload,
-        chosen: Basis,
-        tolerance: float,
-        deadline: float,
-        say: Callable[[str], None],
-        clock: Callable[[], float],
-        work: float,
-    ) -> None:
-        self.work = work if deadline == np.inf else np.inf
+    def __init__(self, W: BoxWorkload, chosen: Basis, effort: Effort) -> None:
+        self.work = effort.work if effort.deadline == np.inf else np.inf
         self.boxes, self.basis = W.boxes, chosen.rows
         self.gram = chosen.gram(W.inner)
         self.R = cholesky(self.gram)
         # U y for a column of blocks y is R basis y.
         self.root = np.asarray(self.R @ chosen.rows.toarray().astype(np.float64))
-        self.tolerance, self.deadline, self.say, self.clock = tolerance, deadline, say, clock
+        self.tolerance, self.deadline, self.say, self.clock = (
+            effort.tolerance,
+            effort.deadline,
+            effort.say,
+            effort.clock,
+        )
         self.rng = np.random.default_rng(SEED)
         self.some = _SOME
         self.changes = int(np.count_nonzero(np.diff(self.boxes.holds, axis=1)))
