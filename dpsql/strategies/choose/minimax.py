@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints, Matrix
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.inner import Diagonal, Inner
 from dpsql.strategies.core.matrix_strategy import MatrixStrategy
@@ -124,8 +124,8 @@ def _rounds(
         try:
             now = total(reweighted(W, weights), method)
             found = now.largest(W)
-        except DataError:
-            break  # the reweighted workload has lost the structure that made it small enough
+        except (DataError, InternalError):
+            break  # it has lost the structure that made it small enough, or weights are too far apart for integers
         idle = 0 if found < largest * (1.0 - 1e-3) else idle + 1
         if found < largest:
             largest, best = found, (found, f"{now.method}, reweighted", now)
