@@ -116,7 +116,6 @@ def test_a_weight_counts_in_the_largest_error(con: dpsql.Connection) -> None:
     assert weighted(heavy).max() == pytest.approx(3 * heavy.errors[0], rel=0.05)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("objective", ["balanced", "total", "max"])
 def test_weights_at_both_ends_of_their_range_are_planned(con: dpsql.Connection, objective: str) -> None:
     batch = "SELECT /*+ WEIGHT(1e6) */ count(*) AS n FROM t WHERE k < 10; "
@@ -126,6 +125,7 @@ def test_weights_at_both_ends_of_their_range_are_planned(con: dpsql.Connection, 
     assert np.argmin(plan.errors) == 0
 
 
+@pytest.mark.long
 def test_another_objective_is_another_question(con: dpsql.Connection) -> None:
     plans = [con.plan(BATCH, 0.5, 1e-9, objective=objective) for objective in (None, "balanced", "total", "max")]
     keys = [reuse_key(plan, True) for plan in plans]
