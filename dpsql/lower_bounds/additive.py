@@ -67,8 +67,9 @@ def laplace_bound(W: Workload | Marginals, objective: str = "total") -> float:
     """
     if objective not in ("total", "max"):
         raise DataError(f"bounds: objective {quoted(objective)} is not known; use 'total' or 'max'")
-    if isinstance(W, Marginals):
+    if W.as_marginals is not None:
         return svd_bound(W) / (W.shape[0] if objective == "max" else 1)
+    W = W.explicit()
     if objective == "max" or (W.units is not None and not W.units.listable):
         return float(select(W, tolerance=1e-2, objective=objective).lower_bound or 0.0)
     return Task(W, "gaussian", 1e-2, TimeLeft.within(None), lambda _: None).optimum().lower
@@ -84,7 +85,10 @@ def pure_bound(W: Workload | Marginals, objective: str = "total") -> float:
     apart, all together, and those of like singular values. Raises DataError as ``strategy.select``.
     """
     half = laplace_bound(W, objective) / 2.0
-    if objective == "max" or isinstance(W, Marginals) or W.span.shape[0] * W.changes > _LISTED:
+    if objective == "max" or W.as_marginals is not None:
+        return half
+    W = W.explicit()
+    if W.span.shape[0] * W.changes > _LISTED:
         return half
     return max(half, *volume_bounds(W))
 

@@ -50,7 +50,7 @@ def svd_bound(W: Workload | Marginals) -> float:
 def svd_bound_log10(W: Workload | Marginals) -> float:
     """log10 of ``svd_bound``, of the workload meant: the bound of W as kept times 4^log2_scale. -inf for zeros."""
     half = _half_bound(W)
-    return float("-inf") if half == 0 else 2 * (log10(half) + log10(2) * _log2_scale(W))
+    return float("-inf") if half == 0 else 2 * (log10(half) + log10(2) * W.log2_scale)
 
 
 @taking(gram=matrix())
@@ -112,14 +112,12 @@ def dual_bound(W: Workload, weights: ArrayLike) -> float:
     return _nuclear(W, lam / lam.sum()) ** 2
 
 
-def _log2_scale(W: Workload | Marginals) -> float:
-    return 0.0 if isinstance(W, Marginals) else W.log2_scale
-
-
 def _half_bound(W: Workload | Marginals) -> float:
     """Square root of the singular value bound of the workload as it is kept."""
-    if isinstance(W, Marginals):
-        return float(sum(W.dimension(T) * np.sqrt(g) for T, g in W.residuals().items()))
+    cube = W.as_marginals
+    if cube is not None:
+        return float(sum(cube.dimension(T) * np.sqrt(g) for T, g in cube.residuals().items()))
+    W = W.explicit()
     if W.contributions is None:
         if W.factors:  # 1/n goes to each factor, so that the product of many stays in range
             return float(np.prod([_half_bound(factor) for factor in W.factors]))

@@ -248,10 +248,11 @@ def _of_least_largest_error(W: Workload | Marginals, selection: Selection) -> Se
         return found
 
     best, method = list[MatrixStrategy | StructuredStrategy](), selection.method
-    if method == "auto" and isinstance(W, Marginals) and (selection.law == "laplace" or not fits(residual_plan(W))):
+    cube = W.as_marginals if method == "auto" else None
+    if cube is not None and (selection.law == "laplace" or not fits(residual_plan(cube))):
         # As SQL that asks for them is planned; over all cells beside, where these are few.
         with contextlib.suppress(SQLError):  # a marginal of too many cells
-            best.append(_least_largest_of_blocks(marginal_batch(W), selection))
+            best.append(_least_largest_of_blocks(marginal_batch(cube), selection))
     try:
         check_size(W.shape[0])
         best.append(minimise_largest(total(W, method), method, selection.time.deadline, total, selection.say))
@@ -263,14 +264,15 @@ def _of_least_largest_error(W: Workload | Marginals, selection: Selection) -> Se
 
 def _of_marginals(W: Workload | Marginals, selection: Selection) -> Selected | None:
     """Marginals without their cells; over all cells beside, where these are few."""
-    if not isinstance(W, Marginals):
+    cube = W.as_marginals
+    if cube is None:
         return None
     noise, method = selection.law, selection.method
     if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
-        return _residuals(W, noise, selection.tolerance)
+        return _residuals(cube, noise, selection.tolerance)
     every = replace(selection, time_limit=selection.left())
     if noise == "laplace" and method in ("auto", BLOCKS, SIGNS):
-        blocks = _pure_marginals(W, method, selection.tolerance / 10.0, selection.effort, selection.in_blocks)
+        blocks = _pure_marginals(cube, method, selection.tolerance / 10.0, selection.effort, selection.in_blocks)
         written = blocks.written_out()
         if method in (BLOCKS, SIGNS) or W.shape[1] > CELLS_AUTO:
             return written or blocks

@@ -32,8 +32,9 @@ def equivalent(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: floa
     _plain(W1, W2)
     if W1.shape[1] != W2.shape[1] or _scale(W1) != _scale(W2):
         return False
-    if isinstance(W1, Marginals) and isinstance(W2, Marginals) and W1.sizes == W2.sizes:
-        mine, other = W1.residuals(), W2.residuals()
+    first, second = W1.as_marginals, W2.as_marginals
+    if first is not None and second is not None and first.sizes == second.sizes:
+        mine, other = first.residuals(), second.residuals()
         top = max(*mine.values(), *other.values())
         return all(abs(mine.get(T, 0.0) - other.get(T, 0.0)) <= rtol * top for T in {*mine, *other})
     G1, G2 = W1.gram(), W2.gram()
@@ -52,8 +53,9 @@ def contained(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: float
     _plain(W1, W2)
     if W1.shape[1] != W2.shape[1] or _scale(W1) != _scale(W2):
         return False
-    if isinstance(W1, Marginals) and isinstance(W2, Marginals) and W1.sizes == W2.sizes:
-        mine, other = W1.residuals(), W2.residuals()
+    first, second = W1.as_marginals, W2.as_marginals
+    if first is not None and second is not None and first.sizes == second.sizes:
+        mine, other = first.residuals(), second.residuals()
         slack = rtol * max(other.values())
         return all(g <= other.get(T, 0.0) + slack for T, g in mine.items())
     G1, G2 = W1.gram(), W2.gram()

@@ -30,8 +30,9 @@ def looseness(W: Workload | Marginals) -> float:
     O(r^2 n). Where records contribute to several columns it is taken over their distinct columns, as in
     ``svd_bound`` (the same proof). Raises DataError for a workload of zeros, and above 2^27 entries r x n.
     """
-    if isinstance(W, Marginals):
+    if W.as_marginals is not None:
         return 1.0
+    W = W.explicit()
     if W.factors and W.contributions is None:
         return float(np.prod([looseness(factor) for factor in W.factors]))
     diagonal = _root_diagonal(W)
@@ -58,8 +59,9 @@ def root_strategy(W: Workload | Marginals) -> Floats:
     (Thm 5.5). Records in one column each. Cost O(n^3); raises DataError above 2^27 entries, for
     ``contributions`` and for a workload of zeros.
     """
-    if isinstance(W, Marginals):
-        return cube_strategy(W)
+    if W.as_marginals is not None:
+        return cube_strategy(W.as_marginals)
+    W = W.explicit()
     if W.contributions is not None:
         raise DataError("bounds: the root strategy is for records in one column each; select a strategy instead")
     n = W.shape[1]

@@ -202,7 +202,7 @@ class MatrixStrategy(Strategy):
             raise DataError(
                 f"strategy: it measures {self.shape[1]} columns; the workload has {W.shape[1]}; select for that one"
             )
-        return W.explicit() if isinstance(W, Marginals) else W
+        return W.explicit()
 
     def _of_measured(self, R: Matrix) -> Matrix:
         """R for the measurements from R for these over the deviations of their noise."""

@@ -104,10 +104,10 @@ def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     run by pairs of sets, not by the rows of the first part. Marginals beside other workloads are written out
     (DataError above 2^27 entries).
     """
-    if parts and all(isinstance(p, Marginals) for p in parts):
-        cubes = [p for p in parts if isinstance(p, Marginals)]
+    cubes = [p.as_marginals for p in parts if p.as_marginals is not None]
+    if cubes and len(cubes) == len(parts):
         return cubes[0] if len(cubes) == 1 else reduce(_product, cubes).named(name)
-    return _kron(tuple(_written(p) for p in parts), name)
+    return _kron(tuple(p.explicit() for p in parts), name)
 
 
 def _kron(parts: tuple[Workload, ...], name: str) -> Workload:
@@ -142,21 +142,20 @@ def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     rows. Marginals beside other workloads are written out (DataError above 2^27 entries).
     Raises DataError where the numbers of columns, the contributions or the ``log2_scale`` differ.
     """
-    if parts and all(isinstance(p, Marginals) for p in parts):
-        cubes = [p for p in parts if isinstance(p, Marginals)]
-        if len({p.sizes for p in cubes}) == 1:
-            squares: dict[tuple[int, ...], float] = {}
-            for cube in cubes:
-                for S, w in zip(cube.sets, cube.weights, strict=True):
-                    squares[S] = hypot(squares.get(S, 0.0), w)
-            label = name or " + ".join(p.name or "W" for p in cubes)
-            return Marginals(cubes[0].sizes, tuple(squares), tuple(squares.values()), label)
+    cubes = [p.as_marginals for p in parts if p.as_marginals is not None]
+    if len(cubes) == len(parts) and len({p.sizes for p in cubes}) == 1:
+        squares: dict[tuple[int, ...], float] = {}
+        for cube in cubes:
+            for S, w in zip(cube.sets, cube.weights, strict=True):
+                squares[S] = hypot(squares.get(S, 0.0), w)
+        label = name or " + ".join(p.name or "W" for p in cubes)
+        return Marginals(cubes[0].sizes, tuple(squares), tuple(squares.values()), label)
     if parts and any(p.shape[1] != parts[0].shape[1] for p in parts):
         raise DataError(
             f"workload: parts of {', '.join(spelled(p.shape[1]) for p in parts)} columns cannot be stacked; "
             "give equal numbers"
         )
-    return _stack(tuple(_written(p) for p in parts), name)
+    return _stack(tuple(p.explicit() for p in parts), name)
 
 
 def _stack(parts: tuple[Workload, ...], name: str) -> Workload:
@@ -207,11 +206,12 @@ def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginal
     if values.ndim and values.shape != (m,):
         raise DataError(f"workload: {values.size} weights for {m} queries; give one number or one a query")
     label = f"weighted({W.name or 'W'})"
-    if isinstance(W, Marginals):
-        factors = _by_set(W, values)
-        if factors is not None:
-            return Marginals(W.sizes, W.sets, tuple(w * f for w, f in zip(W.weights, factors, strict=True)), label)
-        W = W.explicit()
+    cube = W.as_marginals
+    factors = None if cube is None else _by_set(cube, values)
+    if cube is not None and factors is not None:
+        each = tuple(w * f for w, f in zip(cube.weights, factors, strict=True))
+        return Marginals(cube.sizes, cube.sets, each, label)
+    W = W.explicit()
     exact = None if W.exact is None else W.exact * (values[:, None] if values.ndim else values)
     inner: algebra.Inner
     if isinstance(W.inner, algebra.Diagonal):
@@ -225,10 +225,6 @@ def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginal
 
 def _entries(parts: Sequence[Workload]) -> Floats:
     return reduce(dense_kron, (p.matrix() for p in parts), np.ones((1, 1)))
-
-
-def _written(part: Workload | Marginals) -> Workload:
-    return part.explicit() if isinstance(part, Marginals) else part
 
 
 def _product(a: Marginals, b: Marginals) -> Marginals:

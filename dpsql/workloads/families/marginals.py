@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb, isfinite, prod
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -40,6 +40,7 @@ class Marginals:
     and above 2^22 subsets of all sets together.
     """
 
+    log2_scale: ClassVar[float] = 0.0
     sizes: tuple[int, ...]
     sets: tuple[AttributeSet, ...]
     weights: tuple[float, ...]
@@ -80,6 +81,11 @@ class Marginals:
     def rank(self) -> int:
         """Rank of W: the sum of the dimensions of its residual spaces, exact."""
         return sum(self.dimension(T) for T in self.residuals())
+
+    @property
+    def as_marginals(self) -> Marginals:
+        """Itself; None of other workloads."""
+        return self
 
     def named(self, name: str) -> Marginals:
         """The same under another name, where one is given."""

@@ -8,7 +8,7 @@ all ranges over 1024 cells is span = identity and F = ``Ranges(1024)``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -119,6 +119,12 @@ class Workload:
     @property
     def shape(self) -> tuple[int, int]:
         return (self.inner.shape[0], self.span.shape[1])
+
+    as_marginals: ClassVar[None] = None
+
+    def explicit(self) -> Workload:
+        """Itself; ``Marginals`` write their rows out."""
+        return self
 
     def moved(self, rows: Sparse, at: Ints | None = None) -> Csr:
         """rows @ contributions for ``rows`` (k x n): what records change of them; ``at``: these columns (ascending)."""
