@@ -61,9 +61,9 @@ def counts_with_sums(rows: Layout, sums: Sequence[Layout], size: int) -> JointLi
     None where a row could enter a sum without being counted, for sources that are not followed, and for more than
     5,000 vectors. Cost: O(m) for each sum.
     """
-    m, several, exact = rows.source.most, rows.filled.size > 1, True
-    if not _followed(rows, sums):
+    if not sums or not _followed(rows, sums):
         return None
+    m, several, exact = rows.source.most, rows.filled.size > 1, True
     groups: dict[int, dict[int, list[Ends]]] = {count: {} for count in rows.filled.tolist()}
     for layout in sums:
         added = layout.source.added
@@ -100,7 +100,7 @@ def _followed(rows: Layout, sums: Sequence[Layout]) -> bool:
     for layout in sums:
         most = min(layout.multiplicity, layout.filled.size)
         ways *= 2**most * comb(layout.filled.size, most)
-    if not (sums and ways) or max(source.most, ways) > 4 * ENOUGH:
+    if not ways or max(source.most, ways) > 4 * ENOUGH:
         return False
     plain = (
         isinstance(rows.cells, Cells) and rows.entry.shape[0] == 1 and rows.every is None and source.unit is not None

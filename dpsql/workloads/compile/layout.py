@@ -142,7 +142,7 @@ class Layout:
             return max(1, min(self.source.added.cells, len(self.filled)))
         return self.groups if self.source.counts_units else self.source.most
 
-    @property
+    @cached_property
     def filled(self) -> IntArray:
         """The entries of x that it fills."""
         found: IntArray = np.unique(self.entry[self.entry >= 0])
