@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from dpsql.planning.named_strategy import strategy_named
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, make_plan, plan_of, planned
+from dpsql.planning.plan import Plan, Planner, make_plan, plan_of
 from dpsql.planning.plan_values import Origin
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
@@ -109,25 +109,16 @@ class LastPlans:
     ) -> Plan:
         prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
         prepared = prepared.by(strategy_named(options.method))
-        within = state.within(prepared.reads)
-        return self.again(
-            prepared, within, request, options, lambda: planned(prepared, within, request, options, monotonic())
-        )
+        planner = Planner(state.within(prepared.reads), request, options, monotonic())
+        return self.again(prepared, planner, lambda: planner.planned(prepared))
 
-    def again(
-        self,
-        prepared: Prepared,
-        state: BudgetState,
-        request: Request,
-        options: PlanOptions,
-        make: Callable[[], Plan],
-        noise: str = "",
-    ) -> Plan:
+    def again(self, prepared: Prepared, planner: Planner, make: Callable[[], Plan], noise: str = "") -> Plan:
         """The plan that ``make`` makes of a batch, by the strategy of an earlier one of the very workload if there is
         one: selection depends on nothing else that is not compared here. What a unit can move is worked out from the
-        cells of this batch before it is charged (``dpsql.measure``). ``state``: of what the batch reads; ``noise``: the
-        only kind that ``make`` takes, if it is one.
+        cells of this batch before it is charged (``dpsql.measure``). ``noise``: the only kind that ``make`` takes, if
+        it is one.
         """
+        state, request, options = planner.state, planner.request, planner.options
         affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
         key = request, replace(options, progress=None), affords, state.budget, noise
         found = self._of_periods.find(key, lambda plan: _same_workload(plan, prepared))

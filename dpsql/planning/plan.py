@@ -147,12 +147,12 @@ def make_plan(
     deadline = Deadline.within(began, options.time_limit)
     named = strategy_named(options.method)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit).by(named)
-    state = state.within(prepared.reads)
+    planner = Planner(state.within(prepared.reads), request, options, began)
     if named:
-        return told(_unheld(prepared, state, request, options, began), prepared, options)
-    blocks = _in_blocks(prepared, state, request, options, began)
-    if blocks is None or not _matched(blocks, options):
-        blocks = _of_least_error(prepared, state, request, options, began, blocks)
+        return told(planner.by_best_payment(prepared), prepared, options)
+    blocks = planner.in_blocks(prepared)
+    if blocks is None or not planner.matches(blocks):
+        blocks = planner.of_least_error(prepared, blocks)
     return told(blocks, prepared, options)
 
 
@@ -164,98 +164,151 @@ def told(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
     return replace(plan, notes=(*plan.notes, Note(cut_short(plan, limit, late), ERROR)))
 
 
-def _in_blocks(
-    prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float
-) -> Plan | None:
-    """The plan in blocks of a batch that is one matrix and takes long, where Gaussian noise alone pays.
+@dataclass(frozen=True)
+class Planner:
+    """Plans batches for one request, by the accounts of what they read; ``began``: when its time limit did."""
 
-    None where blocks are no proven match for the matrix, unless a time limit may leave no better plan.
-    """
-    charges, objective = tuple(charge_for(request, state.budget)), options.objective or "balanced"
-    if objective == "max" or {charge.noise for charge in charges} != {"gaussian"}:
-        return None
-    blocks = prepared.as_blocks(objective, options.tolerance, Deadline.within(began, options.time_limit))
-    if blocks is None:
-        return None
-    try:
-        made = planned(blocks, state, request, replace(options, objective=objective), began)
-    except DataError:
-        return None  # as where a column has too many regions
-    PLANS.offer(lambda: made)
-    return made if options.time_limit is not None or _matched(made, options) else None
+    state: BudgetState
+    request: Request
+    options: PlanOptions
+    began: float
 
+    @property
+    def objective(self) -> str:
+        """What is least."""
+        return self.options.objective or "balanced"
 
-def _matched(blocks: Plan, options: PlanOptions) -> bool:
-    """Whether the error is certified within the tolerance, and no column is worse than one by one, for columns of
-    blocks are not held to that (``held_balanced``).
-    """
-    gap = blocks.strategy.gap
-    matched = gap is not None and gap <= options.tolerance
-    return matched and not blocks.worse_in(Columns.of(blocks.compiled))
+    @property
+    def late(self) -> bool:
+        """Whether the time limit has passed."""
+        return self.options.time_limit is not None and monotonic() - self.began >= self.options.time_limit
 
+    def in_blocks(self, prepared: Prepared) -> Plan | None:
+        """The plan in blocks of a batch that is one matrix and takes long, where Gaussian noise alone pays.
 
-def _of_least_error(
-    prepared: Prepared,
-    state: BudgetState,
-    request: Request,
-    options: PlanOptions,
-    began: float,
-    blocks: Plan | None = None,
-) -> Plan:
-    """The plan of a batch; of one that counts units, or sums what they add, the best of it, of it without such bounds,
-    and of it in blocks.
+        None where blocks are no proven match for the matrix, unless a time limit may leave no better plan.
+        """
+        options, objective = self.options, self.objective
+        noises = {charge.noise for charge in charge_for(self.request, self.state.budget)}
+        if objective == "max" or noises != {"gaussian"}:
+            return None
+        blocks = prepared.as_blocks(objective, options.tolerance, Deadline.within(self.began, options.time_limit))
+        if blocks is None:
+            return None
+        try:
+            made = replace(self, options=replace(options, objective=objective)).planned(blocks)
+        except DataError:
+            return None  # as where a column has too many regions
+        PLANS.offer(lambda: made)
+        return made if options.time_limit is not None or self.matches(made) else None
 
-    Blocks are tried where the best is not proven to be near the least, and first where one matrix takes long, whose
-    search then ends where it has more error. ``blocks``: a plan that is there already. An error of planning is that
-    of the first.
-    """
-    objective = options.objective or "balanced"
-    found: list[Plan] = [] if blocks is None else [blocks]
-    refusals: list[DataError] = []  # as where one matrix is too large
+    def matches(self, blocks: Plan) -> bool:
+        """Whether the error is certified within the tolerance, and no column is worse than one by one, for columns of
+        blocks are not held to that (``held_balanced``).
+        """
+        gap = blocks.strategy.gap
+        return gap is not None and gap <= self.options.tolerance and not blocks.worse_in(Columns.of(blocks.compiled))
 
-    def consider(prepare_other: Callable[[], Prepared | None]) -> None:
-        beside = next((plan for plan in found if not _cannot_be_held(plan)), None)
-        if beside is not None and _late(options, began):
+    def of_least_error(self, prepared: Prepared, blocks: Plan | None = None) -> Plan:
+        """The plan of a batch; of one that counts units, or sums what they add, the best of it, of it without such
+        bounds, and of it in blocks.
+
+        Blocks are tried where the best is not proven to be near the least, and first where one matrix takes long, whose
+        search then ends where it has more error. ``blocks``: a plan that is there already. An error of planning is that
+        of the first.
+        """
+        plans: list[Plan] = [] if blocks is None else [blocks]
+        refusals: list[DataError] = []  # as where one matrix is too large
+
+        def consider(prepare_other: Callable[[], Prepared | None]) -> None:
+            beside = next((plan for plan in plans if not _cannot_be_held(plan)), None)
+            if beside is not None and self.late:
+                prepared.late.append("")
+            elif (other := prepare_other()) is not None:
+                try:
+                    with contextlib.nullcontext() if not plans else PLANS.taken():
+                        plans.append(self.by_best_payment(other, beside))
+                except DataError as refused:
+                    refusals.append(refused)
+                plans.sort(key=lambda plan: bool(plan.compiled.blocks))
+                if plans:
+                    PLANS.offer(best)
+
+        def best() -> Plan:
+            if len(plans) == 1:
+                return plans[0]
+            if self.objective != "balanced":
+                weigh, joint = np.max if self.objective == "max" else np.sum, prepared.compiled.matrix
+                assert joint is not None  # noqa: S101 - others are planned in one way
+                return min(plans, key=lambda plan: float(weigh(weighed_squares(joint, np.asarray(plan.errors)))))
+            alone = np.asarray(plans[0].naive_errors)
+            # Columns of one matrix may still be held to one by one.
+            return min(plans, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
+
+        early = self.objective == "balanced" and prepared.long_with_units
+        if early:
+            consider(prepared.with_units_apart)
+        consider(lambda: prepared)
+        consider(prepared.without_bounds)
+        consider(prepared.without_sum_bounds)
+        gap = best().gap if plans else None
+        if not early and (gap is None or gap > NEAR_ENOUGH):
+            consider(prepared.with_units_apart)
+        if not plans:
+            raise refusals[0]
+        return self.no_worse_than_one_by_one(best())
+
+    def planned(self, prepared: Prepared) -> Plan:
+        """``by_best_payment``, with no column worse than one by one where that can be had."""
+        return self.no_worse_than_one_by_one(self.by_best_payment(prepared))
+
+    def no_worse_than_one_by_one(self, made: Plan) -> Plan:
+        """The plan, or one under which no column does worse than one by one (``held_balanced``)."""
+        origin = made.origin
+        if self.objective != "balanced" or origin is None or not made.worse_than_alone:
+            return made
+        limit = self.options.time_limit
+        left = None if limit is None else max(limit - (monotonic() - self.began), 0.0)
+        mine = replace(self.options, time_limit=left, objective="balanced")
+        strategy = held_balanced(origin.prepared, made.strategy, mine)
+        if strategy is made.strategy:
+            return made
+        return plan_of(origin, made.charge, strategy, self.options.alpha, made.alternatives)
+
+    def by_best_payment(self, prepared: Prepared, beside: Plan | None = None) -> Plan:
+        """The best way to pay for a batch. DataError where it is seen to have more error than the plan ``beside``."""
+        options, objective, state = self.options, self.objective, self.state
+        origin = Origin(prepared, state, self.request)
+        ways: list[tuple[float, Charge, Strategy]] = []
+        beaten: list[Alternative] = []
+        charges = paying_for(prepared.named, charge_for(self.request, state.budget))
+        batches = {charge.noise: prepared.weighed(charge.noise, objective) for charge in charges}
+        if beside is not None and self.late:
             prepared.late.append("")
-        elif (other := prepare_other()) is not None:
-            try:
-                with contextlib.nullcontext() if not found else PLANS.taken():
-                    made = _unheld(other, state, request, options, began, beside)
-                found.append(made)
-            except DataError as refused:
-                refusals.append(refused)
-            found.sort(key=lambda plan: bool(plan.compiled.blocks))
-            if found:
-                PLANS.offer(best)
-
-    def best() -> Plan:
-        if len(found) == 1:
-            return found[0]
-        if objective != "balanced":
-            weigh, joint = np.max if objective == "max" else np.sum, prepared.compiled.matrix
-            assert joint is not None  # noqa: S101 - others are planned in one way
-            return min(found, key=lambda plan: float(weigh(weighed_squares(joint, np.asarray(plan.errors)))))
-        alone = np.asarray(found[0].naive_errors)
-        # Columns of one matrix may still be held to one by one.
-        return min(found, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
-
-    early = objective == "balanced" and prepared.long_with_units
-    if early:
-        consider(prepared.with_units_apart)
-    consider(lambda: prepared)
-    consider(prepared.without_bounds)
-    consider(prepared.without_sum_bounds)
-    gap = best().gap if found else None
-    if not early and (gap is None or gap > NEAR_ENOUGH):
-        consider(prepared.with_units_apart)
-    if not found:
-        raise refusals[0]
-    return _held(best(), options, began)
-
-
-def _late(options: PlanOptions, began: float) -> bool:
-    """Whether the time limit has passed."""
-    return options.time_limit is not None and monotonic() - began >= options.time_limit
+            raise DataError("planning: the time limit leaves no time for another way; allow more time")
+        weighs = charges[0].noise  # whose weights compare ways of different noise
+        # Gaussian noise last: what it can do at best is known before it is searched for.
+        for number, charge in enumerate(sorted(charges, key=lambda charge: charge.noise == "gaussian")):
+            batch = batches[charge.noise]
+            least = charge.unit_variance * batch.chooser.gaussian_bound(objective) if ways else 0.0
+            if any(error < least and state.affords(c) >= state.affords(charge) for error, c, _ in ways):
+                beaten.append(Alternative(charge, "optimal", least, state.affords(charge), at_least=True))
+                continue
+            share = options.time_limit
+            if share is not None and share > 0:  # what is left, in equal parts; select refuses the rest
+                share = max(share - (monotonic() - self.began), 1e-9) / (len(charges) - number)
+            mine = replace(options, time_limit=share, objective=objective)
+            known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
+            with STRATEGIES.heard_by(None if ways else _offering(origin, charge, mine)):
+                strategy = prepared.strategy(charge.noise, mine, known)
+            strategy = strategy if prepared.named else finest(batch, charge, strategy, mine)
+            error = true_error(strategy, batch.compiled, batches[weighs].compiled)
+            ways.append((charge.unit_variance * error, charge, strategy))
+            ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
+            PLANS.offer(functools.partial(plan_of, origin, *ways[0][1:], options.alpha))
+        _, charge, strategy = ways[0]
+        alternatives = (*(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]), *beaten)
+        return plan_of(origin, charge, strategy, options.alpha, alternatives)
 
 
 def _cannot_be_held(plan: Plan) -> bool:
@@ -269,70 +322,6 @@ def _value(plan: Plan, alone: Floats) -> float:
     squares = columns.sums(np.square(np.asarray(plan.errors)))
     beside = columns.sums(np.square(alone))
     return float((columns.weights**2 * squares / np.where(beside > 0, beside, 1.0)).sum())
-
-
-def planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
-    """``_unheld``, with no column worse than one by one where that can be had."""
-    return _held(_unheld(prepared, state, request, options, began), options, began)
-
-
-def _held(made: Plan, options: PlanOptions, began: float) -> Plan:
-    """The plan, or one under which no column does worse than one by one (``held_balanced``)."""
-    time_limit, origin = options.time_limit, made.origin
-    if options.objective not in (None, "balanced") or origin is None or not made.worse_than_alone:
-        return made
-    left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
-    mine = replace(options, time_limit=left, objective="balanced")
-    held = held_balanced(origin.prepared, made.strategy, mine)
-    if held is made.strategy:
-        return made
-    return plan_of(origin, made.charge, held, options.alpha, made.alternatives)
-
-
-def _unheld(
-    prepared: Prepared,
-    state: BudgetState,
-    request: Request,
-    options: PlanOptions,
-    began: float,
-    beside: Plan | None = None,
-) -> Plan:
-    """The best way to pay for a batch, by the accounts of what it reads; ``began``: when its time limit did.
-
-    DataError where it is seen to have more error than the plan ``beside``.
-    """
-    time_limit, objective = options.time_limit, options.objective or "balanced"
-    origin = Origin(prepared, state, request)
-    ways: list[tuple[float, Charge, Strategy]] = []
-    beaten: list[Alternative] = []
-    charges = paying_for(prepared.named, charge_for(request, state.budget))
-    batches = {charge.noise: prepared.weighed(charge.noise, objective) for charge in charges}
-    if beside is not None and _late(options, began):
-        prepared.late.append("")
-        raise DataError("planning: the time limit leaves no time for another way; allow more time")
-    weighs = charges[0].noise  # whose weights compare ways of different noise
-    # Gaussian noise last: what it can do at best is known before it is searched for.
-    for number, charge in enumerate(sorted(charges, key=lambda charge: charge.noise == "gaussian")):
-        batch = batches[charge.noise]
-        least = charge.unit_variance * batch.chooser.gaussian_bound(objective) if ways else 0.0
-        if any(error < least and state.affords(c) >= state.affords(charge) for error, c, _ in ways):
-            beaten.append(Alternative(charge, "optimal", least, state.affords(charge), at_least=True))
-            continue
-        share = time_limit
-        if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
-            share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
-        mine = replace(options, time_limit=share, objective=objective)
-        known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
-        with STRATEGIES.heard_by(None if ways else _offering(origin, charge, mine)):
-            strategy = prepared.strategy(charge.noise, mine, known)
-        strategy = strategy if prepared.named else finest(batch, charge, strategy, mine)
-        error = true_error(strategy, batch.compiled, batches[weighs].compiled)
-        ways.append((charge.unit_variance * error, charge, strategy))
-        ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
-        PLANS.offer(functools.partial(plan_of, origin, *ways[0][1:], options.alpha))
-    _, charge, strategy = ways[0]
-    alternatives = (*(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]), *beaten)
-    return plan_of(origin, charge, strategy, options.alpha, alternatives)
 
 
 def _offering(origin: Origin, charge: Charge, options: PlanOptions) -> Callable[[Callable[[], Strategy]], None]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import monotonic
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +25,7 @@ from dpsql.linalg.over_time import LONGEST as LONGEST
 from dpsql.linalg.over_time import OverTime
 from dpsql.planning.last_plans import LastPlans
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, plan_of
+from dpsql.planning.plan import Plan, Planner, plan_of
 from dpsql.planning.plan_values import Origin
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
@@ -104,15 +105,15 @@ def plan_of_period(
         raise PolicyError(
             "a horizon is measured with Gaussian noise, for which the budget has no account; declare delta, or rho"
         )
-    within, options = state.within(prepared.reads), PlanOptions(objective="total")
+    planner = Planner(state.within(prepared.reads), request, PlanOptions(objective="total"), monotonic())
 
     def made() -> Plan:
-        strategy = prepared.chooser.strategy("gaussian", options)
+        strategy = prepared.chooser.strategy("gaussian", planner.options)
         if not isinstance(strategy, MatrixStrategy) or prepared.compiled.matrix is None:
             raise SQLError("a batch over a horizon is measured by one matrix; ask for fewer groups")
-        return plan_of(Origin(prepared, within, request), charges[0], strategy, _ALPHA)
+        return plan_of(Origin(prepared, planner.state, request), charges[0], strategy, _ALPHA)
 
-    return plans.again(prepared, within, request, options, made, "gaussian")
+    return plans.again(prepared, planner, made, "gaussian")
 
 
 def plan_over_time(
