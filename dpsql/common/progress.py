@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TextIO
 
 Say = Callable[[str], None]
@@ -57,13 +57,14 @@ def heard_by(hear: Say) -> Iterator[None]:
 
 
 class Line:
-    """The stage and its seconds in one line of a terminal, written over each second; nothing in the first two seconds.
+    """The stage and its seconds in one line, written over each second; nothing in the first two seconds.
 
-    ``tick`` writes the line by the ``clock``; a thread of the block ticks, so that time goes on within long steps.
+    ``write`` shows a text in place of the last one. ``tick`` writes the line by the ``clock``; a thread of the block
+    ticks, so that time goes on within long steps.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock, self._start = stream, clock, clock()
+    def __init__(self, write: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock, self._start = write, clock, clock()
         self._stage, self._shown = "", False
         self._over = threading.Event()
 
@@ -75,7 +76,7 @@ class Line:
         """Write the line where there is something to say."""
         passed = self._clock() - self._start
         if self._stage and passed >= PATIENCE:
-            print(f"\r\x1b[K{self._stage[:_WIDTH]}, {passed:.0f} s", end="", file=self._stream, flush=True)
+            self._write(f"{self._stage[:_WIDTH]}, {passed:.0f} s")
             self._shown = True
 
     def _tick_on(self) -> None:
@@ -83,14 +84,20 @@ class Line:
             self.tick()
 
     def __enter__(self) -> Say:
-        threading.Thread(target=self._tick_on, name="dpsql-progress", daemon=True).start()
+        here = copy_context()  # by which a notebook knows the cell
+        threading.Thread(target=here.run, args=(self._tick_on,), name="dpsql-progress", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Clear the line."""
         self._over.set()
         if self._shown:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
+            self._write("")
+
+
+def over_line(stream: TextIO) -> Say:
+    """What writes a text over the last line of a terminal."""
+    return lambda text: print(f"\r\x1b[K{text}", end="", file=stream, flush=True)
 
 
 @contextmanager
@@ -100,5 +107,5 @@ def shown(stream: TextIO | None = None) -> Iterator[None]:
     if is_heard() or stream is None or not stream.isatty():
         yield
         return
-    with Line(stream) as line, heard_by(line):
+    with Line(over_line(stream)) as line, heard_by(line):
         yield

@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.common import progress
-from dpsql.common.progress import MEASURING, Line, heard_by, is_heard, say, shown
+from dpsql.common.progress import MEASURING, Line, heard_by, is_heard, over_line, say, shown
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -52,7 +52,7 @@ def test_who_listens_hears_and_so_does_who_listened_before() -> None:
 
 def test_a_line_says_nothing_for_two_seconds_then_stage_and_time_and_is_cleared() -> None:
     terminal, times = Terminal(), iter([0.0, 1.9, 2.0, 7.0])
-    with Line(terminal, lambda: next(times)) as line:
+    with Line(over_line(terminal), lambda: next(times)) as line:
         line("planning: identity")
         line.tick()  # type: ignore[attr-defined]
         assert terminal.getvalue() == ""

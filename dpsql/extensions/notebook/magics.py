@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import keyword
-import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.display import display
 from traitlets import Bunch, Enum, Float, Int, TraitError, Unicode, Union, validate
 
+from dpsql.common import progress
 from dpsql.common.options import CELL
-from dpsql.common.progress import PATIENCE
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import Error, InterfaceError, ProgrammingError, nearest
@@ -32,7 +32,7 @@ from dpsql.release import Result
 from dpsql.release.cut import Losses
 from dpsql.release.release import Release
 from dpsql.sql.parse.parameters import prepare
-from dpsql.surfaces.output import Progress, plainly
+from dpsql.surfaces.output import plainly
 
 Variables = Mapping[str, object]
 _AMOUNTS = [Float(), Unicode()]
@@ -157,14 +157,13 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         budget = {"epsilon": line.epsilon, "delta": line.delta, "rho": line.rho}
         unpaid = False
         without: list[str] = []
-        with progress_for(self.shell, display) as progress:
+        with progress_for(self.shell, display):
             cursor = Cursor(
                 con,
                 errors=True,
                 population=None if line.population is None else OPTIONS["--population"].read(line.population, CELL),
                 usual=None if usual == (None, None, None) else usual,
                 alpha=self.alpha if line.alpha is None else OPTIONS["--alpha"].read(line.alpha, CELL),
-                progress=plainly(progress),
                 warn=without.append,
             )
             try:
@@ -288,43 +287,31 @@ def unregister(shell: InteractiveShell) -> None:
     shell.magics_manager.registry.pop("DPSqlMagic", None)
 
 
-class CellProgress:
-    """How far planning is, in one output of the cell that is written over and emptied at the end.
+def over_output(show: Callable[..., object]) -> progress.Say:
+    """What writes a text over the last one in one output of the cell, made by the first."""
+    handles: list[Any] = []
 
-    It says nothing for two seconds, then once a second what planning is at; the end of the block takes it away again.
-    """
-
-    def __init__(self, show: Callable[..., object], clock: Callable[[], float] = time.monotonic) -> None:
-        self._show = show
-        self._clock = clock
-        self._start = clock()
-        self._next = self._start + PATIENCE
-        self._handle: Any = None
-
-    def __call__(self, message: str) -> None:
-        """Show ``message``, which depends on public input only."""
-        now = self._clock()
-        if now < self._next:
-            return
-        self._next = now + 1.0
-        self._write(f"planning, {now - self._start:.0f} s: {message}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Empty the output, where there is one."""
-        if self._handle is not None:
-            self._write("")
-
-    def _write(self, text: str) -> None:
-        held = {"text/plain": text}
-        if self._handle is None:
-            self._handle = self._show(held, raw=True, display_id=True)
+    def write(text: str) -> None:
+        data = {"text/plain": text}
+        if handles:
+            handles[0].update(data, raw=True)
         else:
-            self._handle.update(held, raw=True)
+            handles.append(show(data, raw=True, display_id=True))
+
+    return write
 
 
-def progress_for(shell: InteractiveShell, show: Callable[..., object]) -> CellProgress | Progress:
-    """In a kernel an output that can be written over; in a terminal the standard error stream."""
-    return CellProgress(show) if getattr(shell, "kernel", None) is not None else Progress(quiet=False)
+@contextmanager
+def progress_for(shell: InteractiveShell, show: Callable[..., object]) -> Iterator[None]:
+    """Within, work of more than two seconds is shown: in a kernel in an output of the cell, else on a terminal.
+
+    An output says that planning goes on, or that rows are read, each with the seconds; it is empty in the end.
+    """
+    if getattr(shell, "kernel", None) is None:
+        with progress.shown():
+            yield
+        return
+    with progress.Line(over_output(show)) as line:
+        plain = plainly(lambda text: line(f"planning: {text}"))
+        with progress.heard_by(lambda text: line(text) if text == progress.MEASURING else plain(text)):
+            yield

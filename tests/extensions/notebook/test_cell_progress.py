@@ -1,7 +1,11 @@
-"""Planning that takes long says so, in one output that is empty afterwards."""
+"""Work that takes long says so, in one output of the cell that is empty afterwards."""
 
-from dpsql.extensions.notebook.magics import CellProgress, progress_for
-from dpsql.surfaces.output import Progress
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from dpsql.common import progress
+from dpsql.extensions.notebook.magics import over_output, progress_for
 
 
 class Handle:
@@ -19,28 +23,45 @@ class Handle:
         self.texts.append(data["text/plain"])
 
 
-def progress(*times):
-    clock, handle = iter(times), Handle()
-    return CellProgress(handle.show, lambda: next(clock)), handle
+class Kernel:
+    kernel = object()
 
 
-def test_short_planning_says_nothing():
-    say, handle = progress(0.0, 0.5, 1.9)
-    with say:
-        say("a")
-        say("b")
-    assert handle.texts == []
+def test_one_output_is_written_over_and_emptied():
+    handle, times = Handle(), iter([0.0, 1.9, 2.5, 7.0])
+    with progress.Line(over_output(handle.show), lambda: next(times)) as line:
+        line("planning")
+        line.tick()
+        assert handle.texts == []
+        line.tick()
+        line(progress.MEASURING)
+        line.tick()
+    assert handle.texts == ["planning, 2 s", "reading rows, 7 s", ""]
 
 
-def test_long_planning_says_what_it_is_at_once_a_second():
-    say, handle = progress(0.0, 1.0, 2.5, 2.9, 3.6)
-    with say:
-        for message in "abcd":
-            say(message)
-    assert handle.texts == ["planning, 2 s: b", "planning, 4 s: d", ""]
+def test_a_cell_says_that_planning_goes_on_and_that_rows_are_read(monkeypatch):
+    stages = []
+
+    class Recorded(progress.Line):
+        def __call__(self, text):
+            stages.append(text)
+
+    monkeypatch.setattr(progress, "Line", Recorded)
+    with progress_for(Kernel(), Handle().show):
+        progress.say("planning: identity: error 5, best so far")
+        progress.say(progress.MEASURING)
+    assert stages == ["planning: looking for the least error", "reading rows"]
+    assert not progress.is_heard()
 
 
-def test_a_terminal_has_its_own():
-    assert isinstance(progress_for(object(), print), Progress)
-    kernel = type("Shell", (), {"kernel": object()})()
-    assert isinstance(progress_for(kernel, print), CellProgress)
+def test_a_terminal_has_its_own_line(monkeypatch):
+    entered = []
+
+    @contextmanager
+    def shown():
+        entered.append(True)
+        yield
+
+    monkeypatch.setattr(progress, "shown", shown)
+    with progress_for(object(), print):
+        assert entered
