@@ -189,6 +189,7 @@ def onto_joint(
 ) -> sparse.csr_array | None:
     """M (entries of a batch x joint entries), x = M x'; None where it is not found. ``rows``: the batch's, joint."""
     by_table = {layout.table: layout for layout in layouts}
+    old_columns, new_columns = sparse.csc_array(coarse_rows), sparse.csc_array(rows)
     at_old, at_new = [], []
     for old in coarse_layouts:
         new = by_table[old.table]
@@ -198,7 +199,7 @@ def onto_joint(
         coarse, fine = distinct_cells(old.entry), distinct_cells(new.entry)
         stacked = sparse.vstack(
             [
-                sparse.hstack([_columns(coarse_rows, coarse[number]), _columns(rows, fine[place])], format="csr")
+                sparse.hstack([_columns(old_columns, coarse[number]), _columns(new_columns, fine[place])], format="csr")
                 for number, place in enumerate(places)
             ],
             format="csr",
@@ -228,7 +229,9 @@ def distinct_cells(entry: np.ndarray) -> np.ndarray:
     return np.asarray(filled[:, np.unique(filled.max(axis=0), return_index=True)[1]])
 
 
-def _columns(rows: sparse.csr_array, entries: np.ndarray) -> sparse.csr_array:
+def _columns(rows: sparse.csc_array, entries: np.ndarray) -> sparse.csc_array:
     """The columns of these entries, zeros for -1."""
-    taken = sparse.csc_array(rows)[:, np.maximum(entries, 0)]
-    return sparse.csr_array(taken @ sparse.diags_array((entries >= 0).astype(np.int64), dtype=np.int64))
+    if (entries >= 0).all():
+        return rows[:, entries]
+    taken = rows[:, np.maximum(entries, 0)]
+    return sparse.csc_array(taken @ sparse.diags_array((entries >= 0).astype(np.int64), dtype=np.int64))
