@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -94,3 +95,11 @@ def test_a_value_of_another_kind_is_refused(con: dpsql.Connection, keyword: dict
         con.plan(BY_K, 1, **keyword)
     with pytest.raises(DataError, match=re.escape(words)):
         dpsql.PlanOptions(**keyword)
+
+
+def test_a_plan_has_few_fields_and_names_of_its_values_for_the_others(con: dpsql.Connection) -> None:
+    plan = con.plan(BY_K, epsilon=1)
+    assert len(dataclasses.fields(plan)) <= 12
+    for value in (plan.statements, plan.payment, plan.accuracy):
+        for field in dataclasses.fields(value):
+            assert getattr(plan, field.name) is getattr(value, field.name)
