@@ -156,7 +156,10 @@ def _joined(
         if past.keeps(orders):
             near.append(past)
             orders = {**past.row_order, **orders}
-    for past in near[:_MOST_PASTS]:
+    near = near[:_MOST_PASTS]
+    if near and _cells(understood, near) <= min(MOST_COLUMNS, _MOST_PRODUCT):  # so that each of them fits
+        near, chosen = [], near
+    for past in near:
         # One batch may have cells that merge; of several, none that was taken may be lost again.
         taken = {number for other in chosen for number in other.parts}
         room = MOST_COLUMNS if chosen else _MOST_PRODUCT
