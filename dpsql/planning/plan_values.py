@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import Generic, Self, TypeVar, cast
 
 from dpsql.planning.prepare import Prepared
 from dpsql.privacy.accountant import BudgetState, Request
@@ -15,6 +15,8 @@ from dpsql.reconstruct import Answers, Errors
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.sql import Answer
 from dpsql.workloads.compile.compiled import Batch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,3 +109,16 @@ class Origin:
     prepared: Prepared = field(repr=False)
     state: BudgetState = field(repr=False)
     request: Request
+
+
+class Of(Generic[T]):
+    """A field of one of a plan's values, as an attribute of the plan."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, plan: object, owner: type | None = None) -> T:
+        return cast("T", self if plan is None else getattr(getattr(plan, self._value), self._name))

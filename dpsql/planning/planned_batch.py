@@ -13,7 +13,7 @@ import numpy as np
 from dpsql.common.interrupted_calls import guards_calls
 from dpsql.common.notes import Note
 from dpsql.planning.one_by_one import HELD, Columns, one_by_one
-from dpsql.planning.plan_values import Accuracy, Alternative, Origin, Payment, Statements
+from dpsql.planning.plan_values import Accuracy, Alternative, Of, Origin, Payment, Statements
 from dpsql.planning.prepare import cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
 from dpsql.privacy.charge import Charge
@@ -50,7 +50,8 @@ class PlannedBatch:
     """A batch understood and planned: its figures, which the views of a ``Plan`` show.
 
     Everything here is public: it depends on the SQL text, the policy, the column types and the requested budget, never
-    on a row. ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
+    on a row. What the values ``statements``, ``payment`` and ``accuracy`` have, the plan has under the same names.
+    ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
     ``wanted``: the half-widths that the budget was found for (``dpsql.planning.budget_search``), None where a budget
     was given. ``rests_on``: the earlier releases that the answers rest on besides the new measurement, and
     ``without_earlier`` the plan without them. ``finds``: the columns whose groups are found before (the extension
@@ -71,90 +72,23 @@ class PlannedBatch:
     finds: tuple[object, ...] = ()
     cut: Mapping[str, Cut] | None = None
 
-    @property
-    def sql(self) -> str:
-        """The batch, as it was written."""
-        return self.statements.sql
-
-    @property
-    def dataset(self) -> str:
-        """The data set that the policy is of."""
-        return self.statements.dataset
-
-    @property
-    def queries(self) -> tuple[Answer, ...]:
-        """The statements, understood."""
-        return self.statements.queries
-
-    @property
-    def schemas(self) -> Mapping[str, Mapping[str, str]]:
-        """The column types of the tables that are read."""
-        return self.statements.schemas
-
-    @property
-    def policy(self) -> str:
-        """The policy's text."""
-        return self.statements.policy
-
-    @property
-    def expected_rows(self) -> Mapping[str, int]:
-        """The policy's guesses of rows, by table."""
-        return self.statements.expected_rows
-
-    @property
-    def rows_per_unit(self) -> int | None:
-        """How many rows of a unit count, where the call lets fewer count than the policy."""
-        return self.statements.rows_per_unit
-
-    @property
-    def reads(self) -> Reads | None:
-        """The periods that are read, to which the charge is confined; None where it is for everything."""
-        return self.statements.reads
-
-    @property
-    def named(self) -> str:
-        """The strategy that the call names, "" where it names none."""
-        return self.statements.named
-
-    @property
-    def charge(self) -> Charge:
-        """What a run spends."""
-        return self.payment.charge
-
-    @property
-    def affordable(self) -> bool:
-        """Whether the accounts hold the charge."""
-        return self.payment.affordable
-
-    @property
-    def alternatives(self) -> tuple[Alternative, ...]:
-        """Other ways to pay for the same request, the best first."""
-        return self.payment.alternatives
-
-    @property
-    def noise(self) -> Noise:
-        """The law of the integer noise."""
-        return self.accuracy.noise
-
-    @property
-    def answers(self) -> Answers:
-        """What turns noisy measurements into the released numbers."""
-        return self.accuracy.answers
-
-    @property
-    def alpha(self) -> float:
-        """1 - confidence of the intervals."""
-        return self.accuracy.alpha
-
-    @property
-    def errors(self) -> Errors:
-        """The standard error of every released number (m,), in the order of W's rows."""
-        return self.accuracy.errors
-
-    @property
-    def widths(self) -> Errors:
-        """The half-width of the pointwise interval of every released number (m,)."""
-        return self.accuracy.widths
+    sql = Of[str]("statements")
+    dataset = Of[str]("statements")
+    queries = Of[tuple[Answer, ...]]("statements")
+    schemas = Of[Mapping[str, Mapping[str, str]]]("statements")
+    policy = Of[str]("statements")
+    expected_rows = Of[Mapping[str, int]]("statements")
+    rows_per_unit = Of[int | None]("statements")
+    reads = Of[Reads | None]("statements")
+    named = Of[str]("statements")
+    charge = Of[Charge]("payment")
+    affordable = Of[bool]("payment")
+    alternatives = Of[tuple[Alternative, ...]]("payment")
+    noise = Of[Noise]("accuracy")
+    answers = Of[Answers]("accuracy")
+    alpha = Of[float]("accuracy")
+    errors = Of[Errors]("accuracy")
+    widths = Of[Errors]("accuracy")
 
     @property
     def estimated(self) -> bool:
