@@ -251,7 +251,7 @@ class Finder:
                 "bounds=True, or group by ranges of it"
             )
         source = source_of(tables[held.name], policy, tables)
-        self.holdings.check_apart()
+        self.holdings.check_disjoint()
         description = {
             "kind": KIND,
             "names": [name],
