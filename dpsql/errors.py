@@ -213,9 +213,9 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
-def nearest(name: str, known: Iterable[str], all_of_them: str = "choose from") -> str:
-    """`` Did you mean ...?`` with up to three known names like ``name``; or the first six known ones, as a choice."""
-    names = sorted(set(known), key=str.lower)
+def nearest(name: str, choices: Iterable[str], all_of_them: str = "choose from") -> str:
+    """`` Did you mean ...?`` with up to three ``choices`` like ``name``; or the first six of them, as a choice."""
+    names = sorted(set(choices), key=str.lower)
     lowered = {n.lower(): n for n in names}
     close = [lowered[n] for n in get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.6)]
     if close:

@@ -376,7 +376,7 @@ class Connection(Keeping):
         """The release, whose unnamed results are q1, q2, ... to this connection from now on."""
         with self._state_lock:
             for name in filter(is_unnamed, release.views):
-                self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
+                self._unnamed[name.lower()] = {**self._unnamed.get(name.lower(), {}), label: release.id}
         return replace(release, replicates=self._replicates, losses=losses)
 
     @taking(release=whole(0, 2**63 - 1))
@@ -397,8 +397,8 @@ class Connection(Keeping):
         better = self._batches.refined()
         with self._state_lock:
             now = {was: release.id for was, release in better}
-            for name, held in self._own.items():
-                self._own[name] = {label: now.get(was, was) for label, was in held.items()}
+            for name, held in self._unnamed.items():
+                self._unnamed[name] = {label: now.get(was, was) for label, was in held.items()}
         releases = [self._telling_losses(release, release.record.sql) for _, release in better]
         return [replace(release, replicates=self._replicates) for release in releases]
 
@@ -429,22 +429,22 @@ class Connection(Keeping):
         self._check_open()
         check_population(population, errors=errors)
         self._books.catch_up()
-        own = dict(self._own)
+        unnamed = dict(self._unnamed)
         try:
-            found = self._store.sql(query, parameters, seconds=self._query_timeout, own=own)
+            found = self._store.sql(query, parameters, seconds=self._query_timeout, unnamed=unnamed)
             text = _filled(query, parameters)
-            found.with_losses(lambda: self._losses_read(text, own))
+            found.with_losses(lambda: self._losses_read(text, unnamed))
             if not errors:
-                return found.drawn_with(lambda: self.errors_beside(query, found, parameters, own=own)[0])
-            answer, alone = self._replicates.with_errors(text, found, own, alpha, self._query_timeout,
+                return found.drawn_with(lambda: self.errors_beside(query, found, parameters, unnamed=unnamed)[0])
+            answer, alone = self._replicates.with_errors(text, found, unnamed, alpha, self._query_timeout,
                                                           sample=population is not None)  # fmt: skip
             if alone:
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=4)
-            return answer.with_losses(lambda: self._losses_read(text, own))
+            return answer.with_losses(lambda: self._losses_read(text, unnamed))
         except (SQLError, OperationalError):
-            from dpsql.sql.parse.routing import tables_asked
+            from dpsql.sql.parse.routing import tables_read
 
-            asked = tables_asked(query, self.policy, self._view_names)
+            asked = tables_read(query, self.policy, self._view_names)
             if not asked:
                 raise
         raise ProgrammingError(
@@ -455,12 +455,12 @@ class Connection(Keeping):
             "con.plan(sql, epsilon=0.1) shows the errors first, for free"
         )
 
-    def _losses_read(self, query: str, meant: Mapping[str, Mapping[str, int]] | None = None) -> Losses:
-        """What limits cut of the rows behind the results of a query; ``meant``: ``own`` of ``errors_beside``."""
+    def _losses_read(self, query: str, unnamed: Mapping[str, Mapping[str, int]] | None = None) -> Losses:
+        """What limits cut of the rows behind the results of a query; ``unnamed`` as of ``errors_beside``."""
         from dpsql.driver.losses_read import losses_read
 
-        mine = dict(self._own) if meant is None else meant
-        return losses_read(self._books, lambda: self._replicates.results_read(query, mine), self._losses_of)
+        unnamed_results = dict(self._unnamed) if unnamed is None else unnamed
+        return losses_read(self._books, lambda: self._replicates.results_read(query, unnamed_results), self._losses_of)
 
     def errors_beside(
         self,
@@ -469,19 +469,19 @@ class Connection(Keeping):
         parameters: Sequence[object] | Mapping[str, object] | None = None,
         *,
         alpha: float = 0.05,
-        own: Mapping[str, Mapping[str, int]] | None = None,
+        unnamed: Mapping[str, Mapping[str, int]] | None = None,
         population: str | None = None,
     ) -> tuple[Result, str]:
         """What ``sql(query, errors=True)`` adds to its ``answer``; where that cannot be, the answer, and why, in words.
 
-        For those who show errors without being asked for them. ``own``: what q1, q2, ... are to the asker.
+        For those who show errors without being asked for them. ``unnamed``: what q1, q2, ... are to the asker.
         """
-        mine = dict(self._own) if own is None else own
+        unnamed_results = dict(self._unnamed) if unnamed is None else unnamed
         try:
             self._check_open()
             sample, seconds = population is not None, self._query_timeout
             text = _filled(query, parameters)
-            return self._replicates.with_errors(text, answer, mine, alpha, seconds, sample=sample)[0], ""
+            return self._replicates.with_errors(text, answer, unnamed_results, alpha, seconds, sample=sample)[0], ""
         except Error as error:
             said = error if speaks_of_the_request(error) else "they cannot be worked out now"
             return answer, f"without errors: {said}"

@@ -90,7 +90,7 @@ class ConnectionState(Exceptions):
         self._domains = FoundDomains(policy, self._books)
         self._plans = LastPlans()
         self._best: Callable[[], Plan] | None = None  # what makes ``last_plan``
-        self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
+        self._unnamed: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
     @property

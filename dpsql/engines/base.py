@@ -55,7 +55,7 @@ class Scan:
 class Scanning(Protocol):
     """Runs scans that dpsql generated over private tables; how they fail: ``Engine``."""
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """The columns of a scan, by name: integers, or text as objects, None or masked where it is NULL."""
         ...
 
@@ -63,8 +63,8 @@ class Scanning(Protocol):
 class Opened(Scanning, Protocol):
     """An engine while it is open: several scans of the same rows, as far as it can have them so."""
 
-    def kept(self, asked: Scan) -> AbstractContextManager[Scan]:
-        """A scan that gives what ``asked`` gives, for scans over it: computed once where the engine can keep rows."""
+    def materialized(self, scan: Scan) -> AbstractContextManager[Scan]:
+        """A scan that gives what ``scan`` gives, for scans over it: computed once where the engine can keep rows."""
         ...
 
 
@@ -96,7 +96,7 @@ class Tables(Protocol):
         """Column types by column name, for every table."""
         ...
 
-    def check(self, asked: Scan) -> None:
+    def check(self, scan: Scan) -> None:
         """Nothing, or the reason why ``scan`` of the same would not be run."""
         ...
 

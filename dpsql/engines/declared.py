@@ -120,9 +120,9 @@ def _constraints(connection: duckdb.DuckDBPyConnection, schema: str, table: str)
     return [(str(kind), tuple(columns), str(text)) for kind, columns, text in rows]
 
 
-def _foreign(schema: str, held: Sequence[_Constraint]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _foreign(schema: str, constraints: Sequence[_Constraint]) -> Iterator[tuple[str, tuple[str, str]]]:
     """The foreign keys of one column: it, and the table and column that it refers to."""
-    for kind, _, text in held:
+    for kind, _, text in constraints:
         match = _FOREIGN.match(text) if kind == "FOREIGN KEY" else None
         if match:
             column, place, table, key = (
@@ -142,12 +142,12 @@ def _collations(created: str) -> dict[str, str]:
         tree = sqlglot.parse_one(created, dialect="duckdb")
     except (sqlglot.errors.SqlglotError, RecursionError):
         return {}
-    found = {
+    rules = {
         column.name: rule.this.sql("duckdb", identify=False).strip('"').lower()
         for column in tree.find_all(exp.ColumnDef)
         for rule in column.find_all(exp.CollateColumnConstraint)
     }
-    return {name: rule for name, rule in found.items() if rule not in _BY_BYTES}
+    return {name: rule for name, rule in rules.items() if rule not in _BY_BYTES}
 
 
 def _members(kind: str) -> tuple[str, ...]:

@@ -43,19 +43,19 @@ SUPPORTED = ((2, 0), (3, 0))
 _TEMPORARY = ("temp", "main")  # where a connection's own tables are
 _numbers = itertools.count()
 _REWRITING = frozenset({"top_n_window_elimination", "window_self_join", "partial_aggregate_pushdown"})
-_MOST_KEPT = 4
+_MOST_SPARE = 4
 _MOST_SCANS = 1000  # of a process at once
 _PROCESS = uuid.uuid4().hex
-_kept: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
-    _MOST_KEPT, lambda connection: ended_soon(connection.close)
+_spare: SpareInstances[tuple[tuple[Path, ...], Limits, str]] = SpareInstances(
+    _MOST_SPARE, lambda connection: ended_soon(connection.close)
 )
 """By the files that each can reach, its limits and where it spills."""
 
 
 def check_version() -> None:
     """Refuse a DuckDB outside the supported range: its semantics were not tested there."""
-    found = tuple(int(part) for part in duckdb.__version__.split(".")[:2])
-    if not SUPPORTED[0] <= found < SUPPORTED[1]:
+    version = tuple(int(part) for part in duckdb.__version__.split(".")[:2])
+    if not SUPPORTED[0] <= version < SUPPORTED[1]:
         raise InterfaceError(f"DuckDB {duckdb.__version__} is not supported; install one from 2 up to, not with, 3")
 
 
@@ -72,20 +72,20 @@ class OpenEngine:
         """Column types by column name, for every table; the data are not read."""
         return {source.name: schema_of(self.connection, self.located[source.name], self.catalog) for source in sources}
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """The columns of a scan, by name."""
-        held = replace(asked, tables=tuple(self.located.get(table.name, table) for table in asked.tables))
-        return _scan(self.connection, held, self.catalog, self.seconds)
+        scan = replace(scan, tables=tuple(self.located.get(table.name, table) for table in scan.tables))
+        return _scan(self.connection, scan, self.catalog, self.seconds)
 
     @contextlib.contextmanager
-    def kept(self, asked: Scan) -> Iterator[Scan]:
-        """A scan of the rows that ``asked`` gives, in a temporary table of this connection alone."""
+    def materialized(self, scan: Scan) -> Iterator[Scan]:
+        """A scan of the rows that ``scan`` gives, in a temporary table of this connection alone."""
         name = f"dpsql_kept_{next(_numbers)}"
-        held = replace(asked, tables=tuple(self.located.get(table.name, table) for table in asked.tables))
-        _scan(self.connection, held, self.catalog, self.seconds, into=_dotted((*_TEMPORARY, name)))
+        scan = replace(scan, tables=tuple(self.located.get(table.name, table) for table in scan.tables))
+        _scan(self.connection, scan, self.catalog, self.seconds, into=_dotted((*_TEMPORARY, name)))
         try:
             source = TableSource(name, remote=(*_TEMPORARY, name))
-            yield Scan(asked.name, (source,), Select((), Table(name)))
+            yield Scan(scan.name, (source,), Select((), Table(name)))
         finally:
             with contextlib.suppress(duckdb.Error):
                 self.connection.execute(f"DROP TABLE IF EXISTS {_dotted((*_TEMPORARY, name))}")
@@ -104,29 +104,29 @@ class FileEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
-        found = [located(source) for source in sources]
-        with self._open(found) as connection:
-            return {source.name: schema_of(connection, source, ALIAS) for source in found}
+        resolved = [located(source) for source in sources]
+        with self._open(resolved) as connection:
+            return {source.name: schema_of(connection, source, ALIAS) for source in resolved}
 
     def files(self, sources: Sequence[TableSource]) -> list[Path]:
         """The files behind these sources by now, those that DuckDB keeps beside a database included."""
         return self._read([located(source) for source in sources])
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
-        with self.opened(asked.tables) as engine:
-            return engine.scan(asked)
+        with self.opened(scan.tables) as engine:
+            return engine.scan(scan)
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
         """The engine for several scans of ``sources``, in one instance."""
-        found = [located(source) for source in sources]
-        with _in_one_state(found, self._read), self._open(found) as connection:
-            yield OpenEngine(connection, ALIAS, {source.name: source for source in found}, self.limits.seconds)
+        resolved = [located(source) for source in sources]
+        with _one_state(resolved, self._read), self._open(resolved) as connection:
+            yield OpenEngine(connection, ALIAS, {source.name: source for source in resolved}, self.limits.seconds)
 
-    def _read(self, found: Sequence[TableSource]) -> list[Path]:
-        within = self.database is not None and any(source.path is None for source in found)
-        return [*_files(found), *filter(Path.exists, reached(self.database if within else None, ()))]
+    def _read(self, sources: Sequence[TableSource]) -> list[Path]:
+        within = self.database is not None and any(source.path is None for source in sources)
+        return [*_files(sources), *filter(Path.exists, reached(self.database if within else None, ()))]
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -157,7 +157,7 @@ def instance(
     reach = reached(database, files)
     with (
         _private_directory() as spill,
-        _kept.taken((reach, limits, spill), lambda: _closed_in(_isolated(spill, limits), reach)) as connection,
+        _spare.taken((reach, limits, spill), lambda: _closed_in(_isolated(spill, limits), reach)) as connection,
     ):
         if database is not None:
             attach(connection, database)
@@ -192,18 +192,18 @@ class ConnectionEngine:
         database = self.file() if any(source.path is None for source in sources) else None
         return [*_files([located(source) for source in sources]), *filter(Path.exists, reached(database, ()))]
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
-        with self.opened(asked.tables) as engine:
-            return engine.scan(asked)
+        with self.opened(scan.tables) as engine:
+            return engine.scan(scan)
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
         """The engine for several scans of ``sources``, in one transaction: all see the same rows."""
         with self._open() as (cursor, catalog):
-            found = [located(source) for source in sources]
-            with _in_one_state(found, _files):
-                yield OpenEngine(cursor, catalog, {source.name: source for source in found}, self.limits.seconds)
+            resolved = [located(source) for source in sources]
+            with _one_state(resolved, _files):
+                yield OpenEngine(cursor, catalog, {source.name: source for source in resolved}, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
@@ -227,30 +227,30 @@ class ConnectionEngine:
             ended_soon(lambda: _rolled_back(cursor))
 
 
-def _files(found: Sequence[TableSource]) -> list[Path]:
-    return [path for source in found for path in source.files]
+def _files(sources: Sequence[TableSource]) -> list[Path]:
+    return [path for source in sources for path in source.files]
 
 
 @contextlib.contextmanager
-def _in_one_state(found: Sequence[TableSource], read: Callable[[Sequence[TableSource]], list[Path]]) -> Iterator[None]:
-    """Hold what is scanned within to one state of its files: those that ``read`` names for the located ``found``.
+def _one_state(sources: Sequence[TableSource], read: Callable[[Sequence[TableSource]], list[Path]]) -> Iterator[None]:
+    """Hold what is scanned within to one state of its files: those that ``read`` names for ``sources``, as located.
 
     Every statement opens its files anew, and one that names a file twice opens it twice. What a unit can change is
     bounded for one state of all tables, so a mix of two states releases nothing. Raises OperationalError where a file,
     or the list of files, is not the same at the end, whatever became of the scans.
     """
-    before, after = state_of(read(found)), None
+    before, after = state_of(read(sources)), None
     failure: Exception | None = None
     try:
         yield
     except (OperationalError, duckdb.Error) as error:  # perhaps because of the change
         failure = error
     with contextlib.suppress(OperationalError):
-        after = state_of(read([located(source) for source in found]))
+        after = state_of(read([located(source) for source in sources]))
     if before is None or before != after:
         raise OperationalError(
-            f"the files of {listed(sorted(source.name for source in found))} changed while they were read, so nothing "
-            "is released. What was charged stays charged; run again when nobody writes"
+            f"the files of {listed(sorted(source.name for source in sources))} changed while they were read, so "
+            "nothing is released. What was charged stays charged; run again when nobody writes"
         )
     if failure is not None:
         raise failure
@@ -260,7 +260,7 @@ def _in_one_state(found: Sequence[TableSource], read: Callable[[Sequence[TableSo
 def _private_directory() -> Iterator[str]:
     """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it.
 
-    It has the first name that no other scan of this process uses meanwhile: an instance that is kept spills there.
+    It has the first name that no other scan of this process uses meanwhile: an idle instance spills there.
     Where all of them are taken, as others may write in the folder, too, it has one that nobody can know.
     """
     made = ""
@@ -330,8 +330,8 @@ def rewrite_nothing(connection: duckdb.DuckDBPyConnection) -> None:
 
     A rehearsal over a few rows never meets such a form, so a failure of it would come after the charge.
     """
-    known = connection.execute("SELECT name FROM system.main.duckdb_optimizers()").fetchall()
-    switched_off = sorted({str(name) for (name,) in known} & _REWRITING)
+    optimizers = connection.execute("SELECT name FROM system.main.duckdb_optimizers()").fetchall()
+    switched_off = sorted({str(name) for (name,) in optimizers} & _REWRITING)
     connection.execute(f"SET disabled_optimizers = {string(','.join(switched_off))}")
 
 
@@ -349,20 +349,20 @@ def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catal
 
 def _scan(
     connection: duckdb.DuckDBPyConnection,
-    asked: Scan,
+    scan: Scan,
     catalog: str,
     seconds: float | None = None,
     *,
     into: str = "",
 ) -> dict[str, IntArray]:
     """The columns of a scan; or nothing, where it goes ``into`` a temporary table."""
-    references = {table.name: _reference(connection, table, catalog) for table in asked.tables}
-    statement = select_text(asked.select, references)
+    references = {table.name: _reference(connection, table, catalog) for table in scan.tables}
+    statement = select_text(scan.select, references)
     if into:
         statement = f"CREATE TEMPORARY TABLE {into} AS {statement}"
     # DuckDB's message may print a value: no exception of it reaches this frame.
-    found, outcome = run_within(connection, statement, seconds)
-    tables = [table.name for table in asked.tables if table.remote is None]  # rows that were kept have no file
+    columns, outcome = run_within(connection, statement, seconds)
+    tables = [table.name for table in scan.tables if table.remote is None]  # materialized rows have no file
     look_at = "memory, disk and the table's types"
-    check_outcome(outcome, asked.name, seconds, inside="DuckDB", look_at=look_at, tables=tables)
-    return {str(name): column for name, column in found.items()}
+    check_outcome(outcome, scan.name, seconds, inside="DuckDB", look_at=look_at, tables=tables)
+    return {str(name): column for name, column in columns.items()}

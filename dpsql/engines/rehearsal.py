@@ -28,17 +28,17 @@ Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
 
 
-def passes_rehearsal(asked: Scan, schemas: Schemas) -> bool:
+def passes_rehearsal(scan: Scan, schemas: Schemas) -> bool:
     """Whether DuckDB runs a scan over generated rows: one that fails on some row must not be charged for.
 
     Every constant of the statement is evaluated, whatever branch of a CASE it stands in. The rows are one in each
     region of each axis, and in each table NULL, the ends of each column's type and something between them: never
     combinations. Depends on the scan and the schemas alone; no table of the user is opened.
     """
-    names = {table.name: identifier(f"t{number}") for number, table in enumerate(asked.tables)}
-    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in asked.tables)
+    names = {table.name: identifier(f"t{number}") for number, table in enumerate(scan.tables)}
+    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in scan.tables)
     try:
-        _rehearse(_Rehearsal(select_text(asked.select, names), columns, asked))
+        _rehearse(_Rehearsal(select_text(scan.select, names), columns, scan))
     except duckdb.Error:
         return False
     return True
@@ -50,18 +50,18 @@ class _Rehearsal:
 
     statement: str
     tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    asked: Scan = field(compare=False)
+    scan: Scan = field(compare=False)
 
 
 @lru_cache(256)  # what ran once runs again; an error is not remembered
-def _rehearse(scan: _Rehearsal) -> None:
+def _rehearse(case: _Rehearsal) -> None:
     """Raises duckdb.Error where the scan does not run over generated rows."""
-    names = {table.name: name for table, (name, _) in zip(scan.asked.tables, scan.tables, strict=True)}
-    rows, select = _on_rows(scan.asked.select, names)
+    names = {table.name: name for table, (name, _) in zip(case.scan.tables, case.tables, strict=True)}
+    rows, select = _on_rows(case.scan.select, names)
     with _instances.taken((), _empty) as connection:
-        known = [(table, {name: _known(connection, kind) for name, kind in kinds}) for table, kinds in scan.tables]
+        typed = [(table, {name: _local_type(connection, kind) for name, kind in kinds}) for table, kinds in case.tables]
         connection.execute("BEGIN TRANSACTION")
-        for table, columns in known:
+        for table, columns in typed:
             listed = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
             connection.execute(f"CREATE TABLE {table} ({listed})")
             _fill(connection, table, {name: _ordinary(kind) for name, kind in columns.items()})
@@ -69,8 +69,8 @@ def _rehearse(scan: _Rehearsal) -> None:
         for table, of in rows.items():
             connection.execute(f"CREATE TABLE {table} AS {select_text(of, names)}")
         for table in rows or names.values():
-            _fill(connection, table, _in_regions(scan.asked.axes))
-        for kind, texts in constants(scan.asked.select).items():
+            _fill(connection, table, _in_regions(case.scan.axes))
+        for kind, texts in constants(case.scan.select).items():
             connection.execute(f"SELECT CAST(unnest(CAST($1 AS VARCHAR[])) AS {kind})", [texts]).fetchall()
         connection.execute(select_text(select, {**names, **{table: table for table in rows}})).fetchall()
         connection.execute("ROLLBACK")
@@ -93,8 +93,8 @@ def _on_rows(select: Select, names: Mapping[str, str]) -> tuple[dict[str, Select
         return Union(tuple(map(whole, relation.parts))) if isinstance(relation, Union) else relation
 
     def whole(one: Select) -> Select:
-        found = over(one)
-        return found if isinstance(found, Select) else Select((), found, alias=one.alias)
+        relation = over(one)
+        return relation if isinstance(relation, Select) else Select((), relation, alias=one.alias)
 
     return rows, whole(select)
 
@@ -127,13 +127,13 @@ def _ordinary(kind: str) -> list[Constant]:
 
 def _in_regions(axes: Sequence[tuple[tuple[str, ...], Axis]]) -> dict[str, list[Constant | None]]:
     """The columns of rows of which one is in each region of each axis, side by side."""
-    found: dict[str, list[Constant | None]] = {}
+    values_of: dict[str, list[Constant | None]] = {}
     for names, axis in axes:
-        columns = [found.setdefault(name, []) for name in names]
+        columns = [values_of.setdefault(name, []) for name in names]
         start = max(map(len, columns))
         for column, values in zip(columns, zip(*representatives(axis), strict=True), strict=False):
             column += [None] * (start - len(column)) + [at(axis.line, value) for value in values]
-    return found
+    return values_of
 
 
 def _empty() -> duckdb.DuckDBPyConnection:
@@ -143,7 +143,7 @@ def _empty() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
+def _local_type(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
     """A type as it stands; text in place of one that only the user's database, or a file, knows."""
     try:
         connection.execute(f"SELECT CAST(NULL AS {kind})")

@@ -63,9 +63,9 @@ _NEVER = "CTE_MATERIALIZE_NEVER"
 class _Query(Sources):
     """One query; see ``check``."""
 
-    def query(self, node: Node, outer: Scope, known: Mapping[str, Bounds]) -> Bounds:
-        """The columns and rows of a query; ``known``: what WITH gives."""
-        known = {**known}
+    def query(self, node: Node, outer: Scope, ctes: Mapping[str, Bounds]) -> Bounds:
+        """The columns and rows of a query; ``ctes``: what WITH gives."""
+        ctes = {**ctes}
         self.selects += 1
         if self.selects > limits.MOST_SELECTS:
             raise self._refused(
@@ -73,27 +73,27 @@ class _Query(Sources):
             )
         for one in (node.get("cte_map") or {}).get("map", ()):
             before = self.written
-            found = self.query(query_in(one["value"]), outer, known)
+            bounds = self.query(query_in(one["value"]), outer, ctes)
             again = self.written - before if one["value"].get("materialized") == _NEVER else 0
-            named = renamed(found, one["value"].get("aliases") or ())
-            known[str(one["key"]).lower()] = replace(named, copied=again)
+            named = renamed(bounds, one["value"].get("aliases") or ())
+            ctes[str(one["key"]).lower()] = replace(named, copied=again)
             outer = _with(one["value"], outer)
         kind = node["type"]
         if kind == "SELECT_NODE":
-            return self._select(node, outer, known)
+            return self._select(node, outer, ctes)
         if kind == "SET_OPERATION_NODE":
             sides = [side for side in (node.get("children") or [node.get("left"), node.get("right")]) if side]
-            found = self._united([self.query(side, outer, known) for side in sides])
-            if found.listed and not node.get("setop_all"):
-                found = replace(found, keys=tuple((name, inf) for name in found.columns))
-            around = rows_around(outer_columns(node, outer, Frame([("", found)])), outer) if outer else 1
-            frame = Frame([("", found)], each=found.rows, rows=found.rows * around, complete=True)
-            rows = self._modified(node, frame, (*outer, frame), known, found.rows)
-            return replace(found, rows=rows)
+            bounds = self._united([self.query(side, outer, ctes) for side in sides])
+            if bounds.listed and not node.get("setop_all"):
+                bounds = replace(bounds, keys=tuple((name, inf) for name in bounds.columns))
+            around = rows_around(outer_columns(node, outer, Frame([("", bounds)])), outer) if outer else 1
+            frame = Frame([("", bounds)], each=bounds.rows, rows=bounds.rows * around, complete=True)
+            rows = self._modified(node, frame, (*outer, frame), ctes, bounds.rows)
+            return replace(bounds, rows=rows)
         if kind == "CTE_NODE":  # of DuckDB 1, which keeps WITH in the tree
-            found = self.query(query_in(node["query"]), outer, known)
-            known[str(node["cte_name"]).lower()] = renamed(found, node.get("aliases") or ())
-            return self.query(query_in(node["child"]), _with(node["query"], outer), known)
+            bounds = self.query(query_in(node["query"]), outer, ctes)
+            ctes[str(node["cte_name"]).lower()] = renamed(bounds, node.get("aliases") or ())
+            return self.query(query_in(node["child"]), _with(node["query"], outer), ctes)
         if kind == "RECURSIVE_CTE_NODE":
             raise self._refused(
                 "WITH RECURSIVE is not answered; write the steps as queries of their own", node, "recursive"
@@ -115,10 +115,10 @@ class _Query(Sources):
             wide=max(side.width for side in sides),
         )
 
-    def _select(self, node: Node, outer: Scope, known: Mapping[str, Bounds]) -> Bounds:
+    def _select(self, node: Node, outer: Scope, ctes: Mapping[str, Bounds]) -> Bounds:
         frame = Frame()
         scope = (*outer, frame)
-        cases = self._from(node.get("from_table") or {"type": "EMPTY"}, frame, outer, known)
+        cases = self._from(node.get("from_table") or {"type": "EMPTY"}, frame, outer, ctes)
         if node.get("where_clause"):
             cases = where(cases, self._equalities(node["where_clause"], frame, range(len(frame.tables)), outer))
         self.joined(frame, outer, cases, node)
@@ -128,7 +128,7 @@ class _Query(Sources):
         for item in node["select_list"]:
             before = self.written
             if item["class"] == "STAR":
-                self.extent(item, scope, known)
+                self.extent(item, scope, ctes)
                 whole = item.get("relation_name", "").lower()
                 for alias, source in frame.tables:
                     if whole in ("", alias):
@@ -136,10 +136,10 @@ class _Query(Sources):
                         wide += source.width
                         columns.update((name, extent) for name, extent in source.columns.items())
                 for one in item.get("replace_list") or ():
-                    columns[str(one["key"]).lower()] = self.extent(one["value"], scope, known)
+                    columns[str(one["key"]).lower()] = self.extent(one["value"], scope, ctes)
                 listed = listed and not item.get("rename_list")
                 continue
-            extent = self.extent(item, scope, known)
+            extent = self.extent(item, scope, ctes)
             name = (item.get("alias") or name_of(item)).lower()
             columns[name if name and name not in columns else f"\0{len(columns)}"] = extent
             frame.items[name] = either([frame.items[name], extent]) if name in frame.items else extent
@@ -148,7 +148,7 @@ class _Query(Sources):
             frame.copied[name] = max(frame.copied.get(name, 0), self.written - before - 1)
             wide += max(1, stars)
         parts = [node.get(part) for part in ("where_clause", "qualify", "having", "group_expressions")]
-        self._expressions(parts, scope, known)
+        self._expressions(parts, scope, ctes)
         grouped, sets = node.get("group_expressions") or (), len(node.get("group_sets") or ())
         all_rows = grouped or node.get("aggregate_handling") == "FORCE_AGGREGATES" or not frame.aggregated
         rows = times(frame.each if all_rows else 1, max(sets, 1) * frame.unnested)
@@ -166,7 +166,7 @@ class _Query(Sources):
             )
         if frame.unnested > 1:
             self._check_rows(times(frame.rows, max(sets, 1) * frame.unnested), node, "unnest")
-        rows = self._modified(node, frame, scope, known, rows)
+        rows = self._modified(node, frame, scope, ctes, rows)
         self._check_work(frame, node)
         return Bounds(columns, rows, listed, *self._keys(node, frame, columns), wide=wide, joined=max(1, frame.joined))
 
@@ -195,23 +195,23 @@ class _Query(Sources):
             copied = {name: name for name in columns}
         return source.selected({name: of for name, of in copied.items() if of in source.columns and columns[name].type})
 
-    def _modified(self, node: Node, frame: Frame, scope: Scope, known: Mapping[str, Bounds], rows: float) -> float:
+    def _modified(self, node: Node, frame: Frame, scope: Scope, ctes: Mapping[str, Bounds], rows: float) -> float:
         """The rows once ORDER BY, LIMIT and DISTINCT are done."""
         for one in node.get("modifiers") or ():
-            self._expressions(one, scope, known)
+            self._expressions(one, scope, ctes)
             limit = one.get("limit")
             if one["type"] == "LIMIT_MODIFIER" and limit and one.get("limit_type", "ROW_COUNT") == "ROW_COUNT":
-                rows = min(rows, max(0, self.extent(limit, scope, known).most))
+                rows = min(rows, max(0, self.extent(limit, scope, ctes).most))
         self._check_work(frame, node)
         return rows
 
 
 def _list_in(connection: duckdb.DuckDBPyConnection, name: str) -> Bounds:
     """A list of DuckDB's, such as that of all columns."""
-    found = table_in(connection, f"{name}()")
-    if found is None:
+    bounds = table_in(connection, f"{name}()")
+    if bounds is None:
         raise SQLError(f"{name} is not listed here; SHOW TABLES lists what may be read")
-    return found
+    return bounds
 
 
 def _with(query: Node, outer: Scope) -> Scope:

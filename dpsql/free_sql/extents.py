@@ -49,15 +49,15 @@ def series(elements: float, each: float) -> Extent:
 
 def either(extents: Iterable[Extent]) -> Extent:
     """One of several values."""
-    held = list(extents) or [Extent()]
+    parts = list(extents) or [Extent()]
     return Extent(
-        max(one.size for one in held),
-        min(one.least for one in held),
-        max(one.most for one in held),
-        max(one.elements for one in held),
-        max(one.each for one in held),
-        held[0].constant if len(held) == 1 else None,
-        held[0].type if len({one.type for one in held}) == 1 else "",
+        max(one.size for one in parts),
+        min(one.least for one in parts),
+        max(one.most for one in parts),
+        max(one.elements for one in parts),
+        max(one.each for one in parts),
+        parts[0].constant if len(parts) == 1 else None,
+        parts[0].type if len({one.type for one in parts}) == 1 else "",
     )
 
 

@@ -45,41 +45,41 @@ Scope: TypeAlias = "tuple[Frame, ...]"
 def column_extent(names: Sequence[str], scope: Scope) -> Extent:
     """The extent of a column, the largest of all that the name may mean."""
     for frame in reversed(scope):
-        found = columns_named(names, frame)
-        if found:
-            return either(found)
+        extents = columns_named(names, frame)
+        if extents:
+            return either(extents)
     return widest_in(scope)
 
 
 def columns_named(names: Sequence[str], frame: Frame) -> list[Extent]:
     """The extents of all columns, fields, rows and items of a SELECT that a name may mean."""
     last, of = names[-1], names[-2] if len(names) > 1 else ""
-    found = []
+    extents = []
     for alias, source in frame.tables:
         if (not of or of == alias) and last in source.columns:
-            found.append(source.columns[last])
+            extents.append(source.columns[last])
         elif (not of or of == alias) and not source.listed:
-            found.append(widest(source))
+            extents.append(widest(source))
         elif names[0] in source.columns and len(names) > 1:  # a field
-            found.append(replace(source.columns[names[0]], type=""))
+            extents.append(replace(source.columns[names[0]], type=""))
         elif len(names) == 1 and last == alias:  # a row as a whole
-            found.append(Extent(sum(one.size for one in source.columns.values())))
+            extents.append(Extent(sum(one.size for one in source.columns.values())))
     if not of and last in frame.items:
-        found.append(frame.items[last])
-    return found
+        extents.append(frame.items[last])
+    return extents
 
 
 def widest(source: Bounds) -> Extent:
     """The extent of any column of a table."""
-    held = list(source.columns.values())
-    return either(held if source.listed and held else [*held, replace(series(ELEMENTS, TEXT), type="")])
+    extents = list(source.columns.values())
+    return either(extents if source.listed and extents else [*extents, replace(series(ELEMENTS, TEXT), type="")])
 
 
 def widest_in(scope: Scope) -> Extent:
     """The extent of any column that a scope has."""
-    held = [widest(source) for frame in scope for _, source in frame.tables]
-    held += [extent for frame in scope for extent in frame.items.values()]
-    return replace(either([*held, text(TEXT)]), type="")
+    extents = [widest(source) for frame in scope for _, source in frame.tables]
+    extents += [extent for frame in scope for extent in frame.items.values()]
+    return replace(either([*extents, text(TEXT)]), type="")
 
 
 def columns_equated(names: Sequence[str], frame: Frame, among: range, outer: Scope) -> list[tuple[int, str, str]]:
@@ -89,26 +89,26 @@ def columns_equated(names: Sequence[str], frame: Frame, among: range, outer: Sco
     """
     last, of = names[-1], names[-2] if len(names) > 1 else ""
     tables = [(at, frame.tables[at][1]) for at in among if of in ("", frame.tables[at][0])]
-    found = [(at, last, source.columns[last].type) for at, source in tables if last in source.columns]
+    columns = [(at, last, source.columns[last].type) for at, source in tables if last in source.columns]
     unlisted = [(at, last, _UNKNOWN) for at, source in tables if not source.listed]
-    if found or unlisted:
-        return found or (unlisted if len(unlisted) == 1 else [])
+    if columns or unlisted:
+        return columns or (unlisted if len(unlisted) == 1 else [])
     if of in (alias for alias, _ in frame.tables) and of:
         return []
     around = [extent for inner in outer for extent in columns_named(names, inner)]
     return [(AROUND, ".".join(names), either(around).type)] if around else []
 
 
-def keeps_values_apart(own: str, other: str) -> bool:
-    """Whether a comparison with a column of another type casts distinct values of the own type to distinct values."""
-    if own in (other, _UNKNOWN):
-        return own != ""
-    own, other = own.split("(")[0], other.split("(")[0]
-    return any(own in owns and other in others for owns, others in _CASTS)
+def is_injective_cast(source: str, target: str) -> bool:
+    """Whether a comparison with a column of type ``target`` casts distinct values of ``source`` to distinct values."""
+    if source in (target, _UNKNOWN):
+        return source != ""
+    source, target = source.split("(")[0], target.split("(")[0]
+    return any(source in owns and target in others for owns, others in _CASTS)
 
 
 def is_flat(extent: Extent) -> bool:
-    """Whether a value is known to be of a type that is not nested."""
+    """Whether a value is certainly of a type that is not nested."""
     return extent.type.isidentifier() or extent.type.startswith("DECIMAL")
 
 

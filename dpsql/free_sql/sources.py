@@ -19,7 +19,7 @@ from .scopes import (
     column_extent,
     columns_equated,
     is_flat,
-    keeps_values_apart,
+    is_injective_cast,
     outer_columns,
     rows_around,
 )
@@ -31,53 +31,53 @@ _VECTOR = 2_048  # rows that DuckDB computes at once
 class Sources(Expressions):
     """Bounds what FROM gives."""
 
-    def _from(self, node: Node, frame: Frame, outer: Scope, known: Mapping[str, Bounds]) -> list[Case]:
+    def _from(self, node: Node, frame: Frame, outer: Scope, ctes: Mapping[str, Bounds]) -> list[Case]:
         """Add the tables of FROM to the frame; gives the cases of their join."""
         kind = node["type"]
         if kind == "EMPTY":
             return [Case()]
         if kind == "JOIN":
             first = len(frame.tables)
-            left = self._from(node["left"], frame, outer, known)
+            left = self._from(node["left"], frame, outer, ctes)
             middle = len(frame.tables)
-            right = self._from(node["right"], frame, outer, known)
-            return self._join(node, frame, (first, middle), outer, known, (left, right))
-        found = self._source(node, (*outer, frame), known)
-        self.join(frame, found.joined, node)
+            right = self._from(node["right"], frame, outer, ctes)
+            return self._join(node, frame, (first, middle), outer, ctes, (left, right))
+        bounds = self._source(node, (*outer, frame), ctes)
+        self.join(frame, bounds.joined, node)
         alias = node.get("alias") or node.get("table_name") or ""
         if kind == "TABLE_FUNCTION":
             alias = alias or node["function"]["function_name"]
-        frame.tables.append((str(alias).lower(), renamed(found, node.get("column_name_alias") or ())))
+        frame.tables.append((str(alias).lower(), renamed(bounds, node.get("column_name_alias") or ())))
         return [Case((len(frame.tables) - 1,))]
 
-    def _source(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+    def _source(self, node: Node, scope: Scope, ctes: Mapping[str, Bounds]) -> Bounds:
         """A table, query or function of FROM."""
         kind = node["type"]
         if kind == "BASE_TABLE":
-            return self._named(node, known)
+            return self._named(node, ctes)
         if kind == "SUBQUERY":
-            return self.query(query_in(node["subquery"]), scope, known)
+            return self.query(query_in(node["subquery"]), scope, ctes)
         if kind == "TABLE_FUNCTION":
-            return self._table_function(node["function"], scope, known)
+            return self._table_function(node["function"], scope, ctes)
         if kind == "EXPRESSION_LIST":
-            rows = [[self.extent(one, scope, known) for one in row] for row in node["values"]]
+            rows = [[self.extent(one, scope, ctes) for one in row] for row in node["values"]]
             columns = {f"col{at}": either(values) for at, values in enumerate(zip(*rows, strict=False))}
             return Bounds(columns, len(rows))
         if kind == "PIVOT":
-            return self._pivoted(node, scope, known)
+            return self._pivoted(node, scope, ctes)
         if kind == "SHOW_REF":
-            return self._described_table(node, scope, known)
+            return self._described_table(node, scope, ctes)
         raise self._refused(f"{word(kind)} is not answered in FROM", node)
 
-    def _named(self, node: Node, known: Mapping[str, Bounds]) -> Bounds:
+    def _named(self, node: Node, ctes: Mapping[str, Bounds]) -> Bounds:
         parts = [node.get(part) or "" for part in ("catalog_name", "schema_name", "table_name")]
         path = tuple(str(part).lower() for part in parts if part)
-        if len(path) == 1 and path[0] in known:
-            found = known[path[0]]
-            self.copy(found.copied, node)
-            again = id(found) in self.read and not found.copied
-            self.read.add(id(found))
-            return replace(found, joined=1) if again else found
+        if len(path) == 1 and path[0] in ctes:
+            bounds = ctes[path[0]]
+            self.copy(bounds.copied, node)
+            again = id(bounds) in self.read and not bounds.copied
+            self.read.add(id(bounds))
+            return replace(bounds, joined=1) if again else bounds
         if path[-1] in LISTED and len(path) == 1:
             return self.lists(path[-1])
         listed = self.tables(path)
@@ -87,18 +87,18 @@ class Sources(Expressions):
             )
         return listed
 
-    def _table_function(self, call: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+    def _table_function(self, call: Node, scope: Scope, ctes: Mapping[str, Bounds]) -> Bounds:
         name = str(call["function_name"]).lower()
         if name in LISTS:
             for part in children(call):
-                self.extent(part, scope, known)
+                self.extent(part, scope, ctes)
             return self.lists(name) if name in LISTED else Bounds({}, self.lists("duckdb_columns").rows, listed=False)
         if name not in SERIES:
             raise self._refused(
                 f"the table function {name[:60]} is not offered; those offered are {', '.join(sorted(SERIES | LISTS))}",
                 call,
             )
-        arguments = [self.extent(part, scope, known) for part in children(call)]
+        arguments = [self.extent(part, scope, ctes) for part in children(call)]
         if name == "unnest":
             count = max((one.elements for one in arguments), default=1)
             each = max((one.each for one in arguments), default=NUMBER)
@@ -144,30 +144,30 @@ class Sources(Expressions):
                 "too-large",
             )
 
-    def _pivoted(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+    def _pivoted(self, node: Node, scope: Scope, ctes: Mapping[str, Bounds]) -> Bounds:
         frame = Frame()
         outer = scope[:-1]
-        self.joined(frame, outer, self._from(node["source"], frame, outer, known), node)
+        self.joined(frame, outer, self._from(node["source"], frame, outer, ctes), node)
         rows = frame.each
         values = prod(max(1, len(one.get("entries") or ())) for one in node.get("pivots") or ())
         wide = sum(source.width for _, source in frame.tables) + values * len(node.get("aggregates") or ())
         self.copy(wide, node)
-        self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), known)
+        self._expressions({key: value for key, value in node.items() if key != "source"}, (*outer, frame), ctes)
         if node.get("unpivot_names"):
             entries = sum(len(one.get("entries") or ()) for one in node.get("pivots") or ())
             rows *= max(entries, wide, 1)
         self._check_work(frame, node)
         return Bounds({}, rows, listed=False, wide=wide, joined=frame.joined)
 
-    def _described_table(self, node: Node, scope: Scope, known: Mapping[str, Bounds]) -> Bounds:
+    def _described_table(self, node: Node, scope: Scope, ctes: Mapping[str, Bounds]) -> Bounds:
         if node.get("query"):
-            described = self.query(node["query"], scope, known)
+            described = self.query(node["query"], scope, ctes)
         else:
             name = str(node.get("table_name") or "").strip('"').lower()
             if name not in ("", "tables", "__show_tables_expanded") and node.get("show_type") == "SHOW_SPECIAL":
                 raise self._refused(f"SHOW {name[:60]} is not answered; SHOW TABLES says what there is", node)
             if name not in ("", "tables", "__show_tables_expanded"):
-                described = self._named({**node, "type": "BASE_TABLE", "table_name": name}, known)
+                described = self._named({**node, "type": "BASE_TABLE", "table_name": name}, ctes)
             else:
                 return Bounds({}, self.lists("duckdb_tables").rows + self.lists("duckdb_views").rows, listed=False)
         return Bounds({}, max(1, described.width), listed=False)
@@ -178,7 +178,7 @@ class Sources(Expressions):
         frame: Frame,
         begins: tuple[int, int],
         outer: Scope,
-        known: Mapping[str, Bounds],
+        ctes: Mapping[str, Bounds],
         sides: tuple[list[Case], list[Case]],
     ) -> list[Case]:
         """The cases of a join; ``begins``: the numbers of the first tables on its left and on its right."""
@@ -194,7 +194,7 @@ class Sources(Expressions):
         ]
         condition = node.get("condition")
         if condition:
-            self.extent(condition, (*outer, frame), known)
+            self.extent(condition, (*outer, frame), ctes)
             equalities += self._equalities(condition, frame, range(begins[0], len(frame.tables)), outer)
         if kind in ("ASOF", "POSITIONAL"):
             how = "FULL ONCE" if kind == "POSITIONAL" or how == "FULL" else "RIGHT ONCE" if how == "RIGHT" else "ONCE"
@@ -207,22 +207,22 @@ class Sources(Expressions):
 
     def _equalities(self, node: Node, frame: Frame, among: range, outer: Scope) -> list[Equality]:
         """The equalities of columns that a condition demands; ``among``: the tables that it can name."""
-        found = []
+        equalities = []
         for part in _conjuncts(node):
             sides: list[Node] = [side for side in (part.get("left"), part.get("right")) if side]
             if part["type"] == "COMPARE_EQUAL" and all(side["class"] == "COLUMN_REF" for side in sides):
                 names = [[str(name).lower() for name in side["column_names"]] for side in sides]
-                found.append(self._equality(*(columns_equated(one, frame, among, outer) for one in names)))
+                equalities.append(self._equality(*(columns_equated(one, frame, among, outer) for one in names)))
             elif part["type"] == "COMPARE_EQUAL" and {side["class"] for side in sides} == {"COLUMN_REF", "CONSTANT"}:
                 column, constant = sorted(sides, key=lambda side: side["class"] == "CONSTANT")
                 named = columns_equated([str(name).lower() for name in column["column_names"]], frame, among, ())
                 kind = type_of(constant)
-                found.append(self._equality([one for one in named if one[0] >= 0], [(CONSTANT, "", kind)]))
-        return [one for one in found if one]
+                equalities.append(self._equality([one for one in named if one[0] >= 0], [(CONSTANT, "", kind)]))
+        return [one for one in equalities if one]
 
     def _equality(self, left: Sequence[tuple[int, str, str]], right: Sequence[tuple[int, str, str]]) -> Equality:
         return tuple(
-            ((a, x if keeps_values_apart(of, to) else ""), (b, y if keeps_values_apart(to, of) else ""))
+            ((a, x if is_injective_cast(of, to) else ""), (b, y if is_injective_cast(to, of) else ""))
             for a, x, of in left
             for b, y, to in right
             if a != b

@@ -85,10 +85,10 @@ def _column(kind: str, longest: float) -> Extent:
 
 def table(columns: Sequence[tuple[str, str]], rows: float, longest: Mapping[str, float] | None = None) -> Bounds:
     """A table with (name, DuckDB type) of its columns; ``longest``: of texts and lists, where it is known, by name."""
-    known = longest or {}
+    lengths = longest or {}
     return Bounds(
         {
-            name.lower(): _column(kind, known.get(name, ELEMENTS if kind.endswith("]") else TEXT))
+            name.lower(): _column(kind, lengths.get(name, ELEMENTS if kind.endswith("]") else TEXT))
             for name, kind in columns
         },
         rows,
@@ -107,15 +107,15 @@ def table_in(connection: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
         sized = {column: _SIZES[kind[-2:]] for column, kind in columns if kind[-2:] in _SIZES}
         listed = "".join(f", max({size}({identifier(column)}))" for column, size in sized.items())
         some = f"(SELECT * FROM {name} LIMIT {limits.MOST_ROWS + 1})"  # noqa: S608
-        count, *found = connection.execute(f"SELECT count(*){listed} FROM {some}").fetchone() or (0,)  # noqa: S608
+        count, *lengths = connection.execute(f"SELECT count(*){listed} FROM {some}").fetchone() or (0,)  # noqa: S608
     except duckdb.InterruptException:
         raise
     except duckdb.Error:
         return None
     if count > limits.MOST_ROWS:
         return table(columns, _VERY_MANY)
-    held = table(columns, count, {column: size or 0 for column, size in zip(sized, found, strict=False)})
-    return replace(held, measure=_measure(connection, name, held.rows))
+    bounds = table(columns, count, {column: size or 0 for column, size in zip(sized, lengths, strict=False)})
+    return replace(bounds, measure=_measure(connection, name, bounds.rows))
 
 
 def _measure(connection: duckdb.DuckDBPyConnection, name: str, rows: float) -> Measure:
@@ -139,13 +139,13 @@ def _measure(connection: duckdb.DuckDBPyConnection, name: str, rows: float) -> M
     return measure
 
 
-def renamed(found: Bounds, names: Sequence[str]) -> Bounds:
+def renamed(bounds: Bounds, names: Sequence[str]) -> Bounds:
     """Rows whose first columns have other names."""
     if not names:
-        return found
-    if not found.listed:
-        return replace(found, columns={}, keys=Bounds().keys, measure=None)
-    old = list(found.columns)
+        return bounds
+    if not bounds.listed:
+        return replace(bounds, columns={}, keys=Bounds().keys, measure=None)
+    old = list(bounds.columns)
     new = [str(name).lower() for name in names] + old[len(names) :]
-    keys, measure = found.selected(dict(zip(new, old, strict=False)))
-    return replace(found, columns=dict(zip(new, found.columns.values(), strict=False)), keys=keys, measure=measure)
+    keys, measure = bounds.selected(dict(zip(new, old, strict=False)))
+    return replace(bounds, columns=dict(zip(new, bounds.columns.values(), strict=False)), keys=keys, measure=measure)

@@ -63,8 +63,8 @@ class Basis:
         if diagonal is not None:
             q, v = self.coords.shape
             # Running sums of weights that are very unlike in size would lose the small ones.
-            alike = q * v * v > _LARGE_GRAM and diagonal.max() <= _UNLIKE * diagonal.min()
-            changes = changes_of(self.coords) if alike else None
+            is_even = q * v * v > _LARGE_GRAM and diagonal.max() <= _UNLIKE * diagonal.min()
+            changes = changes_of(self.coords) if is_even else None
             if changes is not None:
                 return gram_of(changes, diagonal)
             if not is_sparse(self.coords):
@@ -73,13 +73,13 @@ class Basis:
             full = self._full()
             few = self.coords[~full]
             out = np.asarray((few.T @ sparse.diags_array(diagonal[~full]) @ few).toarray(), dtype=np.float64)
-            held, weights = sparse.csr_array(self.coords[full]), np.sqrt(diagonal[full])
-            _, of_row, of_column = linked_by(held)
+            dense, weights = sparse.csr_array(self.coords[full]), np.sqrt(diagonal[full])
+            _, of_row, of_column = linked_by(dense)
             for part in np.unique(of_row):
                 rows, columns = np.flatnonzero(of_row == part), np.flatnonzero(of_column == part)
                 for at in range(0, rows.size, _DENSE_ROWS):
                     some = rows[at : at + _DENSE_ROWS]
-                    scaled = held[some][:, columns].toarray() * weights[some, None]
+                    scaled = dense[some][:, columns].toarray() * weights[some, None]
                     out[np.ix_(columns, columns)] += scaled.T @ scaled
             return out
         half = self.coords.T @ inner.gram()

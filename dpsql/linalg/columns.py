@@ -70,7 +70,7 @@ def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
         at[used] = hashes
         sign[used[hashes != at[mate]]] = -1
     # The comparison that makes the grouping exact.
-    if bool((counts[used] == counts[mate]).all()) and _alike(csr, data, keep, label, sign):
+    if bool((counts[used] == counts[mate]).all()) and _is_grouping(csr, data, keep, label, sign):
         return Distinct(keep, label)
     csc = sparse.csc_array(csr)
     csc.sort_indices()
@@ -103,18 +103,18 @@ def _first_of_each(values: NDArray[np.uint64]) -> tuple[Ints, Ints]:
     return np.minimum.reduceat(order, np.flatnonzero(new)), inverse
 
 
-def _alike(csr: Csr, data: Ints, keep: Ints, label: Ints, sign: Ints | None) -> bool:
+def _is_grouping(csr: Csr, data: Ints, keep: Ints, label: Ints, sign: Ints | None) -> bool:
     """Is every column the one kept for its class, times its sign? All have as many entries as that one."""
     q, N = csr.shape[0], keep.size
     if q * N <= csr.nnz:  # few: each entry is looked up in those that are kept
         values = data if sign is None else data * sign[csr.indices]
         at = np.repeat(np.arange(0, q * N, N), np.diff(csr.indptr)) + label[csr.indices]
-        kept = np.zeros(q * N, dtype=np.int64)
+        values_of_class = np.zeros(q * N, dtype=np.int64)
         mine = np.zeros(label.size, dtype=bool)
         mine[keep] = True
         first = mine[csr.indices]
-        kept[at[first]] = values[first]
-        return bool((kept[at] == values).all())
+        values_of_class[at[first]] = values[first]
+        return bool((values_of_class[at] == values).all())
     several = np.flatnonzero((np.bincount(label[label >= 0], minlength=keep.size) > 1)[label] & (label >= 0))
     whole = sparse.csr_array((data, csr.indices, csr.indptr), shape=csr.shape)
     csc = sparse.csc_array(whole if 2 * several.size > label.size else whole[:, several])

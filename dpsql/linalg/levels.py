@@ -58,18 +58,18 @@ class Level:
         """k times each child less its siblings and itself, along an axis over the children."""
         if self.alike == 1:
             return sums
-        held = self._by_parent(sums, axis)
-        return np.asarray((self.alike * held - held.sum(axis=axis + 1, keepdims=True)).reshape(sums.shape))
+        children = self._by_parent(sums, axis)
+        return np.asarray((self.alike * children - children.sum(axis=axis + 1, keepdims=True)).reshape(sums.shape))
 
     def solve(self, measured: Floats, axis: int) -> Floats:
         """The centred sums of least squares from noisy ``contrasts``."""
         if self.alike == 1:
             return measured
-        held = self._by_parent(measured, axis)
-        return np.asarray((held - held.mean(axis=axis + 1, keepdims=True)).reshape(measured.shape) / self.alike)
+        children = self._by_parent(measured, axis)
+        return np.asarray((children - children.mean(axis=axis + 1, keepdims=True)).reshape(measured.shape) / self.alike)
 
-    def _by_parent(self, held: np.ndarray, axis: int) -> np.ndarray:
-        return held.reshape(*held.shape[:axis], -1, self.alike, *held.shape[axis + 1 :])
+    def _by_parent(self, counts: np.ndarray, axis: int) -> np.ndarray:
+        return counts.reshape(*counts.shape[:axis], -1, self.alike, *counts.shape[axis + 1 :])
 
     def product(self, left: Ints, right: Ints) -> Floats:
         """Inner products of children centred among siblings, number by number."""

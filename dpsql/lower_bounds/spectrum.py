@@ -41,7 +41,7 @@ def nuclear_norm(W: Workload) -> float:
     q, n = W.span.shape
     if q > 2 * n and n <= _GRAM_CELLS:
         return root_sum(linalg.eigvalsh(W.gram()))
-    R, Y = factors(W, moved=False)
+    R, Y = factors(W, contributions=False)
     s = linalg.eigvalsh(R @ np.asarray((Y @ Y.T).toarray()) @ R.T)
     return root_sum(s)
 
@@ -98,16 +98,16 @@ def is_identity(span: Sparse) -> bool:
     )
 
 
-def factors(W: Workload, *, moved: bool = True) -> tuple[Floats, Csr]:
+def factors(W: Workload, *, contributions: bool = True) -> tuple[Floats, Csr]:
     """(R, Y): R upper triangular (r x r) and Y sparse (r x c) with (R Y)^T (R Y) = G over the cells.
 
-    With ``moved`` and where records contribute to several cells, over the columns of ``W.contributions``.
+    With ``contributions`` and where records contribute to several cells, over the columns of ``W.contributions``.
     """
     if "bound factors" not in W._cache:
         rows = choose_basis(W.span, W.inner, exact=W.exact is None)
         W._cache["bound factors"] = (cholesky(rows.gram(W.inner)), rows.rows)
     R, Y = W._cache["bound factors"]
-    return R, (W.moved(Y) if moved else Y).astype(np.float64)
+    return R, (W.moved(Y) if contributions else Y).astype(np.float64)
 
 
 def root(W: Workload) -> Floats:
@@ -123,8 +123,8 @@ def root(W: Workload) -> Floats:
 
 def record_columns(W: Workload) -> Ints:
     """Numbers of the distinct non-zero columns, up to sign, of W @ contributions (one record's changes)."""
-    moved = W.moved(W.span)
+    changes = W.moved(W.span)
     diagonal = W.inner.diagonal()
     if diagonal is not None and (diagonal == 0).any():
-        moved = sparse.csr_array(moved[np.flatnonzero(diagonal)])
-    return distinct_columns(moved, up_to_sign=True).keep
+        changes = sparse.csr_array(changes[np.flatnonzero(diagonal)])
+    return distinct_columns(changes, up_to_sign=True).keep

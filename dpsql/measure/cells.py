@@ -11,8 +11,8 @@ import numpy as np
 from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, Scanning, TableSource
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
-from dpsql.measure.counts_over_same_rows import ENTRY, Keep, Kept
-from dpsql.measure.reading import kept_together, scans_of
+from dpsql.measure.counts_over_same_rows import ENTRY, Bounded, Materialize
+from dpsql.measure.reading import scans_of, units_of
 from dpsql.measure.row_by_row import counted, pieces
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.unchanged import opened
@@ -58,60 +58,60 @@ def observed(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
 def cells_of(job: Multiplied, engine: Engine) -> np.ndarray:
     """L x, by the scans of a release."""
     x = np.zeros(job.integers.shape[1], dtype=object)
-    scans, known = scans_of(job.layouts, keeps=isinstance(engine, KEEPING)), dict[int, Kept]()
-    with opened_for(engine, job) as (held, keep):
+    scans, by_id = scans_of(job.layouts, keeps=isinstance(engine, KEEPING)), dict[int, Bounded]()
+    with opened_for(engine, job) as (open_engine, materialize):
         for scan in scans:
             if scan.rows:
-                for layout, sums in counted(scan, pieces(held, keep(scan.scan(job.sources)))):
+                for layout, sums in counted(scan, pieces(open_engine, materialize(scan.scan(job.sources)))):
                     add(x, layout, sums, job.common_steps)
                 continue
-            together, kept = scan.layout.together, None
+            together, units = scan.layout.together, None
             if together is not None:
-                kept = known.get(id(together)) or kept_together(scan.layout, job.sources, keep)
-                known[id(together)] = kept
-            found = _inside(held.scan(scan.scan(job.sources, kept)), scan.layout)
+                units = by_id.get(id(together)) or units_of(scan.layout, job.sources, materialize)
+                by_id[id(together)] = units
+            result = _inside(open_engine.scan(scan.scan(job.sources, units)), scan.layout)
             for layout, columns in scan.parts:
-                add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
+                add(x, layout, {name: result[column] for name, column in columns.items()}, job.common_steps)
     return x
 
 
 @contextmanager
-def opened_for(engine: Engine, job: Scanned) -> Iterator[tuple[Scanning, Keep]]:
+def opened_for(engine: Engine, job: Scanned) -> Iterator[tuple[Scanning, Materialize]]:
     """The engine, opened once for all scans where it can be, and what it keeps for later ones meanwhile."""
     if not isinstance(engine, KEEPING):
-        yield engine, lambda asked: asked
+        yield engine, lambda scan: scan
         return
     names = (table for layout in job.layouts for table in layout.source.tables)
-    with opened(engine, names, job.sources, job.schemas) as held, ExitStack() as stack:
-        yield held, lambda asked: stack.enter_context(held.kept(asked))
+    with opened(engine, names, job.sources, job.schemas) as open_engine, ExitStack() as stack:
+        yield open_engine, lambda scan: stack.enter_context(open_engine.materialized(scan))
 
 
-def _inside(found: Scan, layout: Layout) -> Scan:
+def _inside(columns: Scan, layout: Layout) -> Scan:
     """What a scan for several layouts found, less the groups without a region on some axis."""
-    keys = [column for name, column in found.items() if name == KEPT or name.startswith("a")]
+    keys = [column for name, column in columns.items() if name == KEPT or name.startswith("a")]
     if layout.every is None or not keys:
-        return found
+        return columns
     inside = np.logical_and.reduce([np.asarray(column) >= 0 for column in keys])
-    return {name: np.asarray(column, dtype=np.int64)[inside] for name, column in found.items()}
+    return {name: np.asarray(column, dtype=np.int64)[inside] for name, column in columns.items()}
 
 
-def add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
+def add(x: np.ndarray, layout: Layout, columns: Scan, common: int) -> None:
     """Add one table's scan to x, in units of 1/L: L per row, L / steps per half step of a measure."""
-    if "n" not in found:
+    if "n" not in columns:
         # A column for each entry.
-        at = np.array([int(name.removeprefix(ENTRY)) for name in found])
-        _add_at(x, at, np.array([column[0] for column in found.values()], dtype=np.int64), common)
+        at = np.array([int(name.removeprefix(ENTRY)) for name in columns])
+        _add_at(x, at, np.array([column[0] for column in columns.values()], dtype=np.int64), common)
         return
-    counts = np.asarray(found["n"], dtype=np.int64)
+    counts = np.asarray(columns["n"], dtype=np.int64)
     if layout.source.distinct or layout.together is not None:
         # The scan found the entries itself.
-        at = np.asarray(found["a0"], dtype=np.int64)
+        at = np.asarray(columns["a0"], dtype=np.int64)
         if layout.source.added is None:
             _add_at(x, at, counts, common)
         else:
-            _add_sums(x, at, layout.measures[0], (found["s0_low"], found["s0_high"], counts), common)
+            _add_sums(x, at, layout.measures[0], (columns["s0_low"], columns["s0_high"], counts), common)
         return
-    regions = [np.asarray(found[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
+    regions = [np.asarray(columns[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
     cell = layout.cells.locate(regions) if regions else np.zeros(len(counts), dtype=np.int64)
     if layout.boxes is not None:
         # A row is counted by every block that holds for it, each in an entry of its own.
@@ -120,15 +120,15 @@ def add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
             x[entry] += common * total
         return
     inside = (cell >= 0) & (cell < len(layout.cells))
-    if KEPT in found:
-        inside &= np.asarray(found[KEPT], dtype=np.int64) >= 0
+    if KEPT in columns:
+        inside &= np.asarray(columns[KEPT], dtype=np.int64) >= 0
     if not inside.all():
         cell, counts = cell[inside], counts[inside]
     _add_at(x, layout.entry[0][cell], counts, common)
-    held = {name: np.asarray(column, dtype=np.int64)[inside] for name, column in found.items()}
+    inner = {name: np.asarray(column, dtype=np.int64)[inside] for name, column in columns.items()}
     for number, measure_ in enumerate(layout.measures):
         if measure_.steps:
-            sums = held[f"s{number}_low"], held[f"s{number}_high"], counts
+            sums = inner[f"s{number}_low"], inner[f"s{number}_high"], counts
             _add_sums(x, layout.entry[number + 1][cell], measure_, sums, common)
 
 

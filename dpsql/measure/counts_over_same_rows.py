@@ -1,4 +1,4 @@
-"""Counts of units over the same rows, and of these rows: what is kept of a unit is found once, and all count it.
+"""Counts of units over the same rows, and of these rows: a unit's contribution is bounded once, for all counts.
 
 A row has its unit counted in a column of groups, by its number (``Together.cells``); -1 is none. The table of *pairs*
 has each pair of a unit and a column of its rows once, with how many rows these are.
@@ -17,7 +17,7 @@ Which these are is a function of the unit's own rows, and a unit with at most k 
 The two kinds of units are told apart by sums over their own rows. The time tells how many have too much, as it tells
 how rows are spread over units everywhere.
 
-Between statements the tables may lie in the engine (``Keep``), where text keeps the binary order that it was put in.
+Between statements the tables may lie in the engine (``Materialize``), and text keeps the binary order of its insertion.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ BITS = 62  # of a word: the groups of a count that one word can tell
 ENTRY = "x"  # before the number of an entry of x, of which a column is the count
 _TOTAL, _COLUMNS, _MORE = "dpsql_total", "dpsql_columns", "dpsql_more"
 _PAIRS, _OVER = "dpsql_pairs", "dpsql_over"
-Keep: TypeAlias = Callable[[Scan], Scan]
+Materialize: TypeAlias = Callable[[Scan], Scan]
 """A scan that gives what another gives, which may be computed once for all that read it."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is kept of units: words of bits, a row for each unit, and pairs of a unit and a column with their rows."""
+class Bounded:
+    """Bounded units: words of bits, a row for each unit, and pairs of a unit and a column with their rows."""
 
-    units: Scan
+    words: Scan
     pairs: Scan
 
 
@@ -58,42 +58,42 @@ def column_of(walk: Walk, values: Mapping[str, tree.Value]) -> tree.Value:
     """The number of the column that a row is in, as BIGINT, -1 for none; total, never NULL."""
     state: tree.Value | None = None
     for axis, table in zip(walk.axes, walk.tables, strict=True):
-        missing, found = table.shape[1] - axis.size, table.ravel()
+        missing, numbers = table.shape[1] - axis.size, table.ravel()
         place = _big(region(axis, values))
         place = tree.bare("+", place, tree.long(missing)) if missing else place
         if state is not None:
             place = tree.bare("+", tree.bare("*", state, tree.long(table.shape[1])), place)
-        if np.array_equal(found, np.arange(found.size)):
+        if np.array_equal(numbers, np.arange(numbers.size)):
             state = place
             continue
-        listed = tree.Numbers(tuple(found.tolist()), "INTEGER")
+        listed = tree.Numbers(tuple(numbers.tolist()), "INTEGER")
         state = _big(tree.bare("list_extract", listed, tree.bare("+", place, tree.long(1)), type="INTEGER"))
     return tree.long(0) if state is None else state
 
 
-def kept_of(together: Together, rows: Scan, keep: Keep = lambda asked: asked) -> Kept:
-    """What is kept of the units of ``rows``, which has for each row its ``UNIT`` and the number of its column."""
+def bound_units(together: Together, rows: Scan, materialize: Materialize = lambda scan: scan) -> Bounded:
+    """The units of ``rows``, bounded; ``rows`` has for each row its ``UNIT`` and the number of its column."""
 
-    def held(asked: Scan, read: bool = True) -> Scan:
-        return keep(asked) if read else asked
+    def bounded(words: Scan, pairs: Scan) -> Bounded:
+        return Bounded(materialize(words) if by_bits else words, materialize(pairs) if others else pairs)
 
     by_bits = _places(together).keys()
     others = any(layout.table not in by_bits for layout in together.all)
     counted = _counted(together)
     if not together.cut:
-        return Kept(held(_over(_words(together, rows), rows), len(by_bits) > 0), held(_pairs(together, rows), others))
-    pairs = held(_pairs(together, rows))
-    sizes = held(_over(_words(together, pairs, _TOTAL), pairs))
-    first = held(_over(_first(together, pairs, sizes), pairs, sizes))
+        return bounded(_over(_words(together, rows), rows), _pairs(together, rows))
+    pairs = materialize(_pairs(together, rows))
+    sizes = materialize(_over(_words(together, pairs, _TOTAL), pairs))
+    first = materialize(_over(_first(together, pairs, sizes), pairs, sizes))
     within = tree.Compared(tree.Name(_TOTAL), "<=", tree.whole(together.source.limit))
     words = same(UNIT, *_words_of(together))
     units = Select(words, Union((Select(words, sizes.select, where=within), _words(together, first))))
     few = _split(together, pairs, sizes, too_much=False)
-    kept = Select(same(UNIT, CELL, *counted), Union((few, Select(same(UNIT, CELL, *counted), first.select))))
-    return Kept(held(_over(units, sizes, first), len(by_bits) > 0), held(_over(kept, pairs, sizes, first), others))
+    kept_pairs = Select(same(UNIT, CELL, *counted), Union((few, Select(same(UNIT, CELL, *counted), first.select))))
+    return bounded(_over(units, sizes, first), _over(kept_pairs, pairs, sizes, first))
 
 
-def count_of(layout: Layout, kept: Kept) -> Scan:
+def count_of(layout: Layout, units: Bounded) -> Scan:
     """The counts of one of them: a column for each entry of x, or the entry ``a0`` and the count ``n``, row by row."""
     together = layout.together
     assert together is not None  # noqa: S101 - asked before
@@ -104,16 +104,16 @@ def count_of(layout: Layout, kept: Kept) -> Scan:
             (f"{ENTRY}{entry}", tree.Gathered("sum", _bit(tree.Name(f"w{word}"), first + at)))
             for at, entry in enumerate(_used(entries).tolist())
         ]
-        return _over(Select(tuple(bits), kept.units.select), kept.units)
-    found = ("a0", _looked_up(entries, -1, nobody=not layout.source.distinct))
+        return _over(Select(tuple(bits), units.words.select), units.words)
+    entry = ("a0", _looked_up(entries, -1, nobody=not layout.source.distinct))
     if not layout.source.distinct:
-        inner = Select((*same(UNIT), found, *same(ROWS)), kept.pairs.select)
+        inner = Select((*same(UNIT), entry, *same(ROWS)), units.pairs.select)
         counted: tree.Value = tree.Gathered("sum", tree.Name(ROWS))
     else:
         once = _used(entries).size == np.count_nonzero(entries >= 0)
-        inner = Select((*same(UNIT), found), kept.pairs.select, group_by=0 if once else 2)
+        inner = Select((*same(UNIT), entry), units.pairs.select, group_by=0 if once else 2)
         counted = tree.CountRows()
-    return _over(Select((*same("a0"), ("n", counted)), inner, group_by=1), kept.pairs)
+    return _over(Select((*same("a0"), ("n", counted)), inner, group_by=1), units.pairs)
 
 
 def columns_of(layout: Layout) -> tuple[str, ...]:
@@ -146,11 +146,11 @@ def _split(together: Together, pairs: Scan, sizes: Scan, *, too_much: bool) -> S
     wide = same(*((_COLUMNS,) if _counted(together) and too_much else ()))
     over = tree.Compared(tree.Name(_TOTAL), ">", tree.whole(together.source.limit))
     larger = Select((*same(UNIT, _TOTAL), *wide), sizes.select, where=over, alias=_OVER)
-    alike = tree.Compared(tree.Name(UNIT, _PAIRS), SAME, tree.Name(UNIT, _OVER))
+    same_unit = tree.Compared(tree.Name(UNIT, _PAIRS), SAME, tree.Name(UNIT, _OVER))
     columns = [(name, tree.Name(name, _PAIRS)) for name in (UNIT, CELL, *_counted(together))]
     return Select(
         (*columns, *((name, tree.Name(name, _OVER)) for name, _ in wide)),
-        Joined(replace(pairs.select, alias=_PAIRS), (Match(larger, alike),)),
+        Joined(replace(pairs.select, alias=_PAIRS), (Match(larger, same_unit),)),
         where=tree.IsNull(tree.Name(_TOTAL, _OVER), negated=too_much),
     )
 
@@ -162,20 +162,20 @@ def _first(together: Together, pairs: Scan, sizes: Scan) -> Select:
     order = (tree.Guarded(counts, tree.bare("hash", unit, cell)), cell)  # NULL comes last
     rows = _split(together, pairs, sizes, too_much=True)
     place: list[Column] = [(PLACE, tree.Window("row_number", (), (unit,), order))]
-    found: tuple[Column, ...] = ()
+    rows_column: tuple[Column, ...] = ()
     if _counted(together):
         more = _where_counted(tree.bare("greatest", tree.bare("-", tree.Name(ROWS), tree.long(1)), tree.long(0)))
         place.append((_MORE, _big(tree.Window("sum", (more,), (unit,), order))))
         left = tree.bare("greatest", tree.bare("-", tree.long(limit), tree.Name(_COLUMNS)), tree.long(0))
         upto = tree.bare("least", tree.Name(_MORE), left)
         before = tree.bare("least", tree.bare("-", tree.Name(_MORE), more), left)
-        kept = tree.bare("greatest", tree.bare("-", upto, before), tree.long(0))
-        one = tree.bare("+", tree.bare("least", kept, tree.long(limit)), tree.long(1))
-        found = ((ROWS, _where_counted(one)),)
-    held = (UNIT, CELL, *((ROWS, _COLUMNS) if _counted(together) else ()))
-    placed = Select((*same(*held), *place), rows)
+        more_rows = tree.bare("greatest", tree.bare("-", upto, before), tree.long(0))
+        one = tree.bare("+", tree.bare("least", more_rows, tree.long(limit)), tree.long(1))
+        rows_column = ((ROWS, _where_counted(one)),)
+    names = (UNIT, CELL, *((ROWS, _COLUMNS) if _counted(together) else ()))
+    placed = Select((*same(*names), *place), rows)
     within = tree.Compared(tree.Name(PLACE), "<=", tree.whole(limit))
-    return Select((*same(UNIT, CELL), *found), placed, where=within)
+    return Select((*same(UNIT, CELL), *rows_column), placed, where=within)
 
 
 def _counted(together: Together) -> tuple[str, ...]:
@@ -190,28 +190,28 @@ def _where_counted(value: tree.Value) -> tree.Value:
 
 def _places(together: Together) -> dict[str, tuple[int, int]]:
     """Of each count of units in few groups the word and its first bit."""
-    word, first, found = 0, 0, {}
+    word, first, places = 0, 0, {}
     for layout in together.layouts:
         size = _used(together.entries(layout)).size
         if size > BITS:
             continue
         word, first = (word + 1, 0) if first + size > BITS else (word, first)
-        found[layout.table] = (word, first)
+        places[layout.table] = (word, first)
         first += size
-    return found
+    return places
 
 
 def _words_of(together: Together) -> dict[str, IntArray]:
     """The words by their names: of each column its bits."""
-    found: dict[str, IntArray] = {}
+    words: dict[str, IntArray] = {}
     for layout in together.layouts:
         if layout.table not in _places(together):
             continue
         word, first = _places(together)[layout.table]
         entries = together.entries(layout)
         bits = np.where(entries >= 0, np.int64(1) << (first + np.searchsorted(_used(entries), entries)), 0)
-        found[f"w{word}"] = found.get(f"w{word}", 0) | bits
-    return found
+        words[f"w{word}"] = words.get(f"w{word}", 0) | bits
+    return words
 
 
 def _used(entries: IntArray) -> IntArray:

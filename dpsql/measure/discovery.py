@@ -125,10 +125,10 @@ class DiscoveryJob:
 
     def values_from(self, least: int, counted: Scan) -> Scan:
         """The values of which at least so many units have each, as text, and how many."""
-        text, known = tree.Cast(tree.Name(VALUE), "VARCHAR", bare=True), tree.IsNull(tree.Name(VALUE), negated=True)
+        text, is_value = tree.Cast(tree.Name(VALUE), "VARCHAR", bare=True), tree.IsNull(tree.Name(VALUE), negated=True)
         at_least = tree.Compared(tree.Name(ROWS), ">=", tree.whole(least))
         columns = ((VALUE, text), *same(ROWS))
-        return replace(counted, select=Select(columns, counted.select, where=tree.Every((at_least, known))))
+        return replace(counted, select=Select(columns, counted.select, where=tree.Every((at_least, is_value))))
 
     def scans(self) -> tuple[Scan, Scan]:
         """What is read of the counts, as it is checked before a charge."""
@@ -154,11 +154,11 @@ class DiscoveryJob:
 
     def observe(self, engine: Opening) -> Found:
         """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
-        with opened(engine, self.source.tables, self.sources, self.schemas) as held:
+        with opened(engine, self.source.tables, self.sources, self.schemas) as open_engine:
             if isinstance(self.law, PureThreshold):
-                return _in_universe(self, self.law, held)
-            with held.kept(self.scan(self.counted())) as counted:
-                return _decided(self, counted, held)
+                return _in_universe(self, self.law, open_engine)
+            with open_engine.materialized(self.scan(self.counted())) as counted:
+                return _decided(self, counted, open_engine)
 
 
 def _at_most(text: tree.Value, size: int) -> tree.Test:
@@ -188,25 +188,25 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
     ledger.charge(aside[0], secrets.token_hex(16), aside[1])
 
 
-def _in_universe(job: DiscoveryJob, law: PureThreshold, held: Opened) -> Found:
+def _in_universe(job: DiscoveryJob, law: PureThreshold, open_engine: Opened) -> Found:
     """The texts that pass and their noisy counts: those that pass whatever their count is, and the others."""
     alone = law.alone()
-    with held.kept(job.scan(job.counted())) as counted:
+    with open_engine.materialized(job.scan(job.counted())) as counted:
         if not alone:
-            return _decided(job, counted, held)
-        values, shown = _decided(job, _of(counted, alone, only=False), held)
-        read: Json = held.scan(job.values_from(1, _of(counted, alone, only=True)))
+            return _decided(job, counted, open_engine)
+        values, shown = _decided(job, _of(counted, alone, only=False), open_engine)
+        read: Json = open_engine.scan(job.values_from(1, _of(counted, alone, only=True)))
     have = dict(zip(_texts(read), np.asarray(read[ROWS]).tolist(), strict=True))
     noisy = dict(zip(values, shown.tolist(), strict=True)) | {text: have.get(text, 0) + z for text, z in alone.items()}
     values = sorted(noisy)
     return values, np.array([noisy[value] for value in values], dtype=np.int64)
 
 
-def _decided(job: DiscoveryJob, counted: Scan, held: Opened) -> Found:
+def _decided(job: DiscoveryJob, counted: Scan, open_engine: Opened) -> Found:
     """The values that pass, and their noisy counts."""
-    found: Json = held.scan(job.histogram(counted))
-    kept = np.asarray(found["missing"]) == 0
-    counts, sizes = np.asarray(found[ROWS])[kept], np.asarray(found["number"])[kept]
+    histogram: Json = open_engine.scan(job.histogram(counted))
+    present = np.asarray(histogram["missing"]) == 0
+    counts, sizes = np.asarray(histogram[ROWS])[present], np.asarray(histogram["number"])[present]
     order = np.argsort(counts)
     counts, sizes = counts[order], sizes[order]
     which, places, noisy = job.law.passed(counts, sizes)
@@ -214,14 +214,14 @@ def _decided(job: DiscoveryJob, counted: Scan, held: Opened) -> Found:
         return [], np.empty(0, dtype=np.int64)
     if len(noisy) > MOST_SHOWN:
         raise RequestError(MANY)
-    read: Json = held.scan(job.values_from(int(counts[which.min()]), counted))
+    read: Json = open_engine.scan(job.values_from(int(counts[which.min()]), counted))
     return _named(read, counts, sizes, (which, places, noisy), job.source.table)
 
 
 def _texts(read: Json) -> list[str | None]:
     """The values, None for what is no text."""
-    found: list[str | None] = np.ma.array(read[VALUE]).tolist()
-    return found
+    texts: list[str | None] = np.ma.array(read[VALUE]).tolist()
+    return texts
 
 
 def _named(read: Json, counts: Integers, sizes: Integers, passed: Passed, table: str) -> Found:

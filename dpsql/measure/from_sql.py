@@ -243,22 +243,22 @@ def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], l
 
 
 def _first_of_cells(
-    rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node]
+    rows: Select, columns: Sequence[str], names: Sequence[str], first: Sequence[tree.Node]
 ) -> tuple[Select, list[tree.Node]]:
     """The rows with what orders each unit's: 0 for the first in a cell of units, in the order in which the truncation
     of a distinct source takes cells; else 1, or 2 for a row that no query counts.
     """
     cell, unit = tree.Name(CELL), tree.Name(UNIT)
     order = (*first, hashed(UNIT, *names), *map(tree.Name, names))
-    placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
-    known = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
-    owned = tree.Every((*known, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
-    later = (
+    placed = Select((*same(UNIT, *columns), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
+    leading = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
+    owned = tree.Every((*leading, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
+    rest = (
         tree.whole(1)
         if not first
         else tree.CaseValue(((tree.Compared(first[0], "=", tree.whole(0)), tree.whole(1)),), tree.whole(2), "INTEGER")
     )
-    ranked = Select((*same(UNIT, *held), (BEST, tree.CaseValue(((owned, tree.whole(0)),), later, "INTEGER"))), placed)
+    ranked = Select((*same(UNIT, *columns), (BEST, tree.CaseValue(((owned, tree.whole(0)),), rest, "INTEGER"))), placed)
     leads = tree.Compared(tree.Name(BEST), "=", tree.whole(0))
     by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (hashed(UNIT, CELL), cell)]
     return ranked, [tree.Name(BEST), *by_cell]
@@ -266,8 +266,8 @@ def _first_of_cells(
 
 def within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -> Select:
     """The rows whose place is at most ``most``."""
-    held = Select((*same(*names), (PLACE, place)), rows)
-    return Select(same(*names), held, where=tree.Compared(tree.Name(PLACE), "<=", tree.whole(most)))
+    placed = Select((*same(*names), (PLACE, place)), rows)
+    return Select(same(*names), placed, where=tree.Compared(tree.Name(PLACE), "<=", tree.whole(most)))
 
 
 def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  # noqa: A002 - a node's word
@@ -280,10 +280,10 @@ def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  #
     if source.unit is None:
         return Select(same(once.name), values_of([once], base))
     owned = values_of([once], base, (UNIT, _key(source.unit)))
-    known = tree.CaseValue(((tree.IsNull(unit), tree.NULL),), value, type)
+    of_unit = tree.CaseValue(((tree.IsNull(unit), tree.NULL),), value, type)
     if source.order:
-        return Select(((once.name, known),), owned)
-    pairs = Select(((UNIT, unit), (once.name, known)), owned, group_by=2)
+        return Select(((once.name, of_unit),), owned)
+    pairs = Select(((UNIT, unit), (once.name, of_unit)), owned, group_by=2)
     return _truncated(pairs, [once.name], [tree.IsNull(value)], limit)
 
 
@@ -332,7 +332,7 @@ def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select
     ties = [part for column in stored for part in _order(column)]
     made: list[Column] = []
     for column in columns:
-        test = None if column.where is None else _apart(column.where, flags)
+        test = None if column.where is None else _flagged(column.where, flags)
         where = () if test is None else (tree.Truth(test),)
         # Whose a row is as truncation and joins tell it apart: NaN is not NULL there.
         owners = [_key(_bare(owner)) for owner in source.owners]
@@ -430,69 +430,69 @@ def _units(units: Units) -> Select:
     keys = {at: read_once(*column.by, f"k{at}") for at, column in enumerate(units.columns) if column.by is not None}
     flags: dict[tree.Test, str] = {}
     tests = [*([holds(KEPT, BASE)] if units.of.conditional else []), *([] if units.where is None else [units.where])]
-    kept_rows = [_apart(test, flags) for test in tests]
-    filters = [[] if column.where is None else [_apart(column.where, flags)] for column in units.columns]
-    held_by = [column.by[0] for column in units.columns if column.by is not None]
-    held_by += [] if units.along is None else [units.along.value]
-    held_by += [value for _, value, _ in units.keys]
-    read = (*(column.value for column in units.columns), *held_by, *flags)
+    kept_rows = [_flagged(test, flags) for test in tests]
+    filters = [[] if column.where is None else [_flagged(column.where, flags)] for column in units.columns]
+    keyed_by = [column.by[0] for column in units.columns if column.by is not None]
+    keyed_by += [] if units.along is None else [units.along.value]
+    keyed_by += [value for _, value, _ in units.keys]
+    read = (*(column.value for column in units.columns), *keyed_by, *flags)
     used = [part for node in read for part in tree.stored(node)]
     beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for test, name in flags.items())]
     groups = [read_once(value, line, f"g{at}") for at, (_, value, line) in enumerate(units.keys)]
     once = [*values, *keys.values(), *([] if units.along is None else [_place(units.along)]), *groups]
     rows = values_of(once, joined(units.of, [part for part in used if part.source]), *beside)
-    found = []
+    aggregates = []
     for at, (value, column) in enumerate(zip(values, units.columns, strict=True)):
-        asked = _aggregate(column, value.name, keys.get(at), [*kept_rows, *filters[at]])
-        found.append(read_once(asked, column.line, column.name))
+        aggregate = _aggregate(column, value.name, keys.get(at), [*kept_rows, *filters[at]])
+        aggregates.append(read_once(aggregate, column.line, column.name))
     if units.along is not None:
-        return _along(units, units.along, rows, found, tree.Every(tuple(kept_rows)))
+        return _along(units, units.along, rows, aggregates, tree.Every(tuple(kept_rows)))
     truth = tree.Truth(tree.Every(tuple(kept_rows)))
-    kept = ((KEPT, tree.bare("min", truth, type="INTEGER")),) if tests else ()
+    flag = ((KEPT, tree.bare("min", truth, type="INTEGER")),) if tests else ()
     lines = (line for *_, line in units.keys)
     by = [(group.name, _comparable(group, line)) for group, line in zip(groups, lines, strict=True)]
-    made = ((column.name, column.first) for column in found)
-    grouped = Select(((UNIT, tree.Name(UNIT)), *by, *made, *kept), rows, group_by=1 + len(by))
-    held = ((column.name, column.then or tree.Name(column.name)) for column in found)
-    whole = Select(((units.unit, tree.Name(UNIT)), *held, *same(*(name for name, _ in kept))), grouped, alias=BASE)
+    made = ((column.name, column.first) for column in aggregates)
+    grouped = Select(((UNIT, tree.Name(UNIT)), *by, *made, *flag), rows, group_by=1 + len(by))
+    columns = ((column.name, column.then or tree.Name(column.name)) for column in aggregates)
+    whole = Select(((units.unit, tree.Name(UNIT)), *columns, *same(*(name for name, _ in flag))), grouped, alias=BASE)
     if units.having is None:
         return whole
     flags = {}
-    both = tree.Every(tuple(_apart(test, flags) for test in (*([holds(KEPT, BASE)] if kept else []), units.having)))
-    names = same(units.unit, *(column.name for column in found))
-    told = Select((*names, *((name, tree.Truth(test)) for test, name in flags.items())), whole, alias=BASE)
-    return Select((*names, (KEPT, tree.Truth(both))), told, alias=BASE)
+    both = tree.Every(tuple(_flagged(test, flags) for test in (*([holds(KEPT, BASE)] if flag else []), units.having)))
+    names = same(units.unit, *(column.name for column in aggregates))
+    flagged = Select((*names, *((name, tree.Truth(test)) for test, name in flags.items())), whole, alias=BASE)
+    return Select((*names, (KEPT, tree.Truth(both))), flagged, alias=BASE)
 
 
 def _place(along: Along) -> Once:
     return read_once(along.value, along.line, "v")
 
 
-def _along(units: Units, along: Along, rows: Select, found: Sequence[Once], kept: tree.Test) -> Select:
+def _along(units: Units, along: Along, rows: Select, aggregates: Sequence[Once], condition: tree.Test) -> Select:
     """One row for each unit and value, NULL where the row does not count; its columns over all values from it on."""
     unit, place = tree.Name(UNIT), tree.Name(along.name)
-    key: Column = (along.name, tree.Guarded(kept, tree.Name(_place(along).name)))
-    each = Select(((UNIT, unit), key, *((column.name, column.first) for column in found)), rows, group_by=2)
-    held = [
+    key: Column = (along.name, tree.Guarded(condition, tree.Name(_place(along).name)))
+    each = Select(((UNIT, unit), key, *((column.name, column.first) for column in aggregates)), rows, group_by=2)
+    columns = [
         (
             column.name,
             tree.Window(
                 made.function, (tree.Name(column.name),), (unit,), (place,), made.line.type, (0,) * along.upwards
             ),
         )
-        for column, made in zip(found, units.columns, strict=True)
+        for column, made in zip(aggregates, units.columns, strict=True)
     ]
-    return Select(((units.unit, unit), *same(along.name), *held), each, alias=BASE)
+    return Select(((units.unit, unit), *same(along.name), *columns), each, alias=BASE)
 
 
-def _apart(test: tree.Test, flags: dict[tree.Test, str]) -> tree.Test:
+def _flagged(test: tree.Test, flags: dict[tree.Test, str]) -> tree.Test:
     """A condition over columns, one for each comparison in it, whose names by comparison go to ``flags``.
 
     In one expression DuckDB would leave out what ``ward = 'b' AND ...`` has beside a comparison that its statistics
     know to be FALSE for all rows. TRUE where the condition is, as AND and OR of what holds are.
     """
     if isinstance(test, tree.Every | tree.Some):
-        return replace(test, tests=tuple(_apart(part, flags) for part in test.tests))
+        return replace(test, tests=tuple(_flagged(part, flags) for part in test.tests))
     return holds(flags.setdefault(test, f"dpsql_w{len(flags)}"))
 
 
@@ -501,20 +501,20 @@ def holds(flag: str, source: str = "") -> tree.Compared:
     return tree.Compared(tree.Name(flag, source), "=", tree.whole(0))
 
 
-def _aggregate(column: OfUnit, name: str, key: Once | None, asked: Sequence[tree.Test]) -> tree.Value:
-    """The function of a column over its values, called ``name``, in the rows where all that is ``asked`` holds."""
+def _aggregate(column: OfUnit, name: str, key: Once | None, conditions: Sequence[tree.Test]) -> tree.Value:
+    """The function of a column over its values, called ``name``, in the rows where all ``conditions`` hold."""
     value: tree.Value = tree.Name(name)
-    given = tree.Guarded(tree.Every(tuple(asked)), value) if asked else value
+    given = tree.Guarded(tree.Every(tuple(conditions)), value) if conditions else value
     if column.function == "distinct":
-        held = tree.Binary(given) if column.each.kind == "text" else given
-        return tree.bare("count", tree.Distinct(held))
+        distinct = tree.Binary(given) if column.each.kind == "text" else given
+        return tree.bare("count", tree.Distinct(distinct))
     if key is None:
         return tree.bare(column.function, given)
     # Minus zero equals zero, and only its sign tells them apart.
     sign = [tree.bare("signbit", value, type="BOOLEAN")] if column.each.kind == "real" else []
     place = tree.bare("row", tree.Name(key.name), value, *sign)
-    known = tree.Every((*asked, tree.IsNull(tree.Name(key.name), negated=True)))
-    return tree.bare(column.function, given, tree.Guarded(known, place))
+    has_key = tree.Every((*conditions, tree.IsNull(tree.Name(key.name), negated=True)))
+    return tree.bare(column.function, given, tree.Guarded(has_key, place))
 
 
 def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:

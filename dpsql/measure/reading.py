@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
-from dpsql.measure.counts_over_same_rows import Keep, Kept, column_of, columns_of, count_of, kept_of
+from dpsql.measure.counts_over_same_rows import Bounded, Materialize, bound_units, column_of, columns_of, count_of
 from dpsql.measure.from_sql import CapColumn, base_of, holds, owned, owned_values, rows_of, values_of
 from dpsql.measure.region_sql import region
 from dpsql.measure.scan_sql import KEPT, counted, each_value, row_columns, row_list, select_list, tells
@@ -58,10 +58,10 @@ class Reading:
     parts: tuple[tuple[Layout, Mapping[str, str]], ...]
     rows: bool = False
 
-    def scan(self, sources: Mapping[str, TableSource], kept: Kept | None = None) -> Scan:
+    def scan(self, sources: Mapping[str, TableSource], units: Bounded | None = None) -> Scan:
         """What the engine is asked for."""
         if not self.rows:
-            return scan_of(self.layout, sources, kept=kept)
+            return scan_of(self.layout, sources, units=units)
         layout, rows = _rows(self.layout, sources)
         tables = tuple(sources[name] for name in layout.source.tables)
         return Scan(layout.source.table, tables, Select(row_list(layout), rows), _axes(layout))
@@ -73,35 +73,35 @@ def scans_of(layouts: Sequence[Layout], *, keeps: bool = False) -> list[Reading]
     ``keeps``: whether the engine can keep rows. Raises InternalError where two would take other rows of a table.
     """
     one_choice({id(layout.source): layout.source for layout in layouts}.values())
-    found: list[Reading] = []
+    readings: list[Reading] = []
     shared: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:
         if isinstance(layout.cells, Grid):
             shared.setdefault((layout.table, layout.source, layout.measures), []).append(layout)
         else:
-            found.append(Reading(layout, ((layout, _columns(layout, layout)),)))
+            readings.append(Reading(layout, ((layout, _columns(layout, layout)),)))
     if keeps:
-        found += _of_rows(shared)
+        readings += _of_rows(shared)
     for mates in shared.values():
         for axes, chosen in _covered(mates):
             scanned = _over(mates[0], axes)
-            found.append(Reading(scanned, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
-    return found
+            readings.append(Reading(scanned, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
+    return readings
 
 
 def _of_rows(shared: dict[tuple[object, ...], list[Layout]]) -> list[Reading]:
     """The readings of rows, whose layouts leave ``shared``."""
     by_source: dict[tuple[object, ...], list[Layout]] = {}
-    for (table, source, _), mates in shared.items():
-        by_source.setdefault((table, source), []).extend(mates)
-    found = []
-    for held, mates in by_source.items():
+    for (table, key, _), mates in shared.items():
+        by_source.setdefault((table, key), []).extend(mates)
+    readings = []
+    for key, mates in by_source.items():
         if len(mates) >= MANY and all(layout.every and len(layout.cells) <= MOST_COUNTED for layout in mates):
             whole = mates[0].whole
-            found.append(Reading(mates[0], tuple((layout, _columns(layout, whole)) for layout in mates), rows=True))
-            for key in [key for key in shared if key[:2] == held]:
+            readings.append(Reading(mates[0], tuple((layout, _columns(layout, whole)) for layout in mates), rows=True))
+            for key in [key for key in shared if key[:2] == key]:
                 del shared[key]
-    return found
+    return readings
 
 
 def _over(layout: Layout, axes: Iterable[Axis]) -> Layout:
@@ -115,13 +115,13 @@ def _columns(layout: Layout, scanned: Layout) -> dict[str, str]:
     if layout.together is not None:
         return {name: name for name in columns_of(layout)}
     place = {id(axis): number for number, axis in enumerate(scanned.cells.axes)}
-    found = {f"a{number}": f"a{place[id(axis)]}" for number, axis in enumerate(layout.cells.axes)}
+    columns = {f"a{number}": f"a{place[id(axis)]}" for number, axis in enumerate(layout.cells.axes)}
     if layout.source.distinct:
-        found = {"a0": "a0"}
+        columns = {"a0": "a0"}
     if tells(layout):
-        found[KEPT] = KEPT if not scanned.cells.axes else "a0"
+        columns[KEPT] = KEPT if not scanned.cells.axes else "a0"
     sums = [f"s{number}_{half}" for number in range(len(layout.measures)) for half in ("low", "high")]
-    return {**found, "n": "n", **{name: name for name in sums}}
+    return {**columns, "n": "n", **{name: name for name in sums}}
 
 
 def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]:
@@ -136,49 +136,49 @@ def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]
     for number, layout in enumerate(layouts):
         member[number, [place[id(axis)] for axis in layout.cells.axes]] = True
     open_ = np.ones(len(layouts), dtype=bool)
-    found = []
+    sets = []
     while open_.any():
         inside = member[np.flatnonzero(open_)[0]].copy()
         while True:
             room = ~inside & (sizes * sizes[inside].prod() <= MAX_GROUPS)
             missing = member & ~inside
             lacking = missing.sum(axis=1)
-            wanted = open_ & (lacking > 0)
-            if not room.any() or not wanted.any():
+            incomplete = open_ & (lacking > 0)
+            if not room.any() or not incomplete.any():
                 break
             # A layout that lacks one axis is worth far more than one that lacks two.
-            worth = (missing[wanted] / 32.0 ** lacking[wanted, None]).sum(axis=0) / np.log(sizes + 1.0)
+            worth = (missing[incomplete] / 32.0 ** lacking[incomplete, None]).sum(axis=0) / np.log(sizes + 1.0)
             worth[~room] = 0.0
             if not worth.any():
                 break
             inside[int(np.argmax(worth))] = True
-        held = open_ & ~(member & ~inside).any(axis=1)
-        open_ &= ~held
-        found.append(([axes[i] for i in np.flatnonzero(inside)], [layouts[i] for i in np.flatnonzero(held).tolist()]))
-    return found
+        covered = open_ & ~(member & ~inside).any(axis=1)
+        open_ &= ~covered
+        sets.append(([axes[i] for i in np.flatnonzero(inside)], [layouts[i] for i in np.flatnonzero(covered).tolist()]))
+    return sets
 
 
-def kept_together(layout: Layout, sources: Mapping[str, TableSource], keep: Keep = lambda asked: asked) -> Kept:
-    """What is kept of the units that ``layout.together`` counts."""
+def units_of(layout: Layout, sources: Mapping[str, TableSource], materialize: Materialize = lambda s: s) -> Bounded:
+    """The bounded units that ``layout.together`` counts."""
     source, used, together = layout.source, joined_columns(layout), layout.together
     assert together is not None  # noqa: S101 - asked before
-    found, once = named(layout)
+    layout_named, once = named(layout)
     values, caps = _caps(source)
-    rows = owned(source, used, (*once, *values), column_of(together.walk, found.values), caps)
+    rows = owned(source, used, (*once, *values), column_of(together.walk, layout_named.values), caps)
     tables = tuple(sources[name] for name in source.tables)
-    return kept_of(together, Scan(source.table, tables, rows, _axes(found)), keep)
+    return bound_units(together, Scan(source.table, tables, rows, _axes(layout_named)), materialize)
 
 
-def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column, kept: Kept | None = None) -> Scan:
+def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column, units: Bounded | None = None) -> Scan:
     """The scan for one layout, grouped by its keys.
 
     ``sources`` hold every table of ``layout.source.tables``. A table of single rows without joins is
     scanned as it is. Where a unit's rows are truncated they are chosen by all that the batch reads of these rows
     (``Layout.whole``), so that every scan counts the same ones. ``beside``: columns of a plain table that are keys
-    before all others. ``kept``: what is kept of the units that are counted together, if it is found already.
+    before all others. ``units``: those that are counted together, if they are bounded already.
     """
     if layout.together is not None:
-        return count_of(layout, kept_together(layout, sources) if kept is None else kept)
+        return count_of(layout, units_of(layout, sources) if units is None else units)
     layout, rows = _rows(layout, sources, *beside)
     columns, keys = select_list(layout)
     select = Select((*same(*(name for name, _ in beside)), *columns), rows, group_by=keys + len(beside))
@@ -207,14 +207,14 @@ def _rows(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -
         if source.added is not None:
             columns = row_columns(whole)
             return layout, added_up(source, owned_values(source, used, every, columns), columns, caps, cells)
-        found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
+        cell = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
         rows = rows_of(
             *(source, used, row_columns(whole)),
             once=every,
             cells=cells,
             caps=caps,
             counted=matters,
-            cell=found,
+            cell=cell,
             few=few,
         )
     elif once or beside:
@@ -227,22 +227,22 @@ def _axes(layout: Layout) -> tuple[tuple[tuple[str, ...], Axis], ...]:
     read = [*_mates(layout), layout.whole, *(() if layout.tie is None else (layout.tie.counted,))]
     axes = [axis for one in read for axis in one.cells.axes]
     axes += () if layout.together is None else layout.together.walk.axes
-    found: list[tuple[tuple[str, ...], Axis]] = []
+    axes_read: list[tuple[tuple[str, ...], Axis]] = []
     for axis in {id(axis): axis for axis in axes}.values():
         columns = [layout.values[column] for column, _ in _of_axis(axis)]
         names = tuple(column.name for column in columns if isinstance(column, Stored))
         if len(names) == len(columns):  # a day that is known is no column
-            found.append((names, axis))
-    return (*found, *(((f"v{number}",), cap.axis) for number, cap in enumerate(layout.source.grouped)))
+            axes_read.append((names, axis))
+    return (*axes_read, *(((f"v{number}",), cap.axis) for number, cap in enumerate(layout.source.grouped)))
 
 
 def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:
     """The values that decide a row's group of each cap, and the caps by their region numbers."""
     once, caps = [], []
     for number, cap in enumerate(source.grouped):
-        held = Stored(f"v{number}", cap.line.type, VALUES)
-        once.append(read_once(cap.computed, cap.line, held.name))
-        group = region(cap.axis, {cap.column: held})
+        value = Stored(f"v{number}", cap.line.type, VALUES)
+        once.append(read_once(cap.computed, cap.line, value.name))
+        group = region(cap.axis, {cap.column: value})
         caps.append(CapColumn(f"p{number}", group, cap.rows, cap.groups))
     return once, caps
 
@@ -253,21 +253,21 @@ def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
     Everything that a scan does after that is comparisons, lookups and sums of the columns. A column of days of which
     WHERE leaves those of one region is a constant.
     """
-    found: dict[str, Value] = {}
+    columns: dict[str, Value] = {}
     once: list[Once] = []
     values = _values(layout)
     for column, line in _all_operands(layout):
-        if column in found:
+        if column in columns:
             continue
         day = None if column in values else _one_day(layout, column)
         if day is not None:
-            found[column] = day
+            columns[column] = day
             continue
-        name = f"c{len(found)}"
+        name = f"c{len(columns)}"
         once.append(read_once(values.get(column, Stored(column, line.type)), line, name))
-        found[column] = Stored(name, line.type, VALUES)
-    tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=found))
-    return replace(layout, values=found, tie=tie), tuple(once)
+        columns[column] = Stored(name, line.type, VALUES)
+    tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=columns))
+    return replace(layout, values=columns, tie=tie), tuple(once)
 
 
 def _one_day(layout: Layout, column: str) -> Constant | None:
@@ -335,5 +335,5 @@ def joined_columns(layout: Layout) -> tuple[Stored, ...]:
     """The columns of joined tables that the scan's axes and measures read, each once."""
     names = [column for column, _ in _all_operands(layout)]
     values = _values(layout)
-    found = [part for name in names if name in values for part in stored(values[name])]
-    return tuple(dict.fromkeys(column for column in found if column.source))
+    columns = [part for name in names if name in values for part in stored(values[name])]
+    return tuple(dict.fromkeys(column for column in columns if column.source))

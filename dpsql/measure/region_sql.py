@@ -196,9 +196,9 @@ def _lookup(value: tree.Value, line: Line, cuts: Sequence[Cut], pieces: Sequence
     return tree.bare("list_extract", tree.Numbers(tuple(regions), kind), tree.bare("-", clamped, before), type=kind)
 
 
-def when(test: tree.Test, found: tree.Value, default: tree.Value, kind: str = "BIGINT") -> tree.CaseValue:
+def when(test: tree.Test, value: tree.Value, default: tree.Value, kind: str = "BIGINT") -> tree.CaseValue:
     """A value where the test is TRUE, else the default."""
-    return tree.CaseValue(((test, found),), default, kind)
+    return tree.CaseValue(((test, value),), default, kind)
 
 
 def is_region(number: tree.Value) -> tree.Compared:

@@ -29,15 +29,15 @@ PIECE = 2**17
 """Rows of one piece: sums of so many words of 32 bits are exact in floats."""
 
 
-def pieces(held: Scanning, kept: Scan) -> Iterator[Mapping[str, Array]]:
+def pieces(open_engine: Scanning, stored: Scan) -> Iterator[Mapping[str, Array]]:
     """The rows of a table that DuckDB keeps, each once."""
-    (table,) = kept.tables
+    (table,) = stored.tables
     source, row = Table(table.name), Name("rowid")
     ends = (("n", CountRows()), ("low", Gathered("min", row)), ("high", Gathered("max", row)))
-    rows, low, high = (column[0] for column in held.scan(replace(kept, select=Select(ends, source))).values())
+    rows, low, high = (column[0] for column in open_engine.scan(replace(stored, select=Select(ends, source))).values())
     for start in range(int(low), int(high) + 1, PIECE) if rows else ():
         within = Compared(row, ">=", long(start)), Compared(row, "<", long(start + PIECE))
-        yield held.scan(replace(kept, select=Select((), source, where=Every(within))))
+        yield open_engine.scan(replace(stored, select=Select((), source, where=Every(within))))
 
 
 def counted(reading: Reading, rows: Iterable[Mapping[str, Array]]) -> Iterator[tuple[Layout, dict[str, Ints]]]:
@@ -47,22 +47,22 @@ def counted(reading: Reading, rows: Iterable[Mapping[str, Array]]) -> Iterator[t
     """
     tallies = [_Tally(layout, columns) for layout, columns in reading.parts]
     for piece in rows:
-        kept = np.asarray(piece[KEPT]) >= 0
-        held = {name: np.asarray(column)[kept] for name, column in piece.items()}
-        regions = {name: column.astype(np.int32) for name, column in held.items() if name.startswith("a")}
+        matching = np.asarray(piece[KEPT]) >= 0
+        columns = {name: np.asarray(column)[matching] for name, column in piece.items()}
+        regions = {name: column.astype(np.int32) for name, column in columns.items() if name.startswith("a")}
         first: tuple[str, ...] = ()
-        code = np.zeros(np.count_nonzero(kept), dtype=np.int32)
+        code = np.zeros(np.count_nonzero(matching), dtype=np.int32)
         for tally in tallies:
             if tally.names[:-1] != first:  # histograms that follow each other often differ in the last axis alone
                 first, code = tally.names[:-1], np.zeros(len(code), dtype=np.int32)
                 for name, size in zip(first, tally.shape, strict=False):
                     code = code * np.int32(size) + regions[name]
-            tally.add(code * np.int32(tally.shape[-1]) + regions[tally.names[-1]] if tally.names else code, held)
+            tally.add(code * np.int32(tally.shape[-1]) + regions[tally.names[-1]] if tally.names else code, columns)
     places: dict[tuple[int, ...], dict[str, Ints]] = {}
     for tally in tallies:
         if tally.shape not in places:
-            found = np.unravel_index(np.arange(len(tally.layout.cells)), tally.shape) if tally.shape else ()
-            places[tally.shape] = {f"a{number}": place for number, place in enumerate(found)}
+            regions_of_cells = np.unravel_index(np.arange(len(tally.layout.cells)), tally.shape) if tally.shape else ()
+            places[tally.shape] = {f"a{number}": place for number, place in enumerate(regions_of_cells)}
         yield tally.layout, {**places[tally.shape], **tally.sums}
 
 

@@ -161,10 +161,10 @@ def _reading(cells: Cells, read: Flags) -> list[Flags]:
     return found
 
 
-def _one_of(axis: Axis, region: tree.Value, wanted: Flags) -> tree.Test | None:
-    """Whether a region is a wanted one, or, where these are many runs, one at all; None where each row's is."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]))).reshape(-1, 2).tolist()
-    if wanted.all() or len(edges) > MOST_COMPARED:
+def _one_of(axis: Axis, region: tree.Value, chosen: Flags) -> tree.Test | None:
+    """Whether a region is a chosen one, or, where these are many runs, one at all; None where each row's is."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]))).reshape(-1, 2).tolist()
+    if chosen.all() or len(edges) > MOST_COMPARED:
         return None if is_total(axis) else is_region(region)
     runs = []
     for low, high in edges:

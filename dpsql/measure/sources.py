@@ -49,10 +49,10 @@ class Holdings:
 
         Raises PolicyError where a declaration does not fit, OperationalError where a table cannot be found.
         """
-        found = read_schemas(self.engine, [*self.private.values(), *self.public.values()])
-        check_schema(self.policy, found)
-        self.check_apart()
-        return found
+        schemas = read_schemas(self.engine, [*self.private.values(), *self.public.values()])
+        check_schema(self.policy, schemas)
+        self.check_disjoint()
+        return schemas
 
     def files(self) -> dict[str, str]:
         """Names and times of the last change of the files behind the tables, by place: a table with a source, or "".
@@ -61,22 +61,22 @@ class Holdings:
         memory, those of Spark, and those that grow by periods. Nothing of it may reach an analyst; what is kept is
         ``dpsql.privacy.file_marks``.
         """
-        found: dict[str, str] = {}
+        times: dict[str, str] = {}
         with contextlib.suppress(OSError):
             database = self.engine.file() if isinstance(self.engine, FileEngine | ConnectionEngine) else None
             still = [source for name, source in self.sources.items() if self.policy.table(name).periods is None]
             if database is not None and any(source.path is None for source in still):
                 # What a writer has committed and not yet merged stands in a file beside it.
-                found[""] = _times([database]) + _times([Path(f"{database}.wal")], missing="none")
+                times[""] = _times([database]) + _times([Path(f"{database}.wal")], missing="none")
         for name, source in self.sources.items():
             if source.path is not None and self.policy.table(name).periods is None:
                 with contextlib.suppress(OSError, OperationalError):
-                    found[name] = _times(located(source).files)
-        return found
+                    times[name] = _times(located(source).files)
+        return times
 
-    def check_apart(self) -> None:
+    def check_disjoint(self) -> None:
         """PolicyError where two private tables are, by now, the same data: one charge would pay for two looks."""
-        check_apart(self.policy, self.sources)
+        check_disjoint(self.policy, self.sources)
 
     def _source(self, table: TablePolicy) -> TableSource:
         path, types = self.policy.source_path(table.name), csv_schema(table)
@@ -91,7 +91,7 @@ def _times(files: Sequence[Path], missing: str = "") -> str:
     return "".join(f"{path.name}\n{os.stat(path).st_mtime_ns}\n" for path in files)
 
 
-def check_apart(policy: Policy, sources: Mapping[str, TableSource]) -> None:
+def check_disjoint(policy: Policy, sources: Mapping[str, TableSource]) -> None:
     """Hold the files of all private tables and those of public ones against each other. Reads no row.
 
     Sensitivities add up over the tables that share a unit (``dpsql.workloads.compile.sensitivity``) and are taken apart
@@ -122,7 +122,7 @@ def _share(policy: Policy, name: str, other: str) -> bool:
 
 def _identity(path: Path) -> object:
     try:
-        held = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return os.path.realpath(path)
-    return held.st_dev, held.st_ino
+    return status.st_dev, status.st_ino

@@ -75,21 +75,21 @@ class SparseJob:
 
     def observe(self, engine: Engine) -> list[int]:
         """For each group that is shown its number and its count, one after the other, groups ascending."""
-        with opened_for(engine, self) as (held, _):
-            found = held.scan(scan_of(self.counts.layout, self.sources))
-        return passed(self, found)
+        with opened_for(engine, self) as (open_engine, _):
+            columns = open_engine.scan(scan_of(self.counts.layout, self.sources))
+        return passed(self, columns)
 
 
-def passed(job: SparseJob, found: Mapping[str, Integers]) -> list[int]:
+def passed(job: SparseJob, columns: Mapping[str, Integers]) -> list[int]:
     """What passes of a scan: group, count, group, count."""
     axes = len(job.counts.places)
-    group = job.counts.group([np.asarray(found[f"a{axis}"], dtype=np.int64) for axis in range(axes)])
-    rows = np.asarray(found["n"], dtype=np.int64)
+    group = job.counts.group([np.asarray(columns[f"a{axis}"], dtype=np.int64) for axis in range(axes)])
+    rows = np.asarray(columns["n"], dtype=np.int64)
     taken, which = np.unique(group[group >= 0], return_inverse=True)
     exact = np.zeros(len(taken), dtype=np.int64)
     np.add.at(exact, which.ravel(), rows[group >= 0])
     groups, counts = job.law.sample(exact, job.counts.groups, taken)
     if len(groups) > job.most:
-        kept = np.sort(np.argsort(-counts, kind="stable")[: job.most])
-        groups, counts = groups[kept], counts[kept]
+        largest = np.sort(np.argsort(-counts, kind="stable")[: job.most])
+        groups, counts = groups[largest], counts[largest]
     return [int(value) for value in np.stack([groups, counts], axis=1).ravel().tolist()]

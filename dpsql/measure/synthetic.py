@@ -52,18 +52,18 @@ class SyntheticEngine:
     """
 
     connection: duckdb.DuckDBPyConnection = field(default_factory=_in_memory, init=False, repr=False)
-    _known: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+    _schemas: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table."""
         for source in sources:
-            if source.name not in self._known:
-                self._known[source.name] = schema_of(self.connection, source, "memory")
-        return {source.name: self._known[source.name] for source in sources}
+            if source.name not in self._schemas:
+                self._schemas[source.name] = schema_of(self.connection, source, "memory")
+        return {source.name: self._schemas[source.name] for source in sources}
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
-        return real._scan(self.connection, asked, "memory")
+        return real._scan(self.connection, scan, "memory")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,11 @@ class StillEngine:
         """The schemas of the engine behind it."""
         return self.engine.schemas(sources)
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """As the engine behind it, once for each statement."""
-        key = select_text(asked.select, {table.name: table.name for table in asked.tables})
+        key = select_text(scan.select, {table.name: table.name for table in scan.tables})
         if key not in self._seen:
-            self._seen[key] = self.engine.scan(asked)
+            self._seen[key] = self.engine.scan(scan)
         return self._seen[key]
 
 
@@ -115,19 +115,19 @@ def exact_of_many(job: Multiplied, layout: Layout, engine: SyntheticEngine, tabl
     if not layout.source.plain:
         raise InternalError(f"{layout.table}: only a table of single rows can be scanned in several copies")
     copy = Name("dpsql_copy", BASE)
-    found = engine.scan(scan_of(layout, {layout.table: TableSource(table)}, (copy.name, copy)))
-    order = np.argsort(found[copy.name], kind="stable")
-    bounds = np.searchsorted(found[copy.name][order], np.arange(copies + 1))
+    columns = engine.scan(scan_of(layout, {layout.table: TableSource(table)}, (copy.name, copy)))
+    order = np.argsort(columns[copy.name], kind="stable")
+    bounds = np.searchsorted(columns[copy.name][order], np.arange(copies + 1))
     out = []
     for start, stop in pairwise(bounds.tolist()):
         x = np.zeros(job.integers.shape[1], dtype=object)
         mine = order[start:stop]
-        cells.add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
+        cells.add(x, layout, {name: column[mine] for name, column in columns.items()}, job.common_steps)
         out.append(x.tolist())
     return out
 
 
-def moved(job: Multiplied, change: list[int]) -> list[int]:
+def measured_change(job: Multiplied, change: list[int]) -> list[int]:
     """B times a change of L x, in Python integers."""
     return job.integers.times(change, _BITS)
 
@@ -170,10 +170,10 @@ def transcript_of(job: AdaptiveJob, exact: Sequence[int]) -> list[int]:
 def selections_of(job: AdaptiveJob, step: Step, exact: Sequence[int], count: int) -> list[int]:
     """How often each candidate came in ``count`` draws of a step's selection, from generated rows."""
     law, scores = job.selection(step), job.scores(step, exact)
-    found = [0] * len(scores)
+    counts = [0] * len(scores)
     for _ in range(count):
-        found[law.sample(scores)] += 1
-    return found
+        counts[law.sample(scores)] += 1
+    return counts
 
 
 def noise_of(job: AdaptiveJob, count: int) -> list[int]:
@@ -189,9 +189,9 @@ class _Watched:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         return self.engine.schemas(sources)
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         self.before_scan()
-        return self.engine.scan(asked)
+        return self.engine.scan(scan)
 
 
 def with_pure_noise(job: Job, count: int) -> Job:
@@ -222,12 +222,12 @@ class _WithZeros:
     @property
     def written(self) -> tuple[Matrix, Csr] | None:
         """Those of the integers: rows of zeros move nothing, and stand below them for blocks alone."""
-        held = self.integers.written
-        if held is None or not self.below:
-            return held
-        mixing = sparse.csr_array(held[0])
+        factors = self.integers.written
+        if factors is None or not self.below:
+            return factors
+        mixing = sparse.csr_array(factors[0])
         nothing = sparse.csr_array((self.count, mixing.shape[1]), dtype=np.int64)
-        return sparse.csr_array(sparse.vstack([mixing, nothing], format="csr")), held[1]
+        return sparse.csr_array(sparse.vstack([mixing, nothing], format="csr")), factors[1]
 
     def check(self) -> None:
         self.integers.check()

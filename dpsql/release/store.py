@@ -183,12 +183,12 @@ class ReleaseStore:
         parameters: Parameters = None,
         *,
         seconds: float | None = QUERY_SECONDS,
-        own: Mapping[str, Mapping[str, int]] | None = None,
+        unnamed: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Result:
         """Run one SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW over the releases.
 
-        Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3. ``own``: for unnamed results
-        (q1, ...) the releases that the asker means by them, by label; one that may mean several is refused.
+        Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3. ``unnamed``: for unnamed
+        results (q1, ...) the releases that the asker means by them, by label; one that may mean several is refused.
         The text runs in a connection of its own that has the file attached read-only, in an instance without
         access to other files, extensions or Python variables, with 2 GB of memory, no spilling, and
         TimeZone UTC; it is stopped after ``seconds``, or left behind a second later (``answer_within``).
@@ -200,7 +200,7 @@ class ReleaseStore:
                 f"there is no releases file {str(self.path)!r}; release something first or {REBUILD}"
             )
         check_text(text)
-        return answer_within(lambda question: self._answered(text, parameters, question, own or {}), seconds)
+        return answer_within(lambda question: self._answered(text, parameters, question, unnamed or {}), seconds)
 
     def _answered(
         self, text: str, parameters: Parameters, question: Question, unnamed: Mapping[str, Mapping[str, int]]

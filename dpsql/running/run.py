@@ -232,7 +232,7 @@ class Batches:
     def job(self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased") -> AnyJob:
         """Everything public that measuring ``plan`` needs, and what the ledger is to keep beside its charge."""
         strategy, compiled = plan.strategy, plan.compiled
-        self.holdings.check_apart()  # files may have changed since the plan
+        self.holdings.check_disjoint()  # files may have changed since the plan
         read = list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables))
         description = {
             "key": key,

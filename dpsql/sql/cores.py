@@ -301,12 +301,12 @@ class CoreDraft:
         name = f"k{number}" if label == 0 else f"k{number}l{label}"
         return self.columns.setdefault(("key", number, label), KeyOutput(name, self.keys[number], label)).name
 
-    def number_column(self, node: exp.Expression, found: int, name: str) -> str:
+    def number_column(self, node: exp.Expression, kind: int, name: str) -> str:
         """The column of a private number of that kind; ``name`` is what it is called where it is an item."""
         self._private.append(node)
-        if found == LINEAR:
+        if kind == LINEAR:
             formula = self.collector.linear(node, name)
-        elif found == RANKED:
+        elif kind == RANKED:
             ranked = self.collector.ranked(node)
             key: tuple[str, object] = ("ranked", ranked)
             if key not in self.columns:
@@ -401,7 +401,7 @@ class CoreDraft:
             else column
             for column in columns
         ]
-        apart = {number: asked for number, asked in collector.apart.items() if asked[1] is not None or not rowwise}
+        apart = {number: asked for number, asked in collector.separate.items() if asked[1] is not None or not rowwise}
         outputs = [o for i, o in enumerate(collector.outputs) if i not in apart]
         own = count()
         queries: list[Query] = []

@@ -358,9 +358,9 @@ def _raw_value(draft: CoreDraft, node: exp.Column) -> SQLError:
     return refuse(said, node, code="raw-value")
 
 
-def _grouping_bits(asked: Sequence[int], present: Sequence[int]) -> int:
+def _grouping_bits(arguments: Sequence[int], present: Sequence[int]) -> int:
     """GROUPING(a, b): a bit for each of its columns, the first the highest, set where the column is not grouped."""
     bits = 0
-    for number in asked:
+    for number in arguments:
         bits = 2 * bits + (number not in present)
     return bits

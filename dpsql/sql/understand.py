@@ -272,7 +272,7 @@ class _Statement:
                 sandbox.create(noisy_table, held)
             types, said = sandbox.describe(sql)
         if said:
-            said = _in_words(said, noisy)
+            said = _without_inner_names(said, noisy)
             raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")
         for column, kind in types:
             if not is_plain(kind):
@@ -459,11 +459,11 @@ class _Statement:
         return bare(self._relation(query, scope, None))
 
 
-def _in_words(said: str, noisy: Iterable[str]) -> str:
+def _without_inner_names(message: str, noisy: Iterable[str]) -> str:
     """What DuckDB says, without the names that the columns of noisy tables have inside."""
-    unknown = re.match(r'Binder Error: Column "(.*)" referenced that exists in the SELECT clause', said)
+    unknown = re.match(r'Binder Error: Column "(.*)" referenced that exists in the SELECT clause', message)
     if unknown is not None:  # every item has an alias, so DuckDB takes an unknown column for its own alias
         return f"no result that it reads has a column {unknown[1]}"
     for name in noisy:
-        said = said.replace(name, "the noisy table")
-    return said
+        message = message.replace(name, "the noisy table")
+    return message

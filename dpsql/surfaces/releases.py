@@ -21,7 +21,7 @@ from dpsql.privacy.state import BudgetState
 from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
 from dpsql.release.limits import QUERY_SECONDS
-from dpsql.sql.parse.routing import tables_asked
+from dpsql.sql.parse.routing import tables_read
 from dpsql.surfaces import formats, inputs, output
 
 log = logging.getLogger("dpsql")
@@ -107,7 +107,7 @@ def sql(options: argparse.Namespace) -> None:
     try:
         found = store.sql(query, seconds=limit)
     except (SQLError, OperationalError):
-        asked = "" if options.policy is None else tables_asked(query, Policy.load(Path(options.policy)), store.names)
+        asked = "" if options.policy is None else tables_read(query, Policy.load(Path(options.policy)), store.names)
         if not asked:
             raise
     else:

@@ -263,7 +263,7 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
 def test_an_instance_is_kept_for_the_next_scan_and_spills_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_kept", SpareInstances(2))
+    monkeypatch.setattr(engine_module, "_spare", SpareInstances(2))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = tmp_path / "big.duckdb"
     with duckdb.connect(path) as con:
@@ -271,7 +271,7 @@ def test_an_instance_is_kept_for_the_next_scan_and_spills_again(
     engine, asked = FileEngine(path, Limits("50MB")), counts_of(TableSource("t"), "a", "b")
     for _ in range(2):
         assert int(engine.scan(asked)["n"].sum()) == 1_000_000
-        (kept,) = engine_module._kept.values()
+        (kept,) = engine_module._spare.values()
         assert list(tmp_path.iterdir()) == [path]
         with duckdb.connect(path) as con:  # nobody holds the file
             con.execute("CREATE TABLE IF NOT EXISTS other (a INTEGER)")
@@ -283,11 +283,11 @@ def test_an_instance_is_kept_for_the_next_scan_and_spills_again(
     monkeypatch.setattr(engine_module, "_reference", lambda *_: "nothing")
     with pytest.raises(OperationalError, match="failed inside DuckDB"):
         engine.scan(asked)
-    assert not engine_module._kept
+    assert not engine_module._spare
 
 
 def test_names_of_spill_folders_that_others_took_stop_no_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_kept", SpareInstances(2))
+    monkeypatch.setattr(engine_module, "_spare", SpareInstances(2))
     monkeypatch.setattr(engine_module, "_MOST_SCANS", 2)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     taken = [tmp_path / f"dpsql-{engine_module._PROCESS}-{number}" for number in range(2)]

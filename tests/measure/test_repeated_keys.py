@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.extensions.discovery.coverage import Asked, opened
+from dpsql.extensions.discovery.coverage import Checks, opened
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -93,7 +93,7 @@ def test_a_unit_or_row_moves_its_count_by_one_at_most(policy: Path) -> None:
     """Of the rows that count; those of a unit that share keys with others are as many as count."""
     with dpsql.connect(policy=policy) as con:
         schemas = con.schemas()
-        promises = Asked.of(opened(con.policy, schemas), schemas).promises
+        promises = Checks.of(opened(con.policy, schemas), schemas).promises
     some = {"patients": (0, 100, 269), "visits": (3, 20, 39, 1000, 1001), "labs": (0, 8), "events": (0, 999)}
     with duckdb.connect(str(policy.with_suffix(".duckdb"))) as held:
         for one in promises:

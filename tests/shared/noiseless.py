@@ -12,6 +12,7 @@ from helpers import engine_of, exact_answers, tables_of, understood
 from scipy import sparse
 
 from dpsql.planning.plan import Plan
+from dpsql.planning.plan_values import Accuracy, Payment, Statements
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import MatrixAnswers
@@ -47,25 +48,17 @@ class Pipeline:
         nothing: Any = None
         zeros = np.zeros(len(compiled.scale))
         size = len(compiled.answered)
+        answers = MatrixAnswers.of(
+            sparse.csr_array(sparse.eye_array(size, format="csr") * (_TINY * compiled.common_steps)),
+            compiled.answered,
+            compiled.numbers,
+        )
         plan = Plan(
-            sql=batch,
-            dataset=self.policy.dataset,
-            queries=found.answers,
+            statements=Statements(batch, self.policy.dataset, found.answers, "", {}, {}),
             compiled=compiled,
             strategy=nothing,
-            charge=nothing,
-            noise=Noise.gaussian(Fraction(1)),
-            alternatives=(),
-            alpha=0.05,
-            schemas={},
-            policy="",
-            answers=MatrixAnswers.of(
-                sparse.csr_array(sparse.eye_array(size, format="csr") * (_TINY * compiled.common_steps)),
-                compiled.answered,
-                compiled.numbers,
-            ),
-            errors=zeros,
-            widths=zeros,
+            payment=Payment(nothing),
+            accuracy=Accuracy(Noise.gaussian(Fraction(1)), answers, 0.05, zeros, zeros),
         )
         return plan, np.array([float(value) for value in exact])
 

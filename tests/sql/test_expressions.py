@@ -20,7 +20,7 @@ from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.expressions import lowered, value_of
 from dpsql.sql.values.literals import fold
 from dpsql.sql.values.operands import operand_of
-from dpsql.sql.values.predicates import known, truth
+from dpsql.sql.values.predicates import nonnull, truth
 from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.scan import Table
@@ -240,7 +240,7 @@ def test_rising_functions_are_cut_where_they_change(expression: str) -> None:
                     v is True for v in _scanned(render(lowered(computed, scope)))
                 ], (expression, operator, constant)
     scope = scope_of(TABLE)
-    there = _scanned(render(lowered(known(parsed(expression), scope), scope)))
+    there = _scanned(render(lowered(nonnull(parsed(expression), scope), scope)))
     assert [v is True for v in there] == [v is not None for v in _value(typed)]
 
 

@@ -16,7 +16,7 @@ from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, 
 from dpsql.extensions.advice.drafting import draft_policy, policy_advice
 from dpsql.extensions.advice.policy_advice import undecided
 from dpsql.extensions.advice.proposals import Proposal
-from dpsql.extensions.discovery.coverage import Asked, Coverage, opened
+from dpsql.extensions.discovery.coverage import Checks, Coverage, opened
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.privacy.amounts import exact
 from dpsql.privacy.amounts import show as show_figure
@@ -92,7 +92,7 @@ def _cover(con: dpsql.Connection, options: argparse.Namespace) -> None:
     budget = [getattr(options, name) for name in _BUDGET]
     schemas, limited = con.schemas(), histograms_of(con.policy)
     if not options.losses:
-        for refused in Asked.of(opened(con.policy, schemas), schemas).refused:
+        for refused in Checks.of(opened(con.policy, schemas), schemas).refused:
             log.warning("%s", refused)
     if options.dry_run:
         plans = [] if options.losses else [con.plan_coverage(*budget)]

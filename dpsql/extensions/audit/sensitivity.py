@@ -225,7 +225,7 @@ def _vectors(world: World, table: Table, copies: Sequence[Sequence[Row]]) -> np.
 
 def changes_of_copies(world: World, table: Table, copies: Sequence[Sequence[Row]]) -> list[list[int]]:
     """L B x of each copy of a plain table, from the empty one."""
-    return [synthetic.moved(world.job, change) for change in _vectors(world, table, copies).tolist()]
+    return [synthetic.measured_change(world.job, change) for change in _vectors(world, table, copies).tolist()]
 
 
 def _small_tables(world: World, table: Table, best: Cells, draws: Draws, search: Search, few: int = FEW) -> None:
@@ -243,7 +243,7 @@ def _small_tables(world: World, table: Table, best: Cells, draws: Draws, search:
             search.pairs += 1
     search.scans += 1
     for change in seen:
-        search.largest = max(search.largest, world.size(synthetic.moved(world.job, list(change))))
+        search.largest = max(search.largest, world.size(synthetic.measured_change(world.job, list(change))))
 
 
 # -- disorderly databases ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@ EXTENSION = Extension(
     methods={"sparse": "dpsql.extensions.discovery.sparse_plan:make_sparse_plan"},
     provides={
         "plan_with_finding": "dpsql.extensions.discovery.discovering:planned_with_finding",
-        "find_groups": "dpsql.extensions.discovery.discovering:groups_found",
+        "find_groups": "dpsql.extensions.discovery.discovering:plan_over_groups",
         "measure_losses": "dpsql.extensions.discovery.discovering:losses_measured",
         "free_answer": "dpsql.extensions.discovery.counts_from_discovery:counted_before",
     },

@@ -34,7 +34,7 @@ def discover(options: argparse.Namespace) -> None:
             options,
             [(found.name, found.result)],
             lambda: output.table_text(found.result),
-            lambda: {**_found_json(found), **output.table_json(found.result), "budget": output.budget_json(state)},
+            lambda: {**_discovery_json(found), **output.table_json(found.result), "budget": output.budget_json(state)},
         )
         if options.quiet or formats.chosen(options) != "table" or options.output:
             return
@@ -59,8 +59,8 @@ def _prospect_json(prospect: Prospect) -> dict[str, object]:
     }
 
 
-def _found_json(found: Discovery) -> dict[str, object]:
+def _discovery_json(result: Discovery) -> dict[str, object]:
     return {
-        **{"id": found.id, "name": found.name, "table": found.table, "column": found.column.name},
-        **{"values": len(found.values), "cost": found.cost, "guarantee": found.guarantee, "toml": found.to_toml()},
+        **{"id": result.id, "name": result.name, "table": result.table, "column": result.column.name},
+        **{"values": len(result.values), "cost": result.cost, "guarantee": result.guarantee, "toml": result.to_toml()},
     }

@@ -47,13 +47,13 @@ def counted_before(prepared: Prepared, policy: Policy, schemas: Schemas, books: 
     rests_on = set[int]()
     for core, slices in cores_of(prepared.understood.answers, compiled.spans):
         source = next(layout.source for layout in compiled.layouts if layout.table == core.queries[0].table)
-        asked = _asked(core, source, policy, schemas)
+        column = _counted_column(core, source, policy, schemas)
         units = units_in(policy.tables, source.tables)
         unseen = np.nan if policy.tables[source.table].minimum is None else 0.0  # which that hides again
-        found = None if asked is None else _newest(books, *asked, units, unseen)
-        if found is None:
+        newest = None if column is None else _newest(books, *column, units, unseen)
+        if newest is None:
             return None
-        entry, shown = found
+        entry, shown = newest
         key = core.keys[0]
         assert isinstance(key, KeyDomain)  # noqa: S101 - as was asked
         for part in slices:
@@ -66,7 +66,7 @@ def counted_before(prepared: Prepared, policy: Policy, schemas: Schemas, books: 
     return Counted(prepared.understood.answers, compiled, values, errors, low, high, tuple(sorted(rests_on)))
 
 
-def _asked(core: Core, source: RowSource, policy: Policy, schemas: Schemas) -> tuple[str, str, int] | None:
+def _counted_column(core: Core, source: RowSource, policy: Policy, schemas: Schemas) -> tuple[str, str, int] | None:
     """Table and column, where a core asks for counts by that column alone, and in how many groups a unit counts."""
     (key, *more), name = core.keys or (None,), source.table
     plain = all(isinstance(column, KeyOutput | Measured) for column in core.columns)
@@ -74,10 +74,10 @@ def _asked(core: Core, source: RowSource, policy: Policy, schemas: Schemas) -> t
     if more or not isinstance(key, KeyDomain) or not plain or not counts or len(core.queries) > 1:
         return None
     tables = {table: table_of(held, schemas[table]) for table, held in policy.tables.items()}
-    own = source_of(tables[name], policy, tables)
-    if source.distinct != (own.unit is not None) or source.only is not None:
+    whole = source_of(tables[name], policy, tables)
+    if source.distinct != (whole.unit is not None) or source.only is not None:
         return None
-    if replace(source, distinct=False, limit=own.limit, protects=own.protects) != replace(own, distinct=False):
+    if replace(source, distinct=False, limit=whole.limit, protects=whole.protects) != replace(whole, distinct=False):
         return None
     return name, key.column, source.limit
 
@@ -95,19 +95,19 @@ def _newest(
     for entry in reversed(books.entries()):
         if entry.released is None or entry.dataset != books.dataset or entry.description.get("kind") != KIND:
             continue
-        for said in parts_of(entry):
-            mine = fold(str(said["table"])) == fold(table) and fold(str(said["column"])) == fold(column)
-            if mine and not said.get("bounds"):
-                if int(said.get("groups", 0)) < groups or entry.description.get("units") != dict(units):
+        for part in parts_of(entry):
+            mine = fold(str(part["table"])) == fold(table) and fold(str(part["column"])) == fold(column)
+            if mine and not part.get("bounds"):
+                if int(part.get("groups", 0)) < groups or entry.description.get("units") != dict(units):
                     return None
                 tables = unpack(books.ledger().release(entry.id).payload or b"")[0].listed
-                shown = next(one for one in tables if one.name == said["name"])
-                return entry, dict(_counts(shown, said, unseen))
+                shown = next(one for one in tables if one.name == part["name"])
+                return entry, dict(_counts(shown, part, unseen))
     return None
 
 
-def _counts(shown: ReleaseTable, said: Json, unseen: float) -> Iterator[tuple[object, tuple[float, ...]]]:
+def _counts(shown: ReleaseTable, part: Json, unseen: float) -> Iterator[tuple[object, tuple[float, ...]]]:
     """Value, standard error and the ends of the interval of each found value; ``unseen`` of one that was hidden."""
     _, number, error, low, high, *_ = (values for _, _, values in shown.columns)
-    for value, *figures in zip(values_in(shown, str(said["type"])), number, error, low, high, strict=True):
+    for value, *figures in zip(values_in(shown, str(part["type"])), number, error, low, high, strict=True):
         yield value, tuple(unseen if figure is None else float(figure) for figure in figures)

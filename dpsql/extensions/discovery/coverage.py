@@ -69,7 +69,7 @@ class Coverage:
     broken: tuple[Broken, ...]
 
     @classmethod
-    def of(cls, asked: Asked, release: Release) -> Coverage:
+    def of(cls, checks: Checks, release: Release) -> Coverage:
         """What a release of ``asked.sql`` says, in its order."""
 
         def shown(view: str, at: int = 0) -> list[float | None]:
@@ -77,10 +77,10 @@ class Coverage:
             return [None if value is None else float(str(value)) for value in row[at : at + 4]]
 
         missed = []
-        for held, columns in asked.domains:
-            width = 1 + len(beside_numbers(held.minimum))
-            missed += [Missed(held.name, c.name, *shown(_view(held), width * at)) for at, c in enumerate(columns)]
-        broken = (Broken(p.table.name, p.columns, p.target, p.unit, *shown(p.view)) for p in asked.promises)
+        for table, columns in checks.domains:
+            width = 1 + len(beside_numbers(table.minimum))
+            missed += [Missed(table.name, c.name, *shown(_view(table), width * at)) for at, c in enumerate(columns)]
+        broken = (Broken(p.table.name, p.columns, p.target, p.unit, *shown(p.view)) for p in checks.promises)
         return cls(release.id, release.cost, release.guarantee, tuple(missed), tuple(broken))
 
 
@@ -118,7 +118,7 @@ class _Promise:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Checks:
     """The private tables with the columns whose domains can be checked, and what is counted of keys and references;
     ``refused`` says of each other one in one sentence why it is not counted.
     """
@@ -128,17 +128,17 @@ class Asked:
     refused: tuple[str, ...]
 
     @classmethod
-    def of(cls, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Asked:
+    def of(cls, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Checks:
         """What can be asked of ``policy``; PolicyError where there is nothing."""
         domains, counted, refused = [], [], list[str]()
-        for held in policy.tables.values():
-            columns = [column for column in held.columns.values() if _listed(column)]
-            if columns and not held.public and held.counts is None:
-                domains.append((held, columns))
-            for one in _promises(held):
+        for table in policy.tables.values():
+            columns = [column for column in table.columns.values() if _listed(column)]
+            if columns and not table.public and table.counts is None:
+                domains.append((table, columns))
+            for one in _promises(table):
                 if why := _not_counted(one, policy, schemas):
                     kind = "reference" if one.target else "key"
-                    refused.append(f"{kind} {held.name} ({', '.join(one.columns)}): not counted{why}")
+                    refused.append(f"{kind} {table.name} ({', '.join(one.columns)}): not counted{why}")
                 else:
                     counted.append(one)
         if domains or counted:
@@ -151,15 +151,15 @@ class Asked:
         return ";\n".join([*(_of_table(*one) for one in self.domains), *(one.sql for one in self.promises)])
 
 
-def _promises(held: TablePolicy) -> Iterator[_Promise]:
-    own = "row" if "." in held.unit else held.unit
-    if held.unique:
-        yield _Promise(held, held.unique, None, own)
-        if own != "row" and fold(own) not in map(fold, held.unique):  # units may share a key
-            yield _Promise(held, held.unique, None, "row")
-    for target in () if held.public else dict.fromkeys(table for table, _ in held.references.values()):
-        columns = tuple(name for name, (table, _) in held.references.items() if table == target)
-        yield _Promise(held, columns, target, own)
+def _promises(table: TablePolicy) -> Iterator[_Promise]:
+    unit = "row" if "." in table.unit else table.unit
+    if table.unique:
+        yield _Promise(table, table.unique, None, unit)
+        if unit != "row" and fold(unit) not in map(fold, table.unique):  # units may share a key
+            yield _Promise(table, table.unique, None, "row")
+    for target in () if table.public else dict.fromkeys(other for other, _ in table.references.values()):
+        columns = tuple(name for name, (other, _) in table.references.items() if other == target)
+        yield _Promise(table, columns, target, unit)
 
 
 def _not_counted(one: _Promise, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> str:
@@ -185,13 +185,13 @@ def opened(policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Policy:
     Columns of keys and references may be read, whether or not they are declared.
     """
     tables = {}
-    for name, held in policy.tables.items():
+    for name, table in policy.tables.items():
         types = {fold(column): column_type(text).kind for column, text in schemas.get(name, {}).items()}
-        columns = {c.name: c if c.values is None else replace(c, other=True) for c in held.columns.values()}
-        for column in (*held.unique, *held.references):
+        columns = {c.name: c if c.values is None else replace(c, other=True) for c in table.columns.values()}
+        for column in (*table.unique, *table.references):
             if fold(column) not in map(fold, columns) and types.get(fold(column), "other") != "other":
                 columns[column] = ColumnPolicy(column)
-        tables[name] = held if held.public else replace(held, columns=columns)
+        tables[name] = table if table.public else replace(table, columns=columns)
     return replace(policy, tables=tables)
 
 
@@ -201,17 +201,17 @@ def _listed(column: ColumnPolicy) -> bool:
     return len(column.values) <= MOST_LISTED and not any("\0" in v for v in column.values if isinstance(v, str))
 
 
-def _view(held: TablePolicy, what: str = "outside") -> str:
-    return f"{held.name}_{what}".replace(".", "_")
+def _view(table: TablePolicy, what: str = "outside") -> str:
+    return f"{table.name}_{what}".replace(".", "_")
 
 
 def _from(name: str) -> str:
     return ".".join(identifier(part) for part in name.split("."))
 
 
-def _of_table(held: TablePolicy, columns: list[ColumnPolicy]) -> str:
+def _of_table(table: TablePolicy, columns: list[ColumnPolicy]) -> str:
     counts = ", ".join(f"COUNT(*) FILTER (WHERE {_outside(c)}) AS {identifier(c.name)}" for c in columns)
-    return f"CREATE OR REPLACE VIEW {identifier(_view(held))} AS SELECT {counts} FROM {_from(held.name)}"  # noqa: S608
+    return f"CREATE OR REPLACE VIEW {identifier(_view(table))} AS SELECT {counts} FROM {_from(table.name)}"  # noqa: S608
 
 
 def _outside(column: ColumnPolicy) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from dpsql.common.arrays import Row
 from dpsql.common.quoting import identifier, string
 from dpsql.errors import PolicyError
-from dpsql.extensions.discovery.discovery import Discovery, known_again, target_of, type_of
+from dpsql.extensions.discovery.discovery import Discovery, earlier_release, target_of, type_of
 from dpsql.measure.discovery import set_aside
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
@@ -117,29 +117,29 @@ class BoundsFinder:
 
         Raises PolicyError for a column without bounds, and as planning and running do.
         """
-        held, column = target_of(self.declared, target)
+        table, column = target_of(self.declared, target)
         books = self.batches.books
-        asked = f"bounds of {fold(target)} at {request.epsilon} {request.delta} {request.rho}"
-        known = None if fresh else known_again(books, asked)
-        if known is not None:
-            entry, record = known
-            return _discovery(record, held.name, column, 0.0, entry.charge.guarantee), record
+        query = f"bounds of {fold(target)} at {request.epsilon} {request.delta} {request.rho}"
+        earlier = None if fresh else earlier_release(books, query)
+        if earlier is not None:
+            entry, record = earlier
+            return _discovery(record, table.name, column, 0.0, entry.charge.guarantee), record
         schemas = self.batches.holdings.schemas()
-        kind = type_of(schemas, held, column)
-        plan = self.plan(held.name, column, scale_of(kind, column.where), schemas, request)
+        kind = type_of(schemas, table, column)
+        plan = self.plan(table.name, column, scale_of(kind, column.where), schemas, request)
         aside = reserve.missing(books.budget, books.state().charges) if plan.charge.account == "gaussian" else None
         if aside is not None:
             books.state().check(replace(plan.charge, units=plan.charge.units + aside[0].units))
             set_aside(books.ledger(), aside)
         release = self.batches.run(plan, fresh=fresh, label=label)
         row = bounds_of(release.only.fetchall(), scale_of(kind, column.where))
-        name = f"{held.name}_{column.name}_bounds".replace(".", "_")
+        name = f"{table.name}_{column.name}_bounds".replace(".", "_")
         guarantee = f"free, from release {release.id}"
         description = {
-            **{"kind": KIND, "bounds": True, "asked": asked, "names": [name], "tables": [held.name]},
-            **{"table": held.name, "column": column.name, "type": kind},
+            **{"kind": KIND, "bounds": True, "asked": query, "names": [name], "tables": [table.name]},
+            **{"table": table.name, "column": column.name, "type": kind},
             **{"rests_on": [release.id], "guarantee": guarantee},
-            "limits": limits_in(self.batches.holdings.policy.tables, [held.name]),
+            "limits": limits_in(self.batches.holdings.policy.tables, [table.name]),
         }
         made: list[ReleaseRecord] = []
         shown_ = bounds_table(name, row)
@@ -149,7 +149,7 @@ class BoundsFinder:
             return pack(made[0], Measurement((), "none", Fraction(0), 1, ""))
 
         books.ledger().answer(payload, description, label=label)
-        return _discovery(made[0], held.name, column, release.cost, release.guarantee), made[0]
+        return _discovery(made[0], table.name, column, release.cost, release.guarantee), made[0]
 
     def plan(
         self,
@@ -209,9 +209,9 @@ def bounds_of(rows: Sequence[Row], scale: Scale) -> Bounds | None:
     return Bounds(*scale.bounds(first, last), share, math.hypot(*(error for _, error in beyond)) / total)
 
 
-def bounds_table(name: str, found: Bounds | None) -> ReleaseTable:
+def bounds_table(name: str, bounds: Bounds | None) -> ReleaseTable:
     """The table that shows bounds, without rows where none were found; ``bounds_in`` reads it."""
-    rows = [] if found is None else [found]
+    rows = [] if bounds is None else [bounds]
     columns = (
         ("lower", "VARCHAR", [_text(row.low) for row in rows]),
         ("upper", "VARCHAR", [_text(row.high) for row in rows]),

@@ -22,7 +22,7 @@ from dpsql.running.losses import histograms_of
 
 if TYPE_CHECKING:  # imported where they are asked for: a batch needs none of them
     from dpsql.extensions.discovery.coverage import Coverage
-    from dpsql.extensions.discovery.discovery import Asked, Discovery, Finder, Prospect
+    from dpsql.extensions.discovery.discovery import Discovery, DiscoveryQuery, Finder, Prospect
     from dpsql.extensions.discovery.loss_histograms import LossFinder, MeasuredLosses
     from dpsql.extensions.discovery.survey import Survey, Surveyor, SurveyPlan
     from dpsql.extensions.discovery.unit_limits import Kind, UnitLimit
@@ -187,13 +187,13 @@ class Discovering(Connection):
 
     def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
         """What ``coverage`` would measure, with its errors, at which charge. Free."""
-        from dpsql.extensions.discovery.coverage import Asked, opened
+        from dpsql.extensions.discovery.coverage import Checks, opened
 
         self._check_open()
         schemas = self.schemas()
         policy = opened(self.policy, schemas)
         request = Request.of(*map(plain, (epsilon, delta, rho)))
-        return make_plan(Asked.of(policy, schemas).sql, policy, schemas, self.budget, request, PlanOptions())
+        return make_plan(Checks.of(policy, schemas).sql, policy, schemas, self.budget, request, PlanOptions())
 
     @taking(fresh=flag(), label=maybe(text()))
     def coverage(
@@ -209,10 +209,10 @@ class Discovering(Connection):
         rows, break each declared key and reference (``Coverage``).
 
         A charged release of one result a table, as visits_outside, with a number for each column, and one for each key
-        or reference. Columns of more than 2,000 values, values with NUL and what ``Asked.refused`` names are left out.
+        or reference. Columns of more than 2,000 values, values with NUL and what ``Checks.refused`` names are left out.
         Raises PolicyError where there is nothing to count, else as ``run``.
         """
-        from dpsql.extensions.discovery.coverage import Asked, Coverage, opened
+        from dpsql.extensions.discovery.coverage import Checks, Coverage, opened
         from dpsql.running.answer_free import Earlier
         from dpsql.running.run import Batches
 
@@ -222,7 +222,7 @@ class Discovering(Connection):
         policy = opened(self.policy, schemas)
         holdings = Holdings(self._holdings.engine, policy)
         batches = Batches(holdings, self._books, Earlier(self._books, policy, holdings.schemas))
-        return Coverage.of(Asked.of(policy, schemas), batches.run(plan, fresh=fresh, label=said))
+        return Coverage.of(Checks.of(policy, schemas), batches.run(plan, fresh=fresh, label=said))
 
     @taking(table=text(), fresh=flag(), label=maybe(text()))
     def losses(
@@ -319,14 +319,14 @@ class Discovering(Connection):
         budget: tuple[object, object, object],
         max_groups: int | None,
         universe: Universe | None,
-    ) -> tuple[Finder, Asked]:
-        from dpsql.extensions.discovery.discovery import Asked
+    ) -> tuple[Finder, DiscoveryQuery]:
+        from dpsql.extensions.discovery.discovery import DiscoveryQuery
 
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         chance = None if delta is None else Request.of(1, delta).delta
-        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, universe)
-        return self._values(), asked
+        query = DiscoveryQuery(target, Request.of(epsilon, None, rho), chance, max_groups, universe)
+        return self._values(), query
 
     def _values(self) -> Finder:
         from dpsql.extensions.discovery.discovery import Finder
@@ -360,9 +360,9 @@ def planned_with_finding(con: Discovering, sql: str, request: Request, options: 
     return plan_with_finding(sql, con.policy, con.schemas(), request, con._values(), options)
 
 
-def groups_found(con: Discovering, plan: Plan, label: str) -> Plan:
+def plan_over_groups(con: Discovering, plan: Plan, label: str) -> Plan:
     """Finds the groups that ``plan`` waits for, at their charges, and plans its batch again over them."""
     from dpsql.extensions.discovery.find_first import find_all
 
-    found = find_all(plan, con._values(), con._custodian(label), con._batches.register)
-    return make_plan(plan.sql, con.policy, con.schemas(), con.budget, found.rest, found.options)
+    findings = find_all(plan, con._values(), con._custodian(label), con._batches.register)
+    return make_plan(plan.sql, con.policy, con.schemas(), con.budget, findings.rest, findings.options)

@@ -134,17 +134,17 @@ class Discovery:
         return column_text(self.column)
 
     def __repr__(self) -> str:
-        found = f"{len(self.values):,} values"
+        result = f"{len(self.values):,} values"
         if self.outside is not None:
-            found = "no bounds" if self.bounds is None else "{} to {}".format(*map(shown, self.bounds))
+            result = "no bounds" if self.bounds is None else "{} to {}".format(*map(shown, self.bounds))
         return (
-            f"Discovery(id={self.id}, {self.table}.{self.column.name}: {found}, "
+            f"Discovery(id={self.id}, {self.table}.{self.column.name}: {result}, "
             f"cost={self.cost:.9g}, guarantee={self.guarantee!r})"
         )
 
 
 @dataclass(frozen=True)
-class Asked:
+class DiscoveryQuery:
     """What ``Connection.discover`` was given: a column ("visits.diagnosis"), epsilon or rho, delta, groups a unit.
 
     ``universe``: the texts that are values, of what is found purely.
@@ -162,9 +162,9 @@ class Asked:
 
     def __str__(self) -> str:
         of = self.universe
-        said = "" if of is None else f" {of.longest} bytes{'' if of.alphabet is None else f' of {of.alphabet}'}"
+        texts = "" if of is None else f" {of.longest} bytes{'' if of.alphabet is None else f' of {of.alphabet}'}"
         amounts = (self.request.epsilon, self.request.rho, self.delta, self.max_groups or 1)
-        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{said}"
+        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{texts}"
 
 
 @dataclass(eq=False)
@@ -175,71 +175,71 @@ class Finder:
     books: Books
     declared: Policy  # without what was found: a column may be found again
 
-    def prospect(self, asked: Asked) -> Prospect:
+    def prospect(self, query: DiscoveryQuery) -> Prospect:
         """What a discovery would be; see ``Connection.discover`` for what is refused."""
-        held, column = target_of(self.declared, asked.target)
-        groups = _groups(held, asked.max_groups)
-        if asked.universe is not None:
+        table, column = target_of(self.declared, query.target)
+        groups = _groups(table, query.max_groups)
+        if query.universe is not None:
             state, aside = self.books.state(), None
-            way = pure_way(asked.request, self.books.budget, groups, asked.universe)
+            way = pure_way(query.request, self.books.budget, groups, query.universe)
         else:
             state, there, aside = reserved(self.books)
-            way = gaussian_way(asked.request, asked.delta, self.books.budget, groups, there.left)
+            way = gaussian_way(query.request, query.delta, self.books.budget, groups, there.left)
         state.check(way.charge)
-        found = Prospect(held.name, column.name, unit_word(held), groups, way, aside, held.minimum)
-        check_reach(held, found)
-        return found
+        prospect = Prospect(table.name, column.name, unit_word(table), groups, way, aside, table.minimum)
+        check_reach(table, prospect)
+        return prospect
 
-    def find(self, asked: Asked, *, fresh: bool, label: str) -> tuple[Discovery, ReleaseRecord]:
+    def find(self, query: DiscoveryQuery, *, fresh: bool, label: str) -> tuple[Discovery, ReleaseRecord]:
         """Charge, find and record; or the same discovery of this version of the data again, at no cost."""
         schemas = self.holdings.schemas()
         with claimed(self.books.path, "discovery"):  # one after the other: the first sets delta aside for all
             ledger = self.books.ledger()
             self.books.check_releases(ledger)
-            known = None if fresh else self.known(asked)
-            if known is not None:
-                return known
-            prospect = self.prospect(asked)
-            held, declared = target_of(self.declared, asked.target)
+            earlier = None if fresh else self.earlier(query)
+            if earlier is not None:
+                return earlier
+            prospect = self.prospect(query)
+            table, declared = target_of(self.declared, query.target)
             taken = names_taken(self.books.entries())
-            job = self.job(prospect, held, declared, schemas, view_name(held, declared, taken), str(asked), label)
+            job = self.job(prospect, table, declared, schemas, view_name(table, declared, taken), str(query), label)
             made: list[ReleaseRecord] = []
 
-            def payload(release: int, found: Found) -> bytes:
-                values, counts = found
-                record = _record(release, prospect, job, found_table(prospect, job, values, counts), label)
+            def payload(release: int, result: Found) -> bytes:
+                values, counts = result
+                record = _record(release, prospect, job, values_table(prospect, job, values, counts), label)
                 made.append(record)
                 law = prospect.way.law
                 y = tuple(counts.tolist())
                 return pack(record, Measurement(y, f"{law.kind} threshold", law.parameter, 1, str(law.least)))
 
             number, _ = measure(job, self.holdings.engine, ledger, payload)
-        return _discovery(number, held, declared, prospect.charge.amount, made[0], job.column.type), made[0]
+        return _discovery(number, table, declared, prospect.charge.amount, made[0], job.column.type), made[0]
 
-    def known(self, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
+    def earlier(self, query: DiscoveryQuery) -> tuple[Discovery, ReleaseRecord] | None:
         """The newest discovery of this column on this version of the data, where it was asked in the same way."""
-        held, declared = target_of(self.declared, asked.target)
-        _groups(held, asked.max_groups)
-        known = known_again(self.books, str(asked))
-        if known is None:
+        table, declared = target_of(self.declared, query.target)
+        _groups(table, query.max_groups)
+        entry_and_record = earlier_release(self.books, str(query))
+        if entry_and_record is None:
             return None
-        entry, record = known
-        return _discovery(entry.id, held, declared, 0.0, record, str(entry.description["type"])), record
+        entry, record = entry_and_record
+        return _discovery(entry.id, table, declared, 0.0, record, str(entry.description["type"])), record
 
     def job(
         self,
         prospect: Prospect,
-        held: TablePolicy,
+        table: TablePolicy,
         declared: ColumnPolicy,
         schemas: Mapping[str, Mapping[str, str]],
         name: str,
-        asked: str = "",
+        query: str = "",
         label: str = "",
     ) -> DiscoveryJob:
         """Everything public that a discovery needs; its counts are to be the view ``name``."""
         policy = self.declared
         tables = {name: table_of(table, schemas[name]) for name, table in policy.tables.items()}
-        column: Column = tables[held.name].columns[fold(declared.name)]
+        column: Column = tables[table.name].columns[fold(declared.name)]
         if isinstance(prospect.way.law, PureThreshold) and column_type(column.type).kind != "text":
             raise PolicyError(
                 f"{declared.where} is {column_type(column.type)}, and max_bytes is of text; declare bounds, within "
@@ -250,24 +250,24 @@ class Finder:
                 f"{declared.where} is {column_type(column.type)}, whose values are no groups; find bounds with "
                 "bounds=True, or group by ranges of it"
             )
-        source = source_of(tables[held.name], policy, tables)
-        self.holdings.check_apart()
+        source = source_of(tables[table.name], policy, tables)
+        self.holdings.check_disjoint()
         description = {
             "kind": KIND,
             "names": [name],
-            "tables": [held.name],
-            "table": held.name,
+            "tables": [table.name],
+            "table": table.name,
             "column": declared.name,
             "type": column.type,
             "units": units_in(policy.tables, source.tables),
             "limits": limits_in(policy.tables, source.tables),
-            "asked": asked,
+            "asked": query,
             "groups": prospect.groups,
             "least": prospect.way.law.least,
             "noise": prospect.charge.noise,
         }
         return DiscoveryJob(
-            stored(tables[held.name], declared.name, ""),
+            stored(tables[table.name], declared.name, ""),
             column.line,
             source,
             prospect.way.law,
@@ -285,54 +285,54 @@ def target_of(policy: Policy, target: str) -> tuple[TablePolicy, ColumnPolicy]:
     name, dot, column_name = target.rpartition(".")
     if not dot or not name or not column_name:
         raise DataError('discover() needs a table and a column, as in "visits.diagnosis"')
-    held = policy.table(name)
-    column = held.column(column_name)
-    if held.public:
-        raise PolicyError(f"{held.where} is public: query it directly, there is nothing to hide")
-    if held.counts is not None:
-        raise PolicyError(f"{held.key('counts')}: pre-aggregated tables are not answered; give one row per unit")
+    table = policy.table(name)
+    column = table.column(column_name)
+    if table.public:
+        raise PolicyError(f"{table.where} is public: query it directly, there is nothing to hide")
+    if table.counts is not None:
+        raise PolicyError(f"{table.key('counts')}: pre-aggregated tables are not answered; give one row per unit")
     if column.values is not None or column.lower is not None:
         raise PolicyError(f"{column.where} has a domain, which the policy declares; leave it out to find one")
-    unit = policy.units[held.name]
-    own = () if unit is None else unit.path[0].columns if unit.path else (unit.column,)
-    if fold(column.name) in {fold(part) for part in own}:
+    unit = policy.units[table.name]
+    unit_columns = () if unit is None else unit.path[0].columns if unit.path else (unit.column,)
+    if fold(column.name) in {fold(part) for part in unit_columns}:
         raise PolicyError(
-            f"{column.where} says whose a row is: a value of it is one {unit_word(held)}, and none can be shown"
+            f"{column.where} says whose a row is: a value of it is one {unit_word(table)}, and none can be shown"
         )
-    if [fold(part) for part in held.unique] == [fold(column.name)]:
+    if [fold(part) for part in table.unique] == [fold(column.name)]:
         raise PolicyError(f"{column.where} is the table's key: a value of it is one row, and none can be shown")
-    return held, column
+    return table, column
 
 
-def _groups(held: TablePolicy, max_groups: int | None) -> int:
-    if held.unit == "row":
+def _groups(table: TablePolicy, max_groups: int | None) -> int:
+    if table.unit == "row":
         if max_groups not in (None, 1):
             raise DataError("max_groups is 1 where the unit is a row, which has one value; leave it out")
         return 1
     if max_groups is None:
         raise DataError(
-            f"max_groups is missing: say in how many values of the column one {unit_word(held)} counts at most; 1 "
+            f"max_groups is missing: say in how many values of the column one {unit_word(table)} counts at most; 1 "
             "adds least noise, more count more of who has several"
         )
     return max_groups
 
 
-def unit_word(held: TablePolicy) -> str:
-    return "row" if held.unit == "row" else held.unit.rpartition(".")[2]
+def unit_word(table: TablePolicy) -> str:
+    return "row" if table.unit == "row" else table.unit.rpartition(".")[2]
 
 
-def type_of(schemas: Schemas, held: TablePolicy, column: ColumnPolicy) -> str:
+def type_of(schemas: Schemas, table: TablePolicy, column: ColumnPolicy) -> str:
     """The type of a column in its table."""
-    return next(kind for name, kind in schemas[held.name].items() if fold(name) == fold(column.name))
+    return next(kind for name, kind in schemas[table.name].items() if fold(name) == fold(column.name))
 
 
-def check_reach(held: TablePolicy, found: Prospect) -> None:
+def check_reach(table: TablePolicy, prospect: Prospect) -> None:
     """DataError where no value of a table can have as many units as a threshold needs."""
-    more = "shorter texts" if found.way.law.delta is None else "more delta"
-    if held.expected_rows is not None and found.threshold > held.expected_rows:
+    more = "shorter texts" if prospect.way.law.delta is None else "more delta"
+    if table.expected_rows is not None and prospect.threshold > table.expected_rows:
         raise DataError(
-            f"at this budget only values with more than about {about(found.threshold)} {found.unit}s can appear, "
-            f"and {held.key('expected_rows')} is {held.expected_rows:,}: ask with more epsilon or {more}"
+            f"at this budget only values with more than about {about(prospect.threshold)} {prospect.unit}s can appear, "
+            f"and {table.key('expected_rows')} is {table.expected_rows:,}: ask with more epsilon or {more}"
         )
 
 
@@ -351,11 +351,11 @@ def reserved(books: Books) -> tuple[BudgetState, reserve.Reserve, tuple[Charge, 
     return state, there, None
 
 
-def known_again(books: Books, asked: str) -> tuple[Entry, ReleaseRecord] | None:
+def earlier_release(books: Books, query: str) -> tuple[Entry, ReleaseRecord] | None:
     """The newest discovery of this version of the data that was asked in the same way, and its record."""
     for entry in reversed(books.entries()):
         same = entry.released is not None and entry.dataset == books.dataset
-        if same and entry.description.get("kind") == KIND and entry.description.get("asked") == asked:
+        if same and entry.description.get("kind") == KIND and entry.description.get("asked") == query:
             return entry, unpack(books.ledger().release(entry.id).payload or b"")[0]
     return None
 
@@ -380,18 +380,18 @@ def names_taken(entries: list[Entry]) -> set[str]:
     return {fold(view) for entry in entries if entry.released is not None for view in entry.views}
 
 
-def view_name(held: TablePolicy, column: ColumnPolicy, taken: Collection[str], what: str = "") -> str:
+def view_name(table: TablePolicy, column: ColumnPolicy, taken: Collection[str], what: str = "") -> str:
     """A name for a view that no other result has: visits_diagnosis, visits_diagnosis_2, ..."""
-    plain = f"{held.name}_{column.name}{what}".replace(".", "_").replace("\0", "")
+    plain = f"{table.name}_{column.name}{what}".replace(".", "_").replace("\0", "")
     names = (plain, *(f"{plain}_{number}" for number in range(2, len(taken) + 3)))
     return next(name for name in names if fold(name) not in taken)
 
 
-def found_table(prospect: Prospect, job: DiscoveryJob, texts: list[str], counts: Integers) -> ReleaseTable:
+def values_table(prospect: Prospect, job: DiscoveryJob, texts: list[str], counts: Integers) -> ReleaseTable:
     """The counts of what was found, with errors; values that no policy can hold are left out, and are OTHER then."""
     keys = [key_of(text, job.column.type) for text in texts]
-    kept = np.array([key is not None for key in keys], dtype=bool)
-    values, noisy = [key for key in keys if key is not None], counts[kept]
+    declarable = np.array([key is not None for key in keys], dtype=bool)
+    values, noisy = [key for key in keys if key is not None], counts[declarable]
     order = sorted(range(len(values)), key=lambda at: values[at])
     noisy = noisy[order]
     low, high = intervals(prospect.way.law, noisy, ALPHA)
@@ -425,11 +425,11 @@ def _record(release: int, prospect: Prospect, job: DiscoveryJob, table: ReleaseT
 
 
 def _discovery(
-    number: int, held: TablePolicy, column: ColumnPolicy, cost: float, record: ReleaseRecord, kind: str
+    number: int, table: TablePolicy, column: ColumnPolicy, cost: float, record: ReleaseRecord, kind: str
 ) -> Discovery:
-    (table,) = record.tables
-    if not table.listed:
+    (view,) = record.tables
+    if not view.listed:
         raise IntegrityError(f"release {number} is no discovery")
-    found = values_in(table, kind)
-    made = of_column(column, found) if found else column
-    return Discovery(number, held.name, made, cost, record.guarantee, Result.from_columns(table.columns), table.name)
+    values = values_in(view, kind)
+    made = of_column(column, values) if values else column
+    return Discovery(number, table.name, made, cost, record.guarantee, Result.from_columns(view.columns), view.name)

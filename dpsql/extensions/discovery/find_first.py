@@ -16,7 +16,7 @@ from decimal import Decimal
 
 from dpsql.common.notes import BIAS, Note
 from dpsql.errors import IntegrityError, RequestError, SQLError
-from dpsql.extensions.discovery.discovery import Asked, Finder, Prospect, about, after, reserved, type_of
+from dpsql.extensions.discovery.discovery import DiscoveryQuery, Finder, Prospect, about, after, reserved, type_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import ColumnPolicy, Policy
@@ -38,7 +38,7 @@ _STAND_INS: Mapping[str, Key] = {
 class Finding:
     """A column that is found before a batch is measured, and with what the batch is measured then."""
 
-    asked: Asked
+    query: DiscoveryQuery
     prospect: Prospect
     rest: Request
     options: PlanOptions
@@ -47,11 +47,11 @@ class Finding:
     @property
     def note(self) -> Note:
         """What a plan says of it."""
-        found = self.prospect
-        before = "" if found.aside is None else f", {found.aside[0].guarantee} before all else"
+        of = self.prospect
+        before = "" if of.aside is None else f", {of.aside[0].guarantee} before all else"
         return Note(
-            f"{found.table}.{found.column} is found first, at {found.charge.guarantee} beside the cost above{before}: "
-            f"values of more than about {about(found.threshold)} {found.unit}s, which are the rows of the result then; "
+            f"{of.table}.{of.column} is found first, at {of.charge.guarantee} beside the cost above{before}: "
+            f"values of more than about {about(of.threshold)} {of.unit}s, which are the rows of the result then; "
             "the rows planned here stand for each of them",
             BIAS,
         )
@@ -86,8 +86,8 @@ def plan_with_finding(
     finds = []
     for name, column in columns:
         groups = None if policy.table(name).unit == "row" else 1
-        asked = Asked(f"{name}.{column.name}", Request(each.epsilon, None, each.rho), delta, groups)
-        finds.append(Finding(asked, finder.prospect(asked), left, options, finder.declared.to_toml()))
+        query = DiscoveryQuery(f"{name}.{column.name}", Request(each.epsilon, None, each.rho), delta, groups)
+        finds.append(Finding(query, finder.prospect(query), left, options, finder.declared.to_toml()))
     return replace(first, finds=tuple(finds), notes=(*first.notes, *(find.note for find in finds)))
 
 
@@ -112,14 +112,14 @@ def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[Release
     finds = [find for find in plan.finds if isinstance(find, Finding)]
     if any(find.policy != finder.declared.to_toml() for find in finds):
         raise IntegrityError("the plan was made under another policy; plan again (nothing was charged)")
-    if any(finder.known(find.asked) is None for find in finds):
+    if any(finder.earlier(find.query) is None for find in finds):
         state, _, _ = reserved(finder.books)
         for find in finds:
             state.check(find.prospect.charge)
             state = after(state, find.prospect.charge)
         state.within(plan.reads).check(plan.charge)
     for find in finds:
-        found, record = finder.find(find.asked, fresh=False, label=label)
+        found, record = finder.find(find.query, fresh=False, label=label)
         register(record)
         if not found.values:
             raise RequestError(

@@ -34,27 +34,27 @@ _OPEN = Fraction(2 * ENDS[-1])
 """Where the last bucket is taken to end if no largest number of rows is public."""
 
 
-def has_units(policy: Policy, held: TablePolicy) -> bool:
+def has_units(policy: Policy, table: TablePolicy) -> bool:
     """Whether a column of the table itself says whose a row is."""
-    unit = policy.units[held.name]
+    unit = policy.units[table.name]
     return unit is not None and not unit.path
 
 
 def rows_plan(
-    policy: Policy, held: TablePolicy, schemas: Mapping[str, Mapping[str, str]], state: BudgetState, request: Request
+    policy: Policy, table: TablePolicy, schemas: Mapping[str, Mapping[str, str]], state: BudgetState, request: Request
 ) -> Plan:
     """The plan of the histogram, or of the rows that count."""
-    where = ".".join(identifier(part) for part in held.name.split("."))
-    shown = replace(held, minimum=None)  # ``rows_table`` hides small counts: their errors are needed
-    if not has_units(policy, held):
-        plain = replace(policy, tables={**policy.tables, held.name: shown})
+    where = ".".join(identifier(part) for part in table.name.split("."))
+    shown = replace(table, minimum=None)  # ``rows_table`` hides small counts: their errors are needed
+    if not has_units(policy, table):
+        plain = replace(policy, tables={**policy.tables, table.name: shown})
         return make_plan(f"SELECT COUNT(*) AS n FROM {where}", plain, schemas, state, request, PlanOptions())  # noqa: S608
-    counting = {**policy.tables, held.name: replace(shown, max_rows_per_unit=ENDS[-1] + 1, at_most=())}
+    counting = {**policy.tables, table.name: replace(shown, max_rows_per_unit=ENDS[-1] + 1, at_most=())}
     cases = " ".join(f"WHEN n <= {end} THEN {at}" for at, end in enumerate(ENDS))
-    own = identifier(held.unit)
+    unit = identifier(table.unit)
     sql = (
         f"SELECT CASE {cases} ELSE {len(ENDS)} END AS bucket, COUNT(*) AS units "  # noqa: S608
-        f"FROM (SELECT {own}, COUNT(*) AS n FROM {where} GROUP BY {own}) GROUP BY 1"
+        f"FROM (SELECT {unit}, COUNT(*) AS n FROM {where} GROUP BY {unit}) GROUP BY 1"
     )
     return make_plan(sql, replace(policy, tables=counting), schemas, state, request, PlanOptions())
 
@@ -152,28 +152,28 @@ class RowCounts:
         law = Noise.gaussian(Fraction(max(self.stderr**2, 1e-6)))
         return UnitHistogram(ends, tuple(map(round, self.units[: len(ends)])), law).rows_beyond(limit)
 
-    def into(self, held: TablePolicy) -> TablePolicy:
+    def into(self, table: TablePolicy) -> TablePolicy:
         """The table as it is proposed."""
-        bound = held.max_rows_per_unit if self.total is not None else self.most(held)
-        kept = tuple(filter(None, (one.within(bound) for one in held.at_most))) if bound is not None else ()
-        kept = tuple(one for one in kept if one.rows is not None or one.groups is not None)
-        return replace(held, expected_rows=self.expected(held)[0], max_rows_per_unit=bound, at_most=kept)
+        bound = table.max_rows_per_unit if self.total is not None else self.most(table)
+        caps = tuple(filter(None, (one.within(bound) for one in table.at_most))) if bound is not None else ()
+        caps = tuple(one for one in caps if one.rows is not None or one.groups is not None)
+        return replace(table, expected_rows=self.expected(table)[0], max_rows_per_unit=bound, at_most=caps)
 
-    def remarks(self, held: TablePolicy) -> dict[str, Remark]:
+    def remarks(self, table: TablePolicy) -> dict[str, Remark]:
         """What to say of the lines that are proposed, by their full keys."""
-        error = self.expected(held)[1]
-        out = {held.key("expected_rows"): Remark(f"standard error {error:,.0f}; dp.{self.name}", confirm=True)}
+        error = self.expected(table)[1]
+        out = {table.key("expected_rows"): Remark(f"standard error {error:,.0f}; dp.{self.name}", confirm=True)}
         if self.total is None:
-            most = self.most(held)
+            most = self.most(table)
             lost = f"at least {max(0.0, self.lost(most)):,.0f} rows, as far as noise lets one see,"
-            if held.largest_unit is not None:
-                cut = self.cut(most, held.largest_unit)
+            if table.largest_unit is not None:
+                cut = self.cut(most, table.largest_unit)
                 lost = f"about {cut.value:,.0f} rows ({cut.low:,.0f} to {cut.high:,.0f})"
             everybody = max(1.0, self.weighed((1.0,) * (len(ENDS) + 1))[0])
             text = (
                 f"about {everybody:,.0f} {self.unit}s; under this bound {lost} are left out, and COUNT(*) has standard "
                 f"error {most * self.noise:,.0f} at this charge, the least of both together; "
-                f"{held.max_rows_per_unit} was declared"
+                f"{table.max_rows_per_unit} was declared"
             )
-            out[held.key("max_rows_per_unit")] = Remark(text, confirm=True)
+            out[table.key("max_rows_per_unit")] = Remark(text, confirm=True)
         return out

@@ -161,21 +161,21 @@ def _width(scale: float, alpha: float) -> float:
     return max(0.0, float(np.ceil(scale * np.log(2 / (alpha * (1 + q))) - 1 - 1e-9)))
 
 
-def _notes(found: SparseHistogram, rows: int, alpha: float) -> tuple[Note, ...]:
-    share = found.expected_error / rows
+def _notes(strategy: SparseHistogram, rows: int, alpha: float) -> tuple[Note, ...]:
+    share = strategy.expected_error / rows
     return (
         Note(
-            f"the result lists only groups whose count with noise is {found.least:,} or more; how many these are "
+            f"the result lists only groups whose count with noise is {strategy.least:,} or more; how many these are "
             f"depends on the data, by way of the noise; an absent group stands for 0: it has at most "
-            f"{found.unseen(alpha):,} rows, with {100 * (1 - alpha):g}% confidence; about {figure(found.stray)} groups "
-            "without rows are listed",
+            f"{strategy.unseen(alpha):,} rows, with {100 * (1 - alpha):g}% confidence; about {figure(strategy.stray)} "
+            "groups without rows are listed",
             BIAS,
         ),
         Note(
             f"the error of all groups together is expected to be {figure(share)} of the {rows:,} expected rows, "
-            f"estimated on stand-ins for the data, and at most {figure(found.worst / rows)} of them whatever the data; "
-            f"with all counts shown it would be {figure(found.unbiased_error / rows)}; at most {MOST_SHOWN:,} groups "
-            "are listed, the largest",
+            f"estimated on stand-ins for the data, and at most {figure(strategy.worst / rows)} of them whatever the "
+            f"data; with all counts shown it would be {figure(strategy.unbiased_error / rows)}; at most "
+            f"{MOST_SHOWN:,} groups are listed, the largest",
             ERROR,
         ),
     )

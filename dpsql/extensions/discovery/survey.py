@@ -26,13 +26,13 @@ from dpsql.extensions.discovery.discovery import (
     Prospect,
     about,
     check_reach,
-    found_table,
-    known_again,
+    earlier_release,
     names_taken,
     reserved,
     target_of,
     type_of,
     unit_word,
+    values_table,
     view_name,
 )
 from dpsql.extensions.discovery.row_counts import RowCounts, rows_plan, rows_table
@@ -58,7 +58,7 @@ from dpsql.running.jobs import job_of
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches
 
-_Wanted: TypeAlias = "tuple[TablePolicy, ColumnPolicy | None, str]"
+_Target: TypeAlias = "tuple[TablePolicy, ColumnPolicy | None, str]"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class SurveyPlan:
 
     def __str__(self) -> str:
         first = f"{self.charge.guarantee}, in one charge; each of {len(self.parts)} parts has an equal share of it"
-        lines = [first, *(f"  {part}" for part in self.parts), *(f"  {said}" for said in self.skipped)]
+        lines = [first, *(f"  {part}" for part in self.parts), *(f"  {reason}" for reason in self.skipped)]
         if self.aside is not None:
             lines.append(f"  first of this ledger: {self.aside[0].guarantee}")
         return "\n".join(lines)
@@ -127,8 +127,8 @@ class Survey:
     def rows(self) -> dict[str, RowCounts]:
         """Rows, units and the rows of units, by table."""
         return {
-            said["table"]: RowCounts.read(said["table"], said["unit"], self.tables[said["name"]], self.parts)
-            for said in self.said["rows"]
+            entry["table"]: RowCounts.read(entry["table"], entry["unit"], self.tables[entry["name"]], self.parts)
+            for entry in self.said["rows"]
         }
 
     @property
@@ -142,51 +142,51 @@ class Survey:
         tables = dict(self.declared.tables)
         for name, counts in self.rows.items():
             tables[name] = counts.into(tables[name])
-        for said, column in self._columns():
-            made = _both(column) if said.get("free") else with_domain(column, said, tuple(self.tables.values()))
+        for entry, column in self._columns():
+            made = _both(column) if entry.get("free") else with_domain(column, entry, tuple(self.tables.values()))
             if made is not None:
-                table = tables[said["table"]]
+                table = tables[entry["table"]]
                 tables[table.name] = replace(table, columns={**table.columns, column.name: made})
         return replace(self.declared, tables=tables)
 
     def to_toml(self) -> str:
         """The proposed policy; what was found is marked to be confirmed, with its error, and closed until then."""
-        held, parts = self.policy, self.parts
+        policy, parts = self.policy, self.parts
         head = (
             f"# Proposed from release {self.id}, at {self.guarantee} in one charge, an equal share of it for each of "
             f'{parts} parts.\n# Read each line that starts with "# confirm:", correct it, then remove "# confirm: " '
             "in front of it.\n\n"
         )
-        places = {"database": held.database, "anchor": held.anchor}
-        return head + policy_text(held.dataset, held.budget, held.tables, held.views, places, self.remarks())
+        places = {"database": policy.database, "anchor": policy.anchor}
+        return head + policy_text(policy.dataset, policy.budget, policy.tables, policy.views, places, self.remarks())
 
     def remarks(self) -> dict[str, Remark]:
         """What to say of each line that was found, by its full key."""
         out: dict[str, Remark] = {}
         for name, counts in self.rows.items():
             out |= counts.remarks(self.declared.table(name))
-        return out | {column.where: self._remark(said) for said, column in self._columns()}
+        return out | {column.where: self._remark(entry) for entry, column in self._columns()}
 
-    def _remark(self, said: Json) -> Remark:
-        if said.get("free"):
+    def _remark(self, entry: Json) -> Remark:
+        if entry.get("free"):
             return Remark("all values of the type, at no cost", confirm=True)
-        table, unit = self.tables[said["name"]], said["unit"]
+        table, unit = self.tables[entry["name"]], entry["unit"]
         if not len(table):
             return Remark(f"nothing was found: too few {unit}s for this charge")
-        if said["bounds"]:
+        if entry["bounds"]:
             outside, error = (100 * float(str(table.columns[at][2][0])) for at in (2, 3))
             text = f"{outside:.2g} % of the rows are outside, standard error {error:.2g}; dp.{table.name}"
             return Remark(text, confirm=True)
         count, error = len(table), float(str(table.columns[2][2][0]))
         return Remark(
-            f"{count:,} value{'' if count == 1 else 's'}, of about {about(said['threshold'])} {unit}s and more, "
+            f"{count:,} value{'' if count == 1 else 's'}, of about {about(entry['threshold'])} {unit}s and more, "
             f"standard error of a count {error:.3g}; dp.{table.name}",
             confirm=True,
         )
 
     def _columns(self) -> list[tuple[Json, ColumnPolicy]]:
         looked = [*self.said["found"], *self.said["free"]]
-        return [(said, self.declared.table(said["table"]).column(said["column"])) for said in looked]
+        return [(entry, self.declared.table(entry["table"]).column(entry["column"])) for entry in looked]
 
     def __repr__(self) -> str:
         return f"Survey(id={self.id}, parts={len(self.tables)}, cost={self.cost:.9g}, guarantee={self.guarantee!r})"
@@ -205,11 +205,11 @@ class Surveyor:
         books, policy = self.batches.books, self.finder.declared
         state, there, aside = reserved(books)
         schemas = self.batches.holdings.schemas()
-        wanted, skipped = _wanted(policy, schemas)
-        thresholds = sum(what == "values" for _, _, what in wanted)
+        targets, skipped = _targets(policy, schemas)
+        thresholds = sum(what == "values" for _, _, what in targets)
         chance = there.total / 2 if delta is None else delta
-        share = shared(request, chance, books.budget, len(wanted), thresholds, there.left)
-        parts = tuple(self._part(share, max_groups, schemas, *one) for one in wanted)
+        share = shared(request, chance, books.budget, len(targets), thresholds, there.left)
+        parts = tuple(self._part(share, max_groups, schemas, *one) for one in targets)
         state.check(share.charge)
         return SurveyPlan(parts, share.charge, skipped, aside)
 
@@ -218,17 +218,17 @@ class Surveyor:
     ) -> tuple[Survey, ReleaseRecord]:
         """Charge, measure and record a survey; or the same of this version of the data again, at no cost."""
         books, declared = self.batches.books, self.finder.declared
-        asked = f"a survey at {request.epsilon} {request.rho} {delta} {max_groups} of {declared.to_toml()}"
-        asked = hashlib.sha256(asked.encode()).hexdigest()
+        query = f"a survey at {request.epsilon} {request.rho} {delta} {max_groups} of {declared.to_toml()}"
+        query = hashlib.sha256(query.encode()).hexdigest()
         with claimed(books.path, "discovery"):  # as discoveries, of which the first sets delta aside
             ledger = books.ledger()
             books.check_releases(ledger)
-            known = None if fresh else known_again(books, asked)
-            if known is not None:
-                entry, record = known
+            earlier = None if fresh else earlier_release(books, query)
+            if earlier is not None:
+                entry, record = earlier
                 return Survey(entry.id, 0.0, record.guarantee, declared, entry.description, _by_name(record)), record
             plan = self.plan(request, delta, max_groups)
-            job = self._job(plan, asked, label)
+            job = self._job(plan, query, label)
             made: list[ReleaseRecord] = []
 
             def payload(release: int, observed: Observed) -> bytes:
@@ -237,27 +237,27 @@ class Surveyor:
 
             number, _ = measure(job, self.batches.holdings.engine, ledger, payload)
         record = made[0]
-        found = Survey(number, plan.charge.amount, record.guarantee, declared, job.description, _by_name(record))
-        return found, record
+        survey = Survey(number, plan.charge.amount, record.guarantee, declared, job.description, _by_name(record))
+        return survey, record
 
     def _part(
-        self, share: Share, max_groups: int, schemas: Schemas, held: TablePolicy, column: ColumnPolicy | None, what: str
+        self, share: Share, groups: int, schemas: Schemas, table: TablePolicy, column: ColumnPolicy | None, kind: str
     ) -> Part:
-        unit, state = unit_word(held), self.batches.books.state()
+        unit, state = unit_word(table), self.batches.books.state()
         if column is None:
-            plan = rows_plan(self.finder.declared, held, schemas, state, share.request)
-            return Part(held.name, None, unit, _largest_error(plan), plan=plan, minimum=held.minimum)
-        if what == "bounds":
-            scale = scale_of(type_of(schemas, held, column), column.where)
-            plan = self.bounds.plan(held.name, column, scale, schemas, share.request, None if held.unit == "row" else 1)
-            return Part(held.name, column.name, unit, _largest_error(plan), plan=plan, scale=scale)
+            plan = rows_plan(self.finder.declared, table, schemas, state, share.request)
+            return Part(table.name, None, unit, _largest_error(plan), plan=plan, minimum=table.minimum)
+        if kind == "bounds":
+            scale, limit = scale_of(type_of(schemas, table, column), column.where), None if table.unit == "row" else 1
+            plan = self.bounds.plan(table.name, column, scale, schemas, share.request, limit)
+            return Part(table.name, column.name, unit, _largest_error(plan), plan=plan, scale=scale)
         part = Charge("gaussian", share.units, "gaussian", "a part of a survey", None, share.fails)
-        law = share.threshold(1 if held.unit == "row" else max_groups)
-        prospect = Prospect(held.name, column.name, unit, law.groups, Way(part, law), None, held.minimum)
-        check_reach(held, prospect)
-        return Part(held.name, column.name, unit, prospect.stderr, prospect=prospect)
+        law = share.threshold(1 if table.unit == "row" else groups)
+        prospect = Prospect(table.name, column.name, unit, law.groups, Way(part, law), None, table.minimum)
+        check_reach(table, prospect)
+        return Part(table.name, column.name, unit, prospect.stderr, prospect=prospect)
 
-    def _job(self, plan: SurveyPlan, asked: str, label: str) -> SurveyJob:
+    def _job(self, plan: SurveyPlan, query: str, label: str) -> SurveyJob:
         """The job; its description says of each part table, column, type and view."""
         policy, schemas = self.finder.declared, self.batches.holdings.schemas()
         taken, names = names_taken(self.batches.books.entries()), []
@@ -265,28 +265,28 @@ class Surveyor:
         counts: list[Job] = []
         values: list[DiscoveryJob] = []
         for part in plan.parts:
-            held = policy.table(part.table)
-            column = ColumnPolicy("rows") if part.column is None else held.column(part.column)
+            table = policy.table(part.table)
+            column = ColumnPolicy("rows") if part.column is None else table.column(part.column)
             is_bounds = part.column is not None and part.plan is not None
-            name = view_name(held, column, taken, "_bounds" if is_bounds else "")
+            name = view_name(table, column, taken, "_bounds" if is_bounds else "")
             check_name(name)
             names.append(name)
             taken.add(fold(name))
-            said: dict[str, object] = {"table": held.name, "name": name, "unit": part.unit}
+            entry: dict[str, object] = {"table": table.name, "name": name, "unit": part.unit}
             if part.column is not None:
-                said |= {"column": column.name, "type": type_of(schemas, held, column), "bounds": is_bounds}
+                entry |= {"column": column.name, "type": type_of(schemas, table, column), "bounds": is_bounds}
             if part.prospect is not None:
-                values.append(self.finder.job(part.prospect, held, column, schemas, name))
-                said |= {"threshold": part.prospect.threshold, "groups": part.prospect.groups}
+                values.append(self.finder.job(part.prospect, table, column, schemas, name))
+                entry |= {"threshold": part.prospect.threshold, "groups": part.prospect.groups}
             elif part.plan is not None:
                 job = job_of(part.plan, self.batches.holdings.sources, {}, "")
                 assert isinstance(job, Job)  # noqa: S101 - no plan of a survey is adaptive
                 counts.append(job)
-            looked["rows" if part.column is None else "found"].append(said)
+            looked["rows" if part.column is None else "found"].append(entry)
         read = [name for job in values for name in job.source.tables]
         read += [name for job in counts for layout in job.layouts for name in layout.source.tables]
         description = {
-            **{"kind": KIND, "asked": asked, "noise": "gaussian", "names": names, **looked},
+            **{"kind": KIND, "asked": query, "noise": "gaussian", "names": names, **looked},
             "tables": list(dict.fromkeys(part.table for part in plan.parts)),
             "units": units_in(policy.tables, list(dict.fromkeys(read))),
             "limits": limits_in(policy.tables, list(dict.fromkeys(read))),
@@ -294,39 +294,39 @@ class Surveyor:
         return SurveyJob(tuple(counts), tuple(values), plan.charge, description, label, plan.aside)
 
 
-def _wanted(policy: Policy, schemas: Schemas) -> tuple[list[_Wanted], tuple[str, ...]]:
+def _targets(policy: Policy, schemas: Schemas) -> tuple[list[_Target], tuple[str, ...]]:
     """What is asked of each table and column, and what is not and why. Public."""
-    found: list[_Wanted] = []
+    targets: list[_Target] = []
     skipped: list[str] = []
-    for held in policy.tables.values():
-        if held.public or held.counts is not None:
+    for table in policy.tables.values():
+        if table.public or table.counts is not None:
             continue
-        found.append((held, None, "rows"))
-        for column in held.columns.values():
+        targets.append((table, None, "rows"))
+        for column in table.columns.values():
             if column.values is not None or column.lower is not None or column.public:
                 continue
-            kind = type_of(schemas, held, column)
+            kind = type_of(schemas, table, column)
             try:
-                target_of(policy, f"{held.name}.{column.name}")
+                target_of(policy, f"{table.name}.{column.name}")
                 if column_type(kind).kind == "text":
-                    found.append((held, column, "values"))
+                    targets.append((table, column, "values"))
                 elif column_type(kind).kind != "boolean":
                     scale_of(kind, column.where)
-                    found.append((held, column, "bounds"))
+                    targets.append((table, column, "bounds"))
             except PolicyError as error:
                 skipped.append(f"not looked at: {error}")
-    if not found:
+    if not targets:
         raise PolicyError("there is nothing to find: the policy has public tables and tables of counts alone")
-    return found, tuple(skipped)
+    return targets, tuple(skipped)
 
 
 def _free(policy: Policy, schemas: Schemas) -> list[Json]:
     """The columns whose values their types tell."""
     return [
-        {"table": held.name, "column": column.name, "free": True}
-        for held in policy.tables.values()
-        for column in held.columns.values()
-        if not held.public and column.values is None and column_type(type_of(schemas, held, column)).kind == "boolean"
+        {"table": table.name, "column": column.name, "free": True}
+        for table in policy.tables.values()
+        for column in table.columns.values()
+        if not table.public and column.values is None and column_type(type_of(schemas, table, column)).kind == "boolean"
     ]
 
 
@@ -346,7 +346,7 @@ def _tables(plan: SurveyPlan, job: SurveyJob, observed: Observed) -> tuple[Relea
     for part, name in zip(plan.parts, names, strict=True):
         if part.prospect is not None:
             of, (texts, counts) = next(found)
-            out.append(found_table(part.prospect, of, texts, counts))
+            out.append(values_table(part.prospect, of, texts, counts))
             continue
         assert part.plan is not None  # noqa: S101 - a part is one of the two
         (measured,) = release_tables(part.plan, next(ys))

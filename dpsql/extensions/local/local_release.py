@@ -246,7 +246,7 @@ class Maker:
         columns = tuple(
             _released_column(table.columns[fold(column.name)], column) for column in released.domain.columns
         )
-        self.holdings.check_apart()
+        self.holdings.check_disjoint()
         description = {
             "kind": "local",
             "once": [f"{spec.name}.{column}" for column in released.domain.names],

@@ -146,15 +146,15 @@ def _words(shown: str) -> Iterator[str]:
     """The meanings of the glossary's words that a page shows, at its end."""
     text, known = re.sub(r"<[^>]*>", " ", shown), meanings()
 
-    def said_in(text: str) -> set[str]:
-        words = {name: "|".join(map(re.escape, name.split(", "))) for name in known}
-        return {name for name, either in words.items() if re.search(rf"\b({either})s?\b", text, re.IGNORECASE)}
+    def words_in(text: str) -> set[str]:
+        patterns = {name: "|".join(map(re.escape, name.split(", "))) for name in known}
+        return {name for name, either in patterns.items() if re.search(rf"\b({either})s?\b", text, re.IGNORECASE)}
 
-    names = said_in(text)
-    names |= said_in(" ".join(known[name] for name in names))  # the words of their meanings, too
-    found = {name: said for name, said in known.items() if name in names and name != "core"}  # one of a processor
+    names = words_in(text)
+    names |= words_in(" ".join(known[name] for name in names))  # the words of their meanings, too
+    words = {name: text for name, text in known.items() if name in names and name != "core"}  # one of a processor
     yield h.heading("Words on this page", anchor="words")
-    yield h.facts(found.items())
+    yield h.facts(words.items())
 
 
 def _budget(state: BudgetState | None) -> Iterator[str]:

@@ -310,7 +310,7 @@ class Service:
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha
                 found, why = shelf.con.errors_beside(
-                    text, found, alpha=level, own=dict(asker.unnamed), population=settings.population
+                    text, found, alpha=level, unnamed=dict(asker.unnamed), population=settings.population
                 )
                 said.extend([why] if why else [])
             return found

@@ -207,7 +207,7 @@ TYPES = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _CATALOG = ("spark_catalog", "default")
-_MOST_PLANS = 64  # kept at once; a scan whose plan is gone plans again
+_MOST_PLANS = 64  # stored at once; a scan whose plan is gone plans again
 _Key = tuple[tuple[tuple[str, ...], ...], str]
 
 
@@ -221,21 +221,21 @@ class _Planned:
 
 @dataclass(frozen=True)
 class _Plans:
-    """What ``SparkTables.check`` planned and no ``scan`` has taken yet, the newest few, by what was asked."""
+    """What ``SparkTables.check`` planned and no ``scan`` has taken yet, the newest few, by tables and statement."""
 
-    held: dict[_Key, _Planned] = field(default_factory=dict)
+    by_key: dict[_Key, _Planned] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, key: _Key, planned: _Planned) -> None:
         with self.lock:
-            self.held.pop(key, None)
-            self.held[key] = planned
-            for oldest in list(self.held)[:-_MOST_PLANS]:
-                del self.held[oldest]
+            self.by_key.pop(key, None)
+            self.by_key[key] = planned
+            for oldest in list(self.by_key)[:-_MOST_PLANS]:
+                del self.by_key[oldest]
 
     def take(self, key: _Key) -> _Planned | None:
         with self.lock:
-            return self.held.pop(key, None)
+            return self.by_key.pop(key, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,36 +257,36 @@ class SparkEngine:
         """The tables as the catalogs describe them now, in a session of their own."""
         names = {source.name: table_name(source) for source in sources}
 
-        def found() -> SparkTables:
+        def described() -> SparkTables:
             own = private_session(self.session)
-            return SparkTables(self, own, {name: _found(own, name, parts) for name, parts in names.items()})
+            return SparkTables(self, own, {name: _catalog_table(own, name, parts) for name, parts in names.items()})
 
-        tables = self._done("read the schema of the tables", found)
-        _check_apart(tables.found)
+        tables = self._done("read the schema of the tables", described)
+        _check_distinct(tables.tables)
         return tables
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
+    def scan(self, scan: Scan) -> dict[str, IntArray]:
         """The columns of a scan, by name."""
 
         def work() -> dict[str, IntArray]:
-            planned = self._plans.take(_key(asked))
+            planned = self._plans.take(_key(scan))
             if planned is None:
                 own = private_session(self.session)
-                planned = _planned(own, asked, {t.name: _found(own, t.name, table_name(t)) for t in asked.tables})
+                planned = _planned(own, scan, {t.name: _catalog_table(own, t.name, table_name(t)) for t in scan.tables})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions of pandas, which is not used
                 taken = [np.asarray(column) for column in planned.frame.toArrow().columns]
-            own = iter(taken[1:] if any(planned.columns.values()) else taken)
-            return {name: next(own) if one is None else one.of(taken[0]) for name, one in planned.columns.items()}
+            whole = iter(taken[1:] if any(planned.columns.values()) else taken)
+            return {name: next(whole) if one is None else one.of(taken[0]) for name, one in planned.columns.items()}
 
-        found, outcome = inside(self.session, work, self.limits.seconds)
+        columns, outcome = inside(self.session, work, self.limits.seconds)
         check_outcome(
-            *(outcome, asked.name, self.limits.seconds),
+            *(outcome, scan.name, self.limits.seconds),
             inside="Spark",
             look_at="the executors, memory and files",
-            tables=[table.name for table in asked.tables],
+            tables=[table.name for table in scan.tables],
         )
-        return found or {}
+        return columns or {}
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[SparkEngine]:
@@ -294,71 +294,71 @@ class SparkEngine:
         yield self
 
     @contextlib.contextmanager
-    def kept(self, asked: Scan) -> Iterator[Scan]:
+    def materialized(self, scan: Scan) -> Iterator[Scan]:
         """The scan itself, which Spark runs as often as it is read."""
-        yield asked
+        yield scan
 
     def _done(self, what: str, work: Callable[[], T]) -> T:
-        found, outcome = inside(self.session, lambda: (work(),), None, first=lambda: check_alive(self.session))
+        result, outcome = inside(self.session, lambda: (work(),), None, first=lambda: check_alive(self.session))
         if outcome == "interrupted":
             raise KeyboardInterrupt
-        if found is None:
+        if result is None:
             raise OperationalError(
                 f"Spark cannot {what}; check the session, its catalogs and the files (nothing was charged)"
             )
-        return found[0]
+        return result[0]
 
 
 @dataclass(frozen=True, eq=False)
 class SparkTables:
-    """Tables as the catalogs described them, and the session that they were found in."""
+    """Tables as the catalogs described them, and the session that described them."""
 
     engine: SparkEngine
-    own: SparkSession
-    found: Mapping[str, _Found]
+    session: SparkSession
+    tables: Mapping[str, _CatalogTable]
 
     @property
     def schemas(self) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table."""
-        return {name: dict(one.source.types) for name, one in self.found.items()}
+        return {name: dict(one.source.types) for name, one in self.tables.items()}
 
-    def check(self, asked: Scan) -> None:
+    def check(self, scan: Scan) -> None:
         """Nothing, or the reason why ``scan`` would not be run: written, analysed and planned, not executed.
 
-        The plan is kept for the next ``scan`` of the same statement, which is its only use: that one counts the files
+        The plan is stored for the next ``scan`` of the same statement, which is its only use: that one counts the files
         that were there when the tables were found. ``run`` looks and checks just before the charge and scans just after
         it. A file that is gone by then makes the scan fail, as during a scan; one that came meanwhile is not of this
         run. A statement that is checked again is planned again.
         """
 
         def planned() -> _Planned:
-            made = _planned(self.own, asked, self.found)
+            made = _planned(self.session, scan, self.tables)
             made.frame._jdf.queryExecution().executedPlan()
             return made
 
-        key = _key(asked)
+        key = _key(scan)
         self.engine._plans.take(key)
         self.engine._plans.put(key, self.engine._done("plan the statement", planned))
 
 
 @dataclass(frozen=True)
-class _Found:
+class _CatalogTable:
     """A table that can be counted, and where it lies."""
 
     source: Source
     location: str
 
 
-def _planned(own: SparkSession, asked: Scan, found: Mapping[str, _Found]) -> _Planned:
-    """The statement of a scan, analysed in ``own``."""
-    statement, columns = written(asked.select, {table.name: found[table.name].source for table in asked.tables})
-    return _Planned(own.sql(statement), columns)
+def _planned(session: SparkSession, scan: Scan, tables: Mapping[str, _CatalogTable]) -> _Planned:
+    """The statement of a scan, analysed in ``session``."""
+    statement, columns = written(scan.select, {table.name: tables[table.name].source for table in scan.tables})
+    return _Planned(session.sql(statement), columns)
 
 
-def _key(asked: Scan) -> _Key:
+def _key(scan: Scan) -> _Key:
     """The tables of a scan, and DuckDB's text of it, which is one for equal scans."""
-    names = {table.name: f"dpsql_table_{at}" for at, table in enumerate(asked.tables)}
-    return tuple(map(table_name, asked.tables)), select_text(asked.select, names)
+    names = {table.name: f"dpsql_table_{at}" for at, table in enumerate(scan.tables)}
+    return tuple(map(table_name, scan.tables)), select_text(scan.select, names)
 
 
 def table_name(source: TableSource) -> tuple[str, ...]:
@@ -378,42 +378,42 @@ def _reference(parts: Sequence[str]) -> str:
     return ".".join(map(quote, parts))
 
 
-def _found(own: SparkSession, name: str, parts: Sequence[str]) -> _Found:
+def _catalog_table(session: SparkSession, name: str, parts: Sequence[str]) -> _CatalogTable:
     """A table of a catalog. Raises PolicyError for what is no table that can be counted."""
     shown = ".".join(parts)
     table = None
     with contextlib.suppress(Exception):
-        table = own.table(_reference(parts))
-    if table is None and not own.catalog.tableExists(_reference(parts)):
+        table = session.table(_reference(parts))
+    if table is None and not session.catalog.tableExists(_reference(parts)):
         raise PolicyError(f"tables.{name}: Spark has no table {shown}; correct the source, or the name of the table")
-    said = ({} if table is None else _resolved(table)) or _description(own, parts)
-    if said.get("type", "") not in ("MANAGED", "EXTERNAL"):
+    description = ({} if table is None else _resolved(table)) or _description(session, parts)
+    if description.get("type", "") not in ("MANAGED", "EXTERNAL"):
         raise PolicyError(f"tables.{name}: {shown} is a view or the like; the policy must name a table")
-    if said.get("provider", "").lower() not in FORMATS:
+    if description.get("provider", "").lower() not in FORMATS:
         raise PolicyError(
             f"tables.{name}: {shown} is stored in a format in which one row can make a scan fail; "
             f"store it as {', '.join(FORMATS)}"
         )
-    fields = (own.table(_reference(parts)) if table is None else table).schema.fields
+    fields = (session.table(_reference(parts)) if table is None else table).schema.fields
     columns = {str(field.name): _type(field) for field in fields}
     if len({column.lower() for column in columns}) < len(fields):
         raise PolicyError(f"tables.{name}: {shown} has two columns whose names differ in case alone; rename one")
-    return _Found(Source(_reference(parts), columns), said.get("location", ""))
+    return _CatalogTable(Source(_reference(parts), columns), description.get("location", ""))
 
 
 def _resolved(table: DataFrame) -> Mapping[str, str]:
     """``_description`` of files in Spark's own catalog, where it is known without a statement; else nothing."""
-    said: dict[str, str] = {}
+    description: dict[str, str] = {}
     with contextlib.suppress(Exception):  # of views and tables of other catalogs
         relation = table._jdf.queryExecution().analyzed().child()
-        held = relation.catalogTable().get().toLinkedHashMap()
-        said = {name: str(held.apply(name.title())) for name in ("type", "provider", "location")}
-    return said
+        properties = relation.catalogTable().get().toLinkedHashMap()
+        description = {name: str(properties.apply(name.title())) for name in ("type", "provider", "location")}
+    return description
 
 
-def _description(own: SparkSession, parts: Sequence[str]) -> Mapping[str, str]:
+def _description(session: SparkSession, parts: Sequence[str]) -> Mapping[str, str]:
     """What the catalog says of a table: its type, provider and location."""
-    rows = own.sql(f"DESCRIBE TABLE EXTENDED {_reference(parts)}").collect()
+    rows = session.sql(f"DESCRIBE TABLE EXTENDED {_reference(parts)}").collect()
     names = [str(row[0]) for row in rows]
     start = names.index("# Detailed Table Information")
     return {str(row[0]).lower(): str(row[1]) for row in rows[start + 1 :]}
@@ -431,10 +431,10 @@ def _type(field: StructField) -> str:
     return TYPES.get(shown, f"SPARK {shown.split('(')[0].split('<')[0].split()[0].upper()}")
 
 
-def _check_apart(found: Mapping[str, _Found]) -> None:
+def _check_distinct(tables: Mapping[str, _CatalogTable]) -> None:
     """PolicyError where two names of the policy are one table, or two tables over one folder."""
     seen: dict[str, str] = {}
-    for name, one in found.items():
+    for name, one in tables.items():
         other = seen.setdefault(one.location or name, name)
         if other != name:
             raise PolicyError(

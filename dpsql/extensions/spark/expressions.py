@@ -65,7 +65,7 @@ class Writer:
     def _marked(self, node: tree.Node, of: Sequence[Expr]) -> Expr:
         """A node by its parts. What is made of several rows, with all that it stands in, is no value of a subquery."""
         found = self._column(node) if isinstance(node, tree.Name) else _WRITERS[type(node)](node, of)
-        made = isinstance(node, tree.Window | tree.CountRows | tree.Word | tree.Gathered) or _says_kept(node)
+        made = isinstance(node, tree.Window | tree.CountRows | tree.Word | tree.Gathered) or _is_row_test(node)
         if made or any(part.several for part in of):
             return replace(found, several=True)
         return replace(found, text=self.layers.marked(found.text))
@@ -170,14 +170,14 @@ def _numbers(node: tree.Numbers, _: Sequence[Expr]) -> Expr:
     return texts.listed(node.values, node.type or values.widest(ends))
 
 
-def _says_kept(node: tree.Node) -> bool:
+def _is_row_test(node: tree.Node) -> bool:
     """Whether a node says of a unit that some row of it holds to the conditions of its rows."""
     return isinstance(node, tree.Call) and node.function == "min" and isinstance(node.arguments[0], tree.Truth)
 
 
 def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
     rule = FUNCTIONS.get(node.function)
-    if _says_kept(node):
+    if _is_row_test(node):
         return replace(of[0], text=f"min({of[0].text})", constant=None, rank=9)
     if node.function == "regexp_full_match":
         raise refusal("a regular expression is not answered by Spark as by DuckDB", "write LIKE")

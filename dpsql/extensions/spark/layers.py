@@ -88,8 +88,8 @@ class Layers:
         """Texts with every value in its place, or its name there."""
         shown: dict[int, str] = {}
 
-        def put(found: re.Match[str]) -> str:
-            return shown[int(found[1])]
+        def put(mark: re.Match[str]) -> str:
+            return shown[int(mark[1])]
 
         for place in sorted(self._needed(texts, named)):  # a value has a higher place than those in it
             shown[place] = named[place] if place in named else short(Expr(_MARK.sub(put, self._texts[place]), "")).text
@@ -97,15 +97,15 @@ class Layers:
 
     def _needed(self, texts: Sequence[str], named: Mapping[int, str]) -> set[int]:
         """The values in the texts, and those that stand in them, down to named ones."""
-        found: set[int] = set()
+        needed: set[int] = set()
         waiting = [part for text in texts for part in _places(text)]
         while waiting:
             place = waiting.pop()
-            if place not in found:
-                found.add(place)
+            if place not in needed:
+                needed.add(place)
                 if place not in named and place not in self._columns:
                     waiting += _places(self._texts[place])
-        return found
+        return needed
 
 
 def _places(text: str) -> list[int]:

@@ -28,8 +28,8 @@ def opened(database: Any, limits: Limits) -> Callable[[], Opening] | None:
     return engine
 
 
-def is_session(found: object) -> bool:
+def is_session(value: object) -> bool:
     """Whether something is a session of Spark, known by where its class comes from."""
     return any(
-        kind.__name__ == "SparkSession" and kind.__module__.split(".")[0] == "pyspark" for kind in type(found).__mro__
+        kind.__name__ == "SparkSession" and kind.__module__.split(".")[0] == "pyspark" for kind in type(value).__mro__
     )

@@ -161,8 +161,8 @@ def wholes(of: Sequence[Expr], what: str) -> None:
             raise refusal(f"{what} of {e.type} is not admitted", "use whole numbers")
 
 
-def short(found: Expr) -> Expr:
+def short(expression: Expr) -> Expr:
     """The text, refused where parts that stand in it several times have made it too long."""
-    if len(found.text) > _LONGEST:
+    if len(expression.text) > _LONGEST:
         raise refusal("the expression is too long there", "store a part of it as a column")
-    return found
+    return expression

@@ -22,7 +22,7 @@ from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import branches_of, column_of
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.predicates import known, truth
+from dpsql.sql.values.predicates import nonnull, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workloads.expr.batch import Column, Output, Ranked, Term, unit_sum_name
 from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, LineAtom, Or, gather, negate
@@ -144,29 +144,29 @@ class Collector:
         self.is_unit = is_unit
         self.by_unit = True  # groups do not overlap, so that bounds on what one unit adds to a sum can be used
         self.outputs: list[Output] = []
-        self.apart: dict[int, tuple[Condition, Each | Column | None]] = {}
-        self._known: dict[tuple[object, ...], int] = {}
+        self.separate: dict[int, tuple[Condition, Each | Column | None]] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
 
     def linear(self, node: exp.Expression, name: str = "") -> Formula:
         """The output that a LINEAR expression is, or where bounds hold one unit's sums, a sum of several."""
         found = self._linear(node)
         sums = [Leaf(self._of_units(*asked, by)) for asked, by in found.of_units.items() if by]
         if found.terms or found.constant or not sums:
-            sums.append(Leaf(self.kept(found.terms, found.constant, name)))
+            sums.append(Leaf(self.output_of(found.terms, found.constant, name)))
         return Sum(tuple(sums)) if len(sums) > 1 else sums[0]
 
     def _of_units(self, where: Condition, column: Column, coefficient: Fraction) -> int:
         """The number of an output: what units add to a sum, each within its bounds."""
-        return self._apart(("sum", where, column.name, coefficient), where, column, Term(coefficient, where))
+        return self._separate(("sum", where, column.name, coefficient), where, column, Term(coefficient, where))
 
-    def _apart(self, key: tuple[object, ...], where: Condition, what: Each | Column | None, term: Term) -> int:
+    def _separate(self, key: tuple[object, ...], where: Condition, what: Each | Column | None, term: Term) -> int:
         if isinstance(what, Column):
             term = replace(term, column=unit_sum_name(what))
-        if key not in self._known:
-            self._known[key] = len(self.outputs)
-            self.apart[len(self.outputs)] = where, what
+        if key not in self._numbers:
+            self._numbers[key] = len(self.outputs)
+            self.separate[len(self.outputs)] = where, what
             self.outputs.append(Output("", (term,)))
-        return self._known[key]
+        return self._numbers[key]
 
     def formula(self, node: exp.Expression) -> Formula:
         """The formula that a LINEAR or FORMULA expression, or a constant, is."""
@@ -266,7 +266,7 @@ class Collector:
         found = prefixes_of(argument, self.scope, called_as(node))
         terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
         series = f"quantile {len(self.outputs)}"
-        prefixes = tuple(self.kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
+        prefixes = tuple(self.output_of({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
         # Between two days there are hours.
         between = found.type == "DATE" and not (discrete or isinstance(node, exp.Min | exp.Max))
         kind = "TIMESTAMP" if between else found.type
@@ -280,7 +280,7 @@ class Collector:
         if counted is None:
             counted, each = self._values_of(what)
         where = gather(And, self.where, counted)
-        return self._apart(("units", where, each), where, each, Term(Fraction(1), where))
+        return self._separate(("units", where, each), where, each, Term(Fraction(1), where))
 
     def _values_of(self, node: exp.Expr) -> tuple[Condition, Each]:
         """The rows where an expression is not NULL, and its values, each of which counts once."""
@@ -293,7 +293,7 @@ class Collector:
         column = column_of(node, self.scope)
         if column.line.kind == "opaque":
             raise refuse(f"the values of {shown(node)} ({column.type}) are not told apart", node, code="count-distinct")
-        not_null = known(node, self.scope)
+        not_null = nonnull(node, self.scope)
         if not_null == TRUE and isinstance(column.value, Stored | None):
             # Rows that hold what the policy rules out do not count, and how many values there are is known.
             not_null = LineAtom(column.name, ((None, None),))
@@ -331,8 +331,8 @@ class Collector:
             scale = _share(top, bottom)
             if scale is not None:
                 share = Quotient(
-                    Leaf(self.kept(_divided(top.terms, scale), Fraction(0), "")),
-                    Leaf(self.kept(bottom.terms, bottom.constant, "")),
+                    Leaf(self.output_of(_divided(top.terms, scale), Fraction(0), "")),
+                    Leaf(self.output_of(bottom.terms, bottom.constant, "")),
                     (0.0, 1.0),
                 )
                 return share if scale == 1 else Product((share, Number(scale)))
@@ -342,19 +342,19 @@ class Collector:
             return Quotient(self._number(node.this), self._number(node.expression), bounds)
         return Quotient(self._number(node.this), self._number(node.expression), weighted(node, self.scope))
 
-    def kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str, part_of: str = "") -> int:
+    def output_of(self, terms: dict[Term, Fraction], constant: Fraction, name: str, part_of: str = "") -> int:
         """The number of the output that these terms are; a new one where there is none yet."""
-        kept = tuple(
+        terms_in_use = tuple(
             term if term.coefficient == coefficient else replace(term, coefficient=coefficient)
             for term, coefficient in terms.items()
             if coefficient and term.condition != FALSE
         )
-        key = (kept, constant)
-        if key not in self._known:
-            self._known[key] = len(self.outputs)
-            self.outputs.append(Output(name, kept, constant, part_of))
-            return self._known[key]
-        at = self._known[key]
+        key = (terms_in_use, constant)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.outputs)
+            self.outputs.append(Output(name, terms_in_use, constant, part_of))
+            return self._numbers[key]
+        at = self._numbers[key]
         if not part_of:  # a column by itself, whatever else it is a part of
             self.outputs[at] = replace(self.outputs[at], name=self.outputs[at].name or name, part_of="")
         return at
@@ -388,8 +388,8 @@ def _share(top: Linear, bottom: Linear) -> Fraction | None:
 def _not_negative(side: Linear) -> bool:
     """Whether a linear expression is at least 0 whatever the rows are."""
     lowers = [side.scope.column(term.column).policy.lower for term in side.terms if term.column is not None]
-    known = all(isinstance(lower, Fraction) and lower >= 0 for lower in lowers)
-    return known and side.constant >= 0 and all(coefficient >= 0 for coefficient in side.terms.values())
+    bounded = all(isinstance(lower, Fraction) and lower >= 0 for lower in lowers)
+    return bounded and side.constant >= 0 and all(coefficient >= 0 for coefficient in side.terms.values())
 
 
 def _divided(terms: dict[Term, Fraction], factor: Fraction) -> dict[Term, Fraction]:

@@ -167,14 +167,14 @@ def _beyond(value: Value, column: Column) -> list[Piece]:
     return found
 
 
-def _on_pieces(t: Typed, column: Column, held: Sequence[Piece], node: exp.Expr) -> Groups:
+def _on_pieces(t: Typed, column: Column, pieces: Sequence[Piece], node: exp.Expr) -> Groups:
     """The groups of an expression by its value on each piece, and on NULL."""
     policy = column.policy
     (base,) = stored(t.value)
-    results = evaluate(t.value, t.kind, base, column.line, (*(at for _, at in held), None))
+    results = evaluate(t.value, t.kind, base, column.line, (*(at for _, at in pieces), None))
     by_label: dict[Scalar, list[Interval]] = {}
     null: list[Interval] = []
-    for (interval, _), result in zip(held, results[:-1], strict=True):
+    for (interval, _), result in zip(pieces, results[:-1], strict=True):
         if result is None:
             null.append(interval)
         else:
@@ -183,14 +183,14 @@ def _on_pieces(t: Typed, column: Column, held: Sequence[Piece], node: exp.Expr) 
     at_null = None if results[-1] is None else label_of(t, results[-1], node)
     if nulls and at_null is not None:
         by_label.setdefault(at_null, [])
-    found = tuple(
+    groups = tuple(
         (label, LineAtom(column.name, union(by_label[label]), nulls and label == at_null))
         for label in (by_label if _in_time(t, column) else sorted(by_label, key=rank))
     )
     on_null = nulls and at_null is None
     empty = LineAtom(column.name, union(null), on_null) if null or on_null else FALSE
-    other = LineAtom(column.name, complement(union([part for part, _ in held]))) if policy.other else FALSE
-    return Groups(found, empty, other)
+    other = LineAtom(column.name, complement(union([part for part, _ in pieces]))) if policy.other else FALSE
+    return Groups(groups, empty, other)
 
 
 def _in_time(t: Typed, column: Column) -> bool:

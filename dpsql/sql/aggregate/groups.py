@@ -27,19 +27,19 @@ class Groups:
     ``other_label`` is None where OTHER is NULL with a companion.
     """
 
-    found: tuple[tuple[Scalar, Condition], ...]
+    labelled: tuple[tuple[Scalar, Condition], ...]
     null: Condition = FALSE
     other: Condition = FALSE
     other_label: str | None = None
 
     def joined(self) -> Groups:
         """The same, but OTHER within the group that has its label."""
-        if self.other_label not in {label for label, _ in self.found}:
+        if self.other_label not in {label for label, _ in self.labelled}:
             return self
-        found = tuple(
-            (label, gather(Or, at, self.other) if label == self.other_label else at) for label, at in self.found
+        labelled = tuple(
+            (label, gather(Or, at, self.other) if label == self.other_label else at) for label, at in self.labelled
         )
-        return replace(self, found=found, other=FALSE)
+        return replace(self, labelled=labelled, other=FALSE)
 
 
 def too_many(node: exp.Expr) -> Exception:

@@ -70,7 +70,7 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
     left = _within(every, scope.within)
     if isinstance(found, KeyDomain) and left == every:
         return found
-    groups = [(label, condition, False) for label, condition in left.found]
+    groups = [(label, condition, False) for label, condition in left.labelled]
     label = left.other_label
     groups += [(label, left.other, label is None), (None, FALSE if _never(left.null, scope) else left.null, False)]
     groups = [group for group in groups if group[1] != FALSE]
@@ -98,9 +98,9 @@ def _never(null: Condition, scope: Scope) -> bool:
 
 def _within(groups: Groups, within: Within) -> Groups:
     """The groups that rows of ``within`` can be in; all where there is none."""
-    found = tuple((label, condition) for label, condition in groups.found if not within.excludes(condition))
+    found = tuple((label, condition) for label, condition in groups.labelled if not within.excludes(condition))
     null, other = (FALSE if within.excludes(condition) else condition for condition in (groups.null, groups.other))
-    left = replace(groups, found=found, null=null, other=other)
+    left = replace(groups, labelled=found, null=null, other=other)
     return left if found or (null, other) != (FALSE, FALSE) else groups
 
 
@@ -149,13 +149,13 @@ def _computed(t: Typed, base: Column | None, node: exp.Expr, scope: Scope) -> Gr
             found = pieced(t, base, node, scope.within)
         elif 1 < len(known) == len(columns):
             found = of_several(t, known, node, scope.within)
-        atoms = [atom for _, atom in found.found if isinstance(atom, LineAtom)] if found is not None else []
+        atoms = [atom for _, atom in found.labelled if isinstance(atom, LineAtom)] if found is not None else []
         pieces = sum(len(atom.intervals) for atom in atoms)
         values = None
         if len(parts) == 1 and (found is None or pieces > MAX_RANGE):
             values = repeated(t, parts[0], line_of(parts[0].type), node)
         if values is not None and len(values) <= MAX_REPEATED:
-            return _own_domain(t, values, node, scope)
+            return _computed_domain(t, values, node, scope)
         if found is not None:
             if pieces > MAX_GROUPS:
                 raise too_many(node)
@@ -163,21 +163,21 @@ def _computed(t: Typed, base: Column | None, node: exp.Expr, scope: Scope) -> Gr
     raise _endless(t, node, scope)
 
 
-def _by_value(found: Groups, t: Typed, node: exp.Expr, scope: Scope) -> Groups:
+def _by_value(groups: Groups, t: Typed, node: exp.Expr, scope: Scope) -> Groups:
     """The groups with all rows that have their values, as conditions find them, where OTHER is a group.
 
     The values are those of the declared domain; a row outside of it may have one of them, too. All others are OTHER,
     and NULL is where no declared value gives it.
     """
-    if found.other == FALSE:
-        return found
+    if groups.other == FALSE:
+        return groups
     operand, parts = operand_of(node, scope), stored(t.value)
     column = operand.column
-    groups = tuple(
-        (label, operand.within(operand.compared("=", constant(label), node)).true) for label, _ in found.found
+    by_value = tuple(
+        (label, operand.within(operand.compared("=", constant(label), node)).true) for label, _ in groups.labelled
     )
-    null = FALSE if found.null == FALSE else operand.null
-    other = negate(gather(Or, *(condition for _, condition in groups), null))
+    null = FALSE if groups.null == FALSE else operand.null
+    other = negate(gather(Or, *(condition for _, condition in by_value), null))
     if isinstance(other, LineAtom):
         rest = tuple(part for part in other.intervals if column.line.clip(part) is not None)
         on_null = other.on_null and column.policy.nulls
@@ -185,10 +185,10 @@ def _by_value(found: Groups, t: Typed, node: exp.Expr, scope: Scope) -> Groups:
     columns = [scope.computed.holding(part) for part in parts]
     labels = {column.policy.other_label for column in columns if column is not None and column.policy.other}
     label = labels.pop() if len(labels) == 1 and t.kind == "text" else None
-    return Groups(groups, null, other, label)
+    return Groups(by_value, null, other, label)
 
 
-def _own_domain(t: Typed, values: Sequence[Scalar], node: exp.Expr, scope: Scope) -> KeyDomain:
+def _computed_domain(t: Typed, values: Sequence[Scalar], node: exp.Expr, scope: Scope) -> KeyDomain:
     """The groups of a computed column by all of its values."""
     column = expressions.registered(t, node, scope)
     values = values if t.kind == "text" else sorted(values, key=rank)
@@ -266,7 +266,7 @@ def _coalesce(node: exp.Coalesce, scope: Scope) -> Groups:
     merged = _Merged()
     reached: Condition = TRUE
     for part in (node.this, *node.expressions):
-        inner, known = _groups(part, scope), predicates.known(part, scope)
+        inner, known = _groups(part, scope), predicates.nonnull(part, scope)
         merged.add(reached, replace(inner, null=FALSE, other=gather(And, inner.other, known)))
         reached = gather(And, reached, negate(known))
     merged.null.append(reached)
@@ -277,18 +277,18 @@ class _Merged:
     """Groups collected over branches."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, Scalar], list[Condition]] = {}
+        self.labelled: dict[tuple[str, Scalar], list[Condition]] = {}
         self.null: list[Condition] = []
         self.other: list[Condition] = []
         self.labels: set[str | None] = set()
 
     def add(self, reached: Condition, groups: Groups) -> None:
         """The groups of a branch, for the rows that reach it."""
-        for label, condition in groups.found:
+        for label, condition in groups.labelled:
             # 1 and TRUE are equal in Python.
             key = ("bool" if isinstance(label, bool) else "value", label)
-            self.found.setdefault(key, []).append(gather(And, reached, condition))
-            if len(self.found) > MAX_GROUPS:
+            self.labelled.setdefault(key, []).append(gather(And, reached, condition))
+            if len(self.labelled) > MAX_GROUPS:
                 return
         self.null.append(gather(And, reached, groups.null))
         self.other.append(gather(And, reached, groups.other))
@@ -296,7 +296,7 @@ class _Merged:
 
     def groups(self) -> Groups:
         """The groups, equal labels joined."""
-        found = tuple((label, gather(Or, *conditions)) for (_, label), conditions in self.found.items())
+        found = tuple((label, gather(Or, *conditions)) for (_, label), conditions in self.labelled.items())
         label = self.labels.pop() if len(self.labels) == 1 else None
         return Groups(found, gather(Or, *self.null), gather(Or, *self.other), label)
 

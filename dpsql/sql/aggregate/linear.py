@@ -15,7 +15,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import standing_for
 from dpsql.sql.values.expressions import branches_of, value_of
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.predicates import known, truth
+from dpsql.sql.values.predicates import nonnull, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workloads.expr.batch import Column, Term
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, gather, negate
@@ -55,7 +55,7 @@ class Linear:
             if fold(argument) is not None:
                 self.term(where, None, scale)
         else:
-            self.term(gather(And, where, known(argument, self.scope)), None, scale)
+            self.term(gather(And, where, nonnull(argument, self.scope)), None, scale)
 
     def count_if(self, node: exp.Expression, scale: Fraction, where: Condition) -> None:
         """COUNT_IF(condition)."""
@@ -66,7 +66,7 @@ class Linear:
         for part in (node.this, node.expression):
             if part is None or not value_of(part, self.scope).numeric:
                 raise refuse("REGR_COUNT takes two numbers, without DISTINCT", node, code="aggregate")
-            where = gather(And, where, known(part, self.scope))
+            where = gather(And, where, nonnull(part, self.scope))
         self.term(where, None, scale)
 
     def sum(self, node: exp.Expression, scale: Fraction, where: Condition) -> None:
@@ -85,11 +85,11 @@ class Linear:
         elif is_constant(argument):
             if fold(argument) is not None:
                 self.term(where, None, scale * factor_of(argument))
-        elif isinstance(argument, exp.Add | exp.Sub) and (moved := _moved(argument)) is not None:
-            other, by, sign = moved  # SUM(x + c) is SUM(x) and c for each row that has a value
+        elif isinstance(argument, exp.Add | exp.Sub) and (offset := _as_offset(argument)) is not None:
+            other, by, sign = offset  # SUM(x + c) is SUM(x) and c for each row that has a value
             self._sum(other, scale * sign, where)
             if by:
-                self.term(gather(And, where, known(other, self.scope)), None, scaled(scale, by, argument))
+                self.term(gather(And, where, nonnull(other, self.scope)), None, scaled(scale, by, argument))
         else:
             self._column(argument, scale, where)
 
@@ -140,10 +140,10 @@ def _of_rows_note(argument: exp.Expr, scope: Scope) -> Note:
 def in_parts(argument: exp.Expr) -> bool:
     """Whether SUM of an expression is worked out of other sums: of a CASE, or where a constant is added."""
     bare = argument.unnest()
-    return isinstance(bare, exp.Case | exp.If) or (isinstance(bare, exp.Add | exp.Sub) and _moved(bare) is not None)
+    return isinstance(bare, exp.Case | exp.If) or (isinstance(bare, exp.Add | exp.Sub) and _as_offset(bare) is not None)
 
 
-def _moved(node: exp.Add | exp.Sub) -> tuple[exp.Expr, Fraction, int] | None:
+def _as_offset(node: exp.Add | exp.Sub) -> tuple[exp.Expr, Fraction, int] | None:
     """(x, c, sign) where ``node`` is sign x + c for a constant number c and some x that is none; None elsewhere."""
     for x, other, sign in ((node.this, node.expression, 1), (node.expression, node.this, -1)):
         if is_constant(other) and not is_constant(x):

@@ -16,7 +16,7 @@ from dpsql.sql.aggregate.linear import distinct_value
 from dpsql.sql.parse.quoted import called_as, shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import as_they_are
-from dpsql.sql.values.predicates import known, truth
+from dpsql.sql.values.predicates import nonnull, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.conditions import TRUE, And, Condition, gather, negate
@@ -55,7 +55,7 @@ class UnitRows(Protocol):
 def count(rows: UnitRows, node: exp.Expression, whole: exp.Expression, where: Condition) -> exp.Expression:
     """COUNT(*), COUNT(x), COUNT(t.*) and REGR_COUNT(y, x)."""
     if isinstance(node.this, exp.Column) and isinstance(node.this.this, exp.Star):
-        return rows.counted(whole, gather(And, where, known(node.this, rows.scope)))
+        return rows.counted(whole, gather(And, where, nonnull(node.this, rows.scope)))
     given = [part for part in (node.this, node.args.get("expression")) if part and not isinstance(part, exp.Star)]
     return rows.counted(whole, _with_value(rows, where, *given))
 

@@ -17,7 +17,7 @@ from dpsql.errors import SQLError
 from dpsql.sql.parse.trees import nodes
 from dpsql.sql.values.expressions import branches_of
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.predicates import is_condition, known, not_null, truth
+from dpsql.sql.values.predicates import is_condition, nonnull, not_null, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workloads.expr.batch import Piece
 from dpsql.workloads.expr.conditions import FALSE, TRUE, And, Condition, gather, negate
@@ -55,7 +55,7 @@ def pieces_of(node: exp.Expr, scope: Scope) -> tuple[Piece, ...] | None:
                 # A constant that is not worked out here: it differs from others, that is all.
                 found.append(Piece(where, varying=part.sql("duckdb", comments=False)))
             else:
-                here = gather(And, where, _known(part, scope))
+                here = gather(And, where, _nonnull(part, scope))
                 if here != FALSE:
                     found.append(Piece(here, varying=part.unnest().sql("duckdb", comments=False)))
     except SQLError:  # a piece by itself is no expression of a row that dpsql admits
@@ -93,12 +93,12 @@ def _number(node: exp.Expr) -> Fraction | None:
     return Fraction(found) if isinstance(found, int | float | Fraction) and isfinite(found) else None
 
 
-def _known(node: exp.Expr, scope: Scope) -> Condition:
+def _nonnull(node: exp.Expr, scope: Scope) -> Condition:
     """Where an expression without branches is not NULL: arithmetic is NULL where one of its columns is."""
     if all(type(part) in _ARITHMETIC for part in nodes(node)):
         columns = (scope.resolve(part) for part in nodes(node) if isinstance(part, exp.Column))
         return gather(And, *map(not_null, columns))
-    return known(node, scope)
+    return nonnull(node, scope)
 
 
 def _is_branching(node: exp.Expr, scope: Scope) -> bool:
@@ -112,7 +112,7 @@ def _branches(node: exp.Expr, scope: Scope) -> Iterator[tuple[Condition, exp.Exp
     if isinstance(node, exp.Coalesce):
         reached: Condition = TRUE
         for part in (node.this, *node.expressions):
-            there = known(part, scope)
+            there = nonnull(part, scope)
             yield gather(And, reached, there), part
             reached = gather(And, reached, negate(there))
     elif isinstance(node, exp.Nullif):
@@ -135,9 +135,9 @@ def _with(node: exp.Expr, inner: exp.Expr, branch: exp.Expr) -> exp.Expr:
     if node is inner:
         return exp.Paren(this=branch.copy())
 
-    def moved(value: object) -> object:
+    def rewritten(value: object) -> object:
         if isinstance(value, list):
-            return [moved(part) for part in value]
+            return [rewritten(part) for part in value]
         return _with(value, inner, branch) if isinstance(value, exp.Expr) else value
 
-    return type(node)(**{key: moved(value) for key, value in node.args.items()})
+    return type(node)(**{key: rewritten(value) for key, value in node.args.items()})

@@ -51,7 +51,7 @@ class Outputs(Protocol):
     where: Condition
     scope: Scope
 
-    def kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str) -> int:
+    def output_of(self, terms: dict[Term, Fraction], constant: Fraction, name: str) -> int:
         """The number of the output that these terms are."""
         ...
 
@@ -427,7 +427,7 @@ def _arguments(node: exp.Expression, name: str, least: int, most: int) -> list[e
 
 
 def _leaf(collector: Outputs, terms: dict[Term, Fraction]) -> Leaf:
-    return Leaf(collector.kept(terms, Fraction(0), ""))
+    return Leaf(collector.output_of(terms, Fraction(0), ""))
 
 
 def _text(value: Scalar) -> str:

@@ -88,7 +88,7 @@ def _number(node: exp.Expr, scope: Scope, aggregate: str) -> Typed:
     if t.kind == "boolean":
         t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
     if not t.numeric:
-        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.said}", node)
+        raise refuse(f"{aggregate} needs a number; {shown(node)} is {t.words}", node)
     if t.gap:
         raise _unbounded(scope.column(t.gap[0]), node, aggregate)
     return t

@@ -79,11 +79,11 @@ def _most_of(parts: Sequence[Bounds], columns: frozenset[str]) -> float:
 
 def key_columns(core: Core) -> Keys:
     """The columns that determine a row of a core's noisy table; a key that no column tells apart has no name."""
-    names = {id(column.key): column.name for column in core.columns if _tells_apart(column)}
+    names = {id(column.key): column.name for column in core.columns if _is_injective(column)}
     return tuple((names.get(id(key), "").lower(), len(key)) for key in core.keys)
 
 
-def _tells_apart(column: CoreColumn) -> TypeGuard[KeyOutput]:
+def _is_injective(column: CoreColumn) -> TypeGuard[KeyOutput]:
     """Whether a column has another value, or NULL, for each group of a key."""
     if not isinstance(column, KeyOutput) or not column.key.listed:
         return False

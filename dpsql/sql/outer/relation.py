@@ -151,11 +151,11 @@ class Selected:
             return None
         return [(name, named[sql]) for name, sql in pairs]
 
-    def keeping(self, kept: Sequence[frozenset[str]]) -> Selected:
+    def keeping(self, companions: Sequence[frozenset[str]]) -> Selected:
         """The same with only those companions, item by item."""
         items = tuple(
             replace(item, companions=tuple(c for c in item.companions if c[0] in suffixes))
-            for item, suffixes in zip(self.items, kept, strict=True)
+            for item, suffixes in zip(self.items, companions, strict=True)
         )
         return replace(self, items=items)
 
@@ -200,15 +200,15 @@ def combined(left: Relation, operator: str, right: Relation, order: str = "") ->
 
 def gathered(relation: Relation) -> tuple[Relation, dict[str, United]]:
     """The relation with one table instead of every union of several noisy tables, and these unions by name."""
-    found: dict[str, United] = {}
+    unions: dict[str, United] = {}
 
-    def held(part: Relation) -> Relation:
+    def named(part: Relation) -> Relation:
         if isinstance(part, United) and (len(part.tables) > 1 or part.bits):
-            found[part.name] = part
+            unions[part.name] = part
             return Named(part.name, part.columns)
-        return _over(part, held)
+        return _over(part, named)
 
-    return held(relation), found
+    return named(relation), unions
 
 
 def _over(relation: Relation, change: Callable[[Relation], Relation]) -> Relation:
@@ -226,13 +226,13 @@ def bare(relation: Relation) -> Relation:
     return keep(relation, [frozenset[str]()] * len(relation.columns))
 
 
-def keep(relation: Relation, kept: Sequence[frozenset[str]]) -> Relation:
+def keep(relation: Relation, companions: Sequence[frozenset[str]]) -> Relation:
     """The relation with those companions only, column by column."""
     if isinstance(relation, Selected):
-        return relation.keeping(kept)
+        return relation.keeping(companions)
     if isinstance(relation, Combined):
-        return replace(relation, left=keep(relation.left, kept), right=keep(relation.right, kept))
-    if all(column.suffixes <= suffixes for column, suffixes in zip(relation.columns, kept, strict=True)):
+        return replace(relation, left=keep(relation.left, companions), right=keep(relation.right, companions))
+    if all(column.suffixes <= suffixes for column, suffixes in zip(relation.columns, companions, strict=True)):
         return relation
     items = tuple(
         Item(
@@ -240,7 +240,7 @@ def keep(relation: Relation, kept: Sequence[frozenset[str]]) -> Relation:
             column.name,
             tuple((s, identifier(name)) for s, name in column.companions if s in suffixes),
         )
-        for column, suffixes in zip(relation.columns, kept, strict=True)
+        for column, suffixes in zip(relation.columns, companions, strict=True)
     )
     return Selected(items, f"FROM {hole(0)}", (relation,))
 

@@ -232,15 +232,15 @@ def _agree(clauses: Sequence[Options], names: Sequence[str], whose: str) -> None
         for name in names:
             if getattr(other, name) != getattr(first, name):
                 raise SQLError(
-                    f"the {whose} disagree about {name}: {_said(first, name)} in line {first.line}, "
-                    f"{_said(other, name)} here; a batch has one budget, write the same OPTIONS",
+                    f"the {whose} disagree about {name}: {_text_of(first, name)} in line {first.line}, "
+                    f"{_text_of(other, name)} here; a batch has one budget, write the same OPTIONS",
                     other.line,
                     other.column,
                     code="options",
                 )
 
 
-def _said(options: Options, name: str) -> str:
+def _text_of(options: Options, name: str) -> str:
     value = getattr(options, name)
     return "none" if value is None else _short(str(value))
 

@@ -63,7 +63,7 @@ class Prepared:
             before, after = self.text[spot.start - 1 : spot.start], self.text[spot.stop : spot.stop + 1]
             left = "" if not before or before in _LEFT else " "
             right = "" if not after or after in _RIGHT else " "
-            parts.append((spot.start, spot.stop, f"{left}{literal(value, _said(spot.key))}{right}"))
+            parts.append((spot.start, spot.stop, f"{left}{literal(value, _label(spot.key))}{right}"))
         return replaced(self.text, parts)
 
     def _values(self, parameters: Parameters) -> list[object]:
@@ -72,7 +72,7 @@ class Prepared:
         if parameters is None:
             if keys:
                 raise ProgrammingError(
-                    f"the statement has {len(keys)} parameter{'s' * (len(keys) > 1)}, the first is {_said(keys[0])}, "
+                    f"the statement has {len(keys)} parameter{'s' * (len(keys) > 1)}, the first is {_label(keys[0])}, "
                     "and no values were given; pass them as the second argument of execute()"
                 )
             return []
@@ -235,5 +235,5 @@ def _is_name(token: Token) -> bool:
     return token.token_type not in (*QUOTED, TokenType.NUMBER) and _NAME.fullmatch(token.text) is not None
 
 
-def _said(key: int | str) -> str:
+def _label(key: int | str) -> str:
     return f":{key}" if isinstance(key, str) else f"number {key + 1}"

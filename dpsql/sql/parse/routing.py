@@ -109,7 +109,7 @@ def route(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) ->
     return Route("private" in found, pieces, not needed)
 
 
-def tables_asked(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) -> str:
+def tables_read(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) -> str:
     """Which tables of the policy a text asks that was meant for releases: "private", "public" alone, or none, empty."""
     if len(text) > limits.LONGEST:  # which nothing answers
         return ""

@@ -196,7 +196,7 @@ def _windows_written(select: exp.Select) -> None:
         defined[fold(window.name)] = window
     if not defined:
         return
-    mine = [node for node in _own(select) if isinstance(node, exp.Window) and node.args.get("alias")]
+    mine = [node for node in _nodes_of(select) if isinstance(node, exp.Window) and node.args.get("alias")]
     filled = [_filled(node, defined) for node in mine]
     if all(filled):
         select.set("windows", None)
@@ -235,7 +235,7 @@ def _unqualified(select: exp.Select, around: dict[int, set[tuple[str, str]]]) ->
     outer = select.parent_select
     known |= {parts for parts in around.get(id(outer), ()) if parts[1] not in hidden}
     around[id(select)] = known
-    for column in [node for node in _own(select) if isinstance(node, exp.Column) and node.args.get("db")]:
+    for column in [node for node in _nodes_of(select) if isinstance(node, exp.Column) and node.args.get("db")]:
         if (_schema(column), fold(column.table)) in known:
             column.set("db", None)
             column.set("catalog", None)
@@ -249,7 +249,7 @@ def _schema(node: exp.Table | exp.Column) -> str:
     return "main" if schema is None else fold(schema.name)
 
 
-def _own(select: exp.Select) -> Iterable[exp.Expr]:
+def _nodes_of(select: exp.Select) -> Iterable[exp.Expr]:
     """The nodes of a SELECT without those of the queries in it."""
     waiting: list[exp.Expr] = [select]
     while waiting:

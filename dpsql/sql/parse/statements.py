@@ -48,7 +48,7 @@ class Statement:
     ``name`` is the view's, or q1, q2, ... for the unnamed queries in their order (``named``
     says which). ``columns`` are the names listed after the view's name, or None. ``tree`` is a SELECT or
     a set operation. ``items`` are the texts of the SELECT's items as the user wrote them, where one
-    of them needs a name and the texts are known. ``known``: ``text``, where that is known already.
+    of them needs a name and the texts are known. ``text_given``: ``text``, where it was written.
     ``source``: the whole statement as the user wrote it, where equal ones ask the same; else None. ``batch``: the text
     that it is a part of, which messages quote.
     """
@@ -59,7 +59,7 @@ class Statement:
     columns: tuple[str, ...] | None
     tree: exp.Select | exp.SetOperation = field(repr=False)
     items: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
-    known: str | None = field(default=None, repr=False, compare=False)
+    text_given: str | None = field(default=None, repr=False, compare=False)
     source: str | None = field(default=None, repr=False, compare=False)
     batch: Source | None = field(default=None, repr=False, compare=False)
 
@@ -67,8 +67,8 @@ class Statement:
     def text(self) -> str:
         """The query as DuckDB would write it, without comments."""
         # Writing changes some trees, such as those of WITHIN GROUP, and a cursor reads its statements twice.
-        if self.known is not None:
-            return self.known
+        if self.text_given is not None:
+            return self.text_given
         again = self.tree.copy()
         text = written(again, copy=False)
         loosened(again)
@@ -117,7 +117,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     statements: list[Statement] = []
     unnamed = 0
     for one in found:
-        tree, known = one.tree, None if spelled else one.text
+        tree, text_given = one.tree, None if spelled else one.text
         if tree is None or isinstance(tree, exp.Semicolon):
             continue
         if commented:
@@ -131,11 +131,11 @@ def parse(text: str) -> tuple[Statement, ...]:
         else:
             unnamed += 1
             query = _query(tree, "a statement of the batch")
-            statement = Statement(f"q{unnamed}", False, True, None, query, known=known, source=one.source)
+            statement = Statement(f"q{unnamed}", False, True, None, query, text_given=text_given, source=one.source)
         if isinstance(statement.tree, exp.Select) and any(
             not isinstance(item, exp.Alias | exp.Column) for item in statement.tree.expressions
         ):
-            statement = replace(statement, items=source.items(statement.tree) if known is None else one.items)
+            statement = replace(statement, items=source.items(statement.tree) if text_given is None else one.items)
         statements.append(replace(statement, batch=source))
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT", code="syntax")

@@ -78,8 +78,8 @@ _SIGNS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 def _unescaped(body: str, token: Token) -> str:
     """What E'body' holds, as DuckDB reads it: its escapes are bytes."""
 
-    def sign(found: re.Match[bytes]) -> bytes:
-        octal, hexadecimal, other = found.groups()
+    def sign(match: re.Match[bytes]) -> bytes:
+        octal, hexadecimal, other = match.groups()
         if octal or hexadecimal:
             return bytes([int(octal, 8) % 256 if octal else int(hexadecimal, 16)])
         return b"'" if other is None else _SIGNS.get(other, other)

@@ -25,8 +25,8 @@ def aliases_written(select: exp.Select, columns: Iterable[str], *, row_wise: boo
     """
     if not any(isinstance(item, exp.Alias) for item in select.expressions):
         return select
-    known = {fold(name) for name in columns}
-    used = {fold(node.name) for node in _columns(select)} - known
+    columns = {fold(name) for name in columns}
+    used = {fold(node.name) for node in _columns(select)} - columns
     if not any(isinstance(item, exp.Alias) and fold(item.alias) in used for item in select.expressions):
         return select
     out = select.copy()
@@ -35,7 +35,7 @@ def aliases_written(select: exp.Select, columns: Iterable[str], *, row_wise: boo
     for item in out.expressions:
         parts = [item] if row_wise else [part for part in nodes(item) if isinstance(part, exp.AggFunc | exp.Filter)]
         for part in parts:
-            spent += _written(part, meant, known, select)
+            spent += _written(part, meant, columns, select)
         if isinstance(item, exp.Alias):
             meant.setdefault(fold(item.alias), item.this)
         if spent > MAX_WRITTEN:
@@ -43,7 +43,7 @@ def aliases_written(select: exp.Select, columns: Iterable[str], *, row_wise: boo
     clauses = ("where", "order") if row_wise else ("where",)
     for clause in clauses:
         if out.args.get(clause) is not None:
-            _written(out.args[clause], meant, known, select)
+            _written(out.args[clause], meant, columns, select)
     return out
 
 
@@ -60,11 +60,11 @@ def _columns(part: exp.Expr) -> list[exp.Column]:
     return found
 
 
-def _written(part: exp.Expr, meant: Mapping[str, exp.Expr], known: set[str], select: exp.Select) -> int:
+def _written(part: exp.Expr, meant: Mapping[str, exp.Expr], columns: set[str], select: exp.Select) -> int:
     """Write out the aliases in a part of the SELECT; how many nodes that makes."""
     size = 0
     for column in _columns(part):
-        one = meant.get(fold(column.name)) if fold(column.name) not in known else None
+        one = meant.get(fold(column.name)) if fold(column.name) not in columns else None
         if one is not None:
             size += sum(1 for _ in nodes(one))
             if size > MAX_WRITTEN:

@@ -122,7 +122,7 @@ def joined_counts(queries: Iterable[Query], tables: Mapping[str, Table]) -> dict
     found: dict[str, Table] = {}
     for mates in counts.values():
         few = 2 <= len(mates) <= _MOST_COUNTS and sum(query.rows for query in mates.values()) <= _MOST_GROUPS
-        if not few or not all(_apart(*pair) for pair in combinations(mates.values(), 2)):
+        if not few or not all(_disjoint(*pair) for pair in combinations(mates.values(), 2)):
             continue
         base = next(iter(mates)).rpartition("#")[0]
         marks = sorted(name.rpartition("#")[2] for name in mates)
@@ -137,14 +137,14 @@ def _condition(query: Query) -> Condition | None:
     return None if len(terms) != 1 or not all(key.listed for key in query.keys) else terms[0].condition
 
 
-def _apart(query: Query, other: Query) -> bool:
+def _disjoint(query: Query, other: Query) -> bool:
     """Whether two counts of units by the same keys are of rows that no row is among both of, by one column."""
     if query.keys != other.keys:
         return False
-    conditions = [held for held in (_condition(query), _condition(other)) if held is not None]
+    conditions = [condition for condition in (_condition(query), _condition(other)) if condition is not None]
     if len(conditions) < 2:
         return False
-    one, two = (set(held.operands if isinstance(held, And) else (held,)) for held in conditions)
+    one, two = (set(condition.operands if isinstance(condition, And) else (condition,)) for condition in conditions)
     differ = [*(one - two), *(two - one)]
     lines = [part for part in differ if isinstance(part, LineAtom)]
     if len(lines) != 2 or len(differ) != 2 or lines[0].column != lines[1].column:

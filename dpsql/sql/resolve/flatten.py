@@ -50,15 +50,15 @@ class Rows:
     """Rows of base tables, as something that FROM can read.
 
     ``bases`` are the tables in order, ``joins`` what joins all but the first of them, ``where`` the condition.
-    ``columns`` are (name, expression over the bases); None for the bases' own. ``kept``: the same rows without
-    ``where``, for an outer join, where the base can keep to it by itself.
+    ``columns`` are (name, expression over the bases); None for the bases' own. ``filtered``: the same rows without
+    ``where``, for an outer join, where the base itself applies it.
     """
 
     bases: tuple[Base, ...]
     joins: tuple[exp.Join, ...] = field(default=(), repr=False)
     where: exp.Expression | None = field(default=None, repr=False)
     columns: tuple[tuple[str, exp.Expression], ...] | None = field(default=None, repr=False)
-    kept: Rows | None = field(default=None, repr=False)
+    filtered: Rows | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -166,8 +166,8 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
     """FROM, joins and WHERE over base tables, and how an expression of the SELECT is written over them."""
     taken: set[str] = set()
     sides = ["", *(str(join.side) for join in select.args.get("joins") or [])]
-    held = [rows.kept if side and rows.kept else rows for (_, rows), side in zip(sources, sides, strict=True)]
-    renamed = [(alias, _renamed(rows, taken)) for (alias, _), rows in zip(sources, held, strict=True)]
+    read = [rows.filtered if side and rows.filtered else rows for (_, rows), side in zip(sources, sides, strict=True)]
+    renamed = [(alias, _renamed(rows, taken)) for (alias, _), rows in zip(sources, read, strict=True)]
     for alias, rows in renamed:
         for base in rows.bases if alias.startswith(LOOKED_UP) else ():
             base.node.meta[LOOKED_UP] = True
@@ -191,11 +191,11 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
             raise refuse(
                 "JOIN ... USING a derived table is not answered; write ON a.k = b.k", join.this, code="join-kind"
             )
-        moved = exp.Join(**{key: value for key, value in join.args.items() if key not in {"this", "on"}})
-        moved.set("this", rows.bases[0].node)
+        placed = exp.Join(**{key: value for key, value in join.args.items() if key not in {"this", "on"}})
+        placed.set("this", rows.bases[0].node)
         if join.args.get("on"):
-            moved.set("on", rewrite(join.args["on"]))
-        merged.extend([moved, *rows.joins])
+            placed.set("on", rewrite(join.args["on"]))
+        merged.extend([placed, *rows.joins])
         bases.extend(rows.bases)
         wheres.extend([] if rows.where is None else [rows.where])
     where = select.args.get("where")
@@ -224,7 +224,7 @@ def _renamed(rows: Rows, taken: set[str]) -> Rows:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         bases.append(Base(alias, node, base.names))
 
-    def moved(node: exp.Expression) -> exp.Expression:
+    def over_aliases(node: exp.Expression) -> exp.Expression:
         out = node.copy()
         for column in list(out.find_all(exp.Column)):
             if column.table and fold(column.table) in change:
@@ -233,11 +233,11 @@ def _renamed(rows: Rows, taken: set[str]) -> Rows:
 
     joins = []
     for join, base in zip(rows.joins, bases[1:], strict=True):
-        copied = moved(join)
+        copied = over_aliases(join)
         copied.set("this", base.node)
         joins.append(copied)
-    where = None if rows.where is None else moved(rows.where)
-    columns = None if rows.columns is None else tuple((name, moved(node)) for name, node in rows.columns)
+    where = None if rows.where is None else over_aliases(rows.where)
+    columns = None if rows.columns is None else tuple((name, over_aliases(node)) for name, node in rows.columns)
     return Rows(tuple(bases), tuple(joins), where, columns)  # type: ignore[arg-type]
 
 

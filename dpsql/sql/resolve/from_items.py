@@ -26,7 +26,7 @@ from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.pivots import in_from
 from dpsql.sql.resolve.relations import whole
-from dpsql.sql.resolve.semi_joins import Known, grouped_first, with_joins
+from dpsql.sql.resolve.semi_joins import Catalog, grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.unit_windows import windows_in, within_units
 from dpsql.sql.values.computed import Computed
@@ -117,7 +117,7 @@ class FromItems:
                 code="subquery",
             )
 
-        joined = with_joins(select, Known(inside, by_unit, self._is_date, self._public_key))
+        joined = with_joins(select, Catalog(inside, by_unit, self._is_date, self._public_key))
         if joined is select and len(sources) == 2:
             joined = grouped_first(select, sources, self._key(sources[0][1]))  # type: ignore[arg-type]
         return (select, sources) if joined is select else (joined, self.of(joined, scope))

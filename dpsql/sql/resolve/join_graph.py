@@ -233,7 +233,7 @@ class JoinGraph:
         target = relation.table
         base = self.relations.every[next(i for i, name in names.items() if not name)]
         node = next((edge.node for edge in pairs if edge.node is not None), relation.node)
-        lefts = [self._held(edge.left, names) for edge in pairs]
+        lefts = [self._stored(edge.left, names) for edge in pairs]
         for edge, left in zip(pairs, lefts, strict=True):
             right = stored(target, edge.right.column, "")
             if not joinable(left.type, right.type):
@@ -287,7 +287,7 @@ class JoinGraph:
         unit = (source.unit, mine)
         return Join(name, own.table, found, unit=unit, private=True, of=own.of, nearest=nearest, order=order)
 
-    def _held(self, place: Place, names: Mapping[int, str]) -> Stored:
+    def _stored(self, place: Place, names: Mapping[int, str]) -> Stored:
         return stored(self.relations.every[place.relation].table, place.column, names[place.relation])
 
     def _check_private(
@@ -317,7 +317,7 @@ class JoinGraph:
                 code="join-of-units",
             )
         if own.of is not None and source.unit is not None:
-            if [self._held(edge.left, names) for edge in pairs] == [source.unit]:
+            if [self._stored(edge.left, names) for edge in pairs] == [source.unit]:
                 return  # both say whose the row is
             raise refuse(
                 f"rows of each {own.of.unit} are joined to {base.called} by what says whose its rows are: "
@@ -341,9 +341,9 @@ class JoinGraph:
             )
 
 
-def _matches(key: ForeignKey, target: TablePolicy, wanted: set[tuple[str, str]]) -> bool:
+def _matches(key: ForeignKey, target: TablePolicy, expected: set[tuple[str, str]]) -> bool:
     pairs = {(fold(column), fold(other)) for column, other in zip(key.columns, key.key, strict=True)}
-    return fold(key.table) == fold(target.name) and pairs == wanted
+    return fold(key.table) == fold(target.name) and pairs == expected
 
 
 def _name_of(lefts: Sequence[Stored], table: str) -> str:

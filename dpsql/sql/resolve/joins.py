@@ -161,26 +161,26 @@ def read_rows(
     return rows
 
 
-def _with_nearest(graph: JoinGraph, number: int, asked: exp.Binary, placed: Placed, rows: RowScope) -> Placed:
-    """``placed`` with a join of rows along a value, which ``asked`` compares with a value of the row."""
-    out = asked.expression.copy()
+def _with_nearest(graph: JoinGraph, number: int, comparison: exp.Binary, placed: Placed, rows: RowScope) -> Placed:
+    """``placed`` with a join of rows along a value, which ``comparison`` compares with a value of the row."""
+    out = comparison.expression.copy()
     for column in [out] if isinstance(out, exp.Column) else list(out.find_all(exp.Column)):
         named = exp.to_identifier(rows.find(column).name, quoted=True)
         out = named if column is out else out
         column.replace(named)
     relation = graph.relations.every[number]
-    operator = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}[type(asked)]
-    name = f"{relation.table.name}({asked.this.name} {operator} {out.sql('duckdb', comments=False)})"
+    operator = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}[type(comparison)]
+    name = f"{relation.table.name}({comparison.this.name} {operator} {out.sql('duckdb', comments=False)})"
     placed = replace(placed, names={**placed.names, number: name})
-    found = _rows(graph.relations, placed, None)
-    scope = Scope(found.find, Computed(found.table), truth)
-    mine, theirs = two_sides(asked.this, asked.expression, asked, scope)
+    rows_read = _rows(graph.relations, placed, None)
+    scope = Scope(rows_read.find, Computed(rows_read.table), truth)
+    mine, theirs = two_sides(comparison.this, comparison.expression, comparison, scope)
     assert mine.value is not None and theirs.value is not None  # noqa: S101, PT018 - both are computed
     texts = any(column_type(part.type).kind == "text" for part in stored(theirs.value))
     if texts or mine.line.kind not in _ALONG:
         raise refuse(
             "what ties EXISTS or IN to the row beside the unit compares numbers, dates and times alone",
-            asked,
+            comparison,
             code="subquery",
         )
     (along,) = stored(mine.value)
@@ -188,7 +188,7 @@ def _with_nearest(graph: JoinGraph, number: int, asked: exp.Binary, placed: Plac
         # Several of its values would be one DOUBLE, and which of them is the nearest anybody's guess.
         raise refuse(
             "EXISTS and IN are tied to the row by two inequalities of one type; CAST both sides to DOUBLE",
-            asked,
+            comparison,
             code="mixed-types",
         )
     join = graph.nearest(number, name, Compared(mine.value, operator, theirs.value), placed)

@@ -72,10 +72,10 @@ def lookups(compared: Pairs, tied: Tied, most: int) -> list[Lookup]:
     return found[1:]
 
 
-def or_null(found: exp.Expression, unknown: Sequence[exp.Expression]) -> exp.Expression:
-    """TRUE where ``found`` is, else NULL where something of ``unknown`` is TRUE, else FALSE."""
+def or_null(condition: exp.Expression, unknown: Sequence[exp.Expression]) -> exp.Expression:
+    """TRUE where ``condition`` is, else NULL where something of ``unknown`` is TRUE, else FALSE."""
     some = exp.Is(this=_either(unknown), expression=exp.Boolean(this=True))
-    return exp.Paren(this=exp.Or(this=found, expression=exp.Paren(this=exp.And(this=exp.Null(), expression=some))))
+    return exp.Paren(this=exp.Or(this=condition, expression=exp.Paren(this=exp.And(this=exp.Null(), expression=some))))
 
 
 def counts_as_false(node: exp.In) -> bool:

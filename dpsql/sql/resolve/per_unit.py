@@ -82,8 +82,8 @@ def units_of(
     if where is None:
         table = draft.table(None)
         return [table], draft.over_table(table, None, columns)
-    table, kept = draft.table(None), draft.table(where)
-    return [table, kept], replace(draft.over_table(table, where, columns), kept=draft.over_table(kept, None, columns))
+    table, few = draft.table(None), draft.table(where)
+    return [table, few], replace(draft.over_table(table, where, columns), filtered=draft.over_table(few, None, columns))
 
 
 def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table]) -> RowScope | None:
@@ -146,7 +146,7 @@ class _Draft:
     computed: Computed
     several: bool = False
     # By function, canonical text and condition.
-    _found: dict[tuple[str, str, Condition], tuple[OfUnit, Column]] = field(default_factory=dict)
+    _aggregates: dict[tuple[str, str, Condition], tuple[OfUnit, Column]] = field(default_factory=dict)
     along: tuple[Along, Column] | None = None
 
     def __post_init__(self) -> None:
@@ -288,7 +288,7 @@ class _Draft:
         policy = ColumnPolicy("n", lower=least, upper=Fraction(self.most), nulls=False)
         one = Constant(1, "BIGINT")
         each = Line("integer", "BIGINT", 1, 1)
-        return self._kept(whole, "count", one, where, each, line, "BIGINT", policy, what)
+        return self._aggregated(whole, "count", one, where, each, line, "BIGINT", policy, what)
 
     def summed(self, whole: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         """The sum of whole numbers or decimals: between so many least and so many greatest values."""
@@ -299,7 +299,7 @@ class _Draft:
         line = Line("integer", "HUGEINT", -_MOST, _MOST, unit=unit)
         policy = ColumnPolicy("s", lower=low * level.unit, upper=high * level.unit, nulls=level.nulls or where != TRUE)
         each = Line("integer", "BIGINT", level.low, level.high)
-        return self._kept(whole, "sum", as_type(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
+        return self._aggregated(whole, "sum", as_type(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
 
     def whole_number(self, argument: exp.Expression, called: str) -> Typed:
         """The argument of a SUM and the like, each row clamped to the declared bounds, as a multiple of a whole number.
@@ -314,7 +314,7 @@ class _Draft:
                 f"{called}({shown(argument)}) of a unit adds up whole numbers and decimals alone, as the sum of "
                 "DOUBLEs depends on their order; declare a step for the column, or write CAST(... AS DECIMAL(18, 2))"
                 if t.numeric
-                else f"{called} of a unit needs numbers; {shown(argument)} is {t.said}",
+                else f"{called} of a unit needs numbers; {shown(argument)} is {t.words}",
                 argument,
                 code="per-unit",
             )
@@ -341,14 +341,14 @@ class _Draft:
         policy = ColumnPolicy("m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=nulls)
         value, line = as_type(level.value, "BIGINT"), line_of("DOUBLE")
         each = Line("integer", "BIGINT", level.low, level.high)
-        return self._kept(whole, "median", value, where, each, line, "DOUBLE", policy)
+        return self._aggregated(whole, "median", value, where, each, line, "DOUBLE", policy)
 
     def distinct(self, whole: exp.Expression, argument: exp.Expr, where: Condition) -> exp.Expression:
         """How many values the rows of a unit have: at most the declared number of its rows."""
         value, each, _ = row_value(argument, self.scope)
         line = Line("integer", "BIGINT", 0, _MOST)
         policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.most), nulls=False)
-        return self._kept(whole, "distinct", value, where, each, line, "BIGINT", policy)
+        return self._aggregated(whole, "distinct", value, where, each, line, "BIGINT", policy)
 
     def one_row(
         self,
@@ -365,9 +365,9 @@ class _Draft:
         fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
         fix(policy, "public", False)
         key = None if by is None else row_value(by, self.scope)[:2]
-        return self._kept(whole, function, value, where, line, line, kind, policy, by=key)
+        return self._aggregated(whole, function, value, where, line, line, kind, policy, by=key)
 
-    def _kept(
+    def _aggregated(
         self,
         node: exp.Expression,
         function: str,
@@ -382,17 +382,17 @@ class _Draft:
     ) -> exp.Expression:
         """The column of an aggregate, one for equal ones."""
         key = f"{what} {function}", self.names.canonical(node), where
-        if key not in self._found:
+        if key not in self._aggregates:
             text = " ".join([*([what] if what else []), node.sql("duckdb", comments=False)])
             name = self._fresh("".join(c if c.isprintable() else " " for c in text)[:_LONGEST])
             policy = copy.copy(policy)
             fix(policy, "name", name)
-            held = None if where == TRUE else lowered(where, self.scope)
-            made = OfUnit(name, function, value, each, line, by, held)
+            condition = None if where == TRUE else lowered(where, self.scope)
+            made = OfUnit(name, function, value, each, line, by, condition)
             for part, its_line in ((value, each), *((by,) if by is not None else ())):
                 self.computed.column(part, its_line, its_line.type, text)  # its cost is checked over all of a batch
-            self._found[key] = made, Column(name, kind, line, policy)
-        return self._named(self._found[key][1].name)
+            self._aggregates[key] = made, Column(name, kind, line, policy)
+        return self._named(self._aggregates[key][1].name)
 
     def _named(self, name: str) -> exp.Column:
         return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(self.alias, quoted=True))
@@ -406,7 +406,7 @@ class _Draft:
         return name
 
     def _columns(self) -> list[Column]:
-        return [column for _, column in (*self._found.values(), *([] if self.along is None else [self.along]))]
+        return [column for _, column in (*self._aggregates.values(), *([] if self.along is None else [self.along]))]
 
     # -- the table -------------------------------------------------------------------------------
 
@@ -422,7 +422,7 @@ class _Draft:
         """The table of units with all that was asked of it; where ``having`` holds, a condition over its columns."""
         base, unit = self.rows.table, self.unit
         where = None if self.where == TRUE else lowered(self.where, self.scope)
-        made = tuple(column for column, _ in self._found.values())
+        made = tuple(column for column, _ in self._aggregates.values())
         columns = {fold(column.name): column for column in self._columns()}
         kind = "VARCHAR" if unit.type.upper().startswith("ENUM") else unit.type
         own = base.columns.get(fold(unit.name)) if not unit.source else None
@@ -452,7 +452,7 @@ class _Draft:
         if len(self.further) != 1:
             return ()
         ((text, node),) = self.further.items()
-        shown_as = self._found.get((" min", text, TRUE))
+        shown_as = self._aggregates.get((" min", text, TRUE))
         try:
             key = key_of(node, self.scope)
         except SQLError:
@@ -486,7 +486,7 @@ class _Draft:
     def _test(self, having: exp.Expression, table: Table) -> Test:
         """A condition over the columns of a table of units, as the scan asks it."""
 
-        def found(node: exp.Column) -> Column:
+        def column_of(node: exp.Column) -> Column:
             column = table.columns.get(fold(node.name))
             if column is None:  # the unit's own, of which a policy need not say anything
                 raise refuse(
@@ -497,5 +497,5 @@ class _Draft:
                 )
             return column
 
-        scope = Scope(found, Computed(table), truth)
+        scope = Scope(column_of, Computed(table), truth)
         return lowered(truth(having, scope).true, scope)

@@ -159,17 +159,17 @@ def _unqualified(items: Sequence[exp.Expression]) -> tuple[list[exp.Expression],
     return out, texts
 
 
-def _passed_on(node: exp.Column, known: Mapping[tuple[str, str], ColumnInfo]) -> tuple[tuple[str, str], ...]:
+def _passed_on(node: exp.Column, columns: Mapping[tuple[str, str], ColumnInfo]) -> tuple[tuple[str, str], ...]:
     """The companions of a column that is passed on as it is."""
-    found = [
+    same = [
         column
-        for (alias, name), column in known.items()
+        for (alias, name), column in columns.items()
         if name == fold(node.name) and (not node.table or alias == fold(node.table))
     ]
-    if len(found) != 1:
+    if len(same) != 1:
         return ()
     prefix = f"{identifier(node.table)}." if node.table else ""
-    return tuple((suffix, prefix + identifier(name)) for suffix, name in found[0].companions)
+    return tuple((suffix, prefix + identifier(name)) for suffix, name in same[0].companions)
 
 
 def _with_aliases(sources: Sequence[tuple[str, Relation]]) -> list[tuple[str, Relation]]:
@@ -183,9 +183,9 @@ def _with_aliases(sources: Sequence[tuple[str, Relation]]) -> list[tuple[str, Re
     return found
 
 
-def _without_queries(select: exp.Select, aliases: Sequence[str], held: list[Relation], nested: Nested) -> exp.Select:
+def _without_queries(select: exp.Select, aliases: Sequence[str], sources: list[Relation], nested: Nested) -> exp.Select:
     """The SELECT with marks where it reads: what FROM names, then each subquery in an expression."""
-    count = len(held)
+    count = len(sources)
     out = select.copy()
     out.set("with_", None)  # its queries are read where they are named, and measured once
     for number, (node, alias) in enumerate(zip(sources_of(out), aliases, strict=True)):
@@ -211,7 +211,7 @@ def _without_queries(select: exp.Select, aliases: Sequence[str], held: list[Rela
                 outermost,
                 code="subquery",
             )
-        held.append(nested(inner))
+        sources.append(nested(inner))
         outermost.replace(exp.to_identifier(hole(count), quoted=False))
         count += 1
     return out

@@ -38,8 +38,8 @@ _IGNORED = frozenset({"expressions", "from_", "joins", "where", "with_", "distin
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of tables: what a subquery's FROM reads, None where that is not rows (``inside``); whether a SELECT
+class Catalog:
+    """The facts about tables: what a subquery's FROM reads, None where that is not rows (``inside``); whether a SELECT
     with GROUP BY has a row for each unit (``by_unit``); whether a column of a subquery's rows is a DATE (``is_date``);
     the columns that no two rows of a public table share (``public_key``), None of other rows.
     """
@@ -50,24 +50,24 @@ class Known:
     public_key: Callable[[Rows], tuple[str, ...] | None]
 
 
-def with_joins(select: exp.Select, known: Known) -> exp.Select:
+def with_joins(select: exp.Select, catalog: Catalog) -> exp.Select:
     """``select``, over rows, with the subqueries of IN and EXISTS in its items and WHERE among its joins.
 
     The same object where there are none. Raises SQLError for subqueries that anything but equalities with the unit, and
     two inequalities, ties to the row.
     """
-    if not any(_asked(clause) for clause in _clauses(select)):
+    if not any(_subqueries(clause) for clause in _clauses(select)):
         return select
     out = select.copy()
     joins = list(out.args.get("joins") or [])
     for clause in _clauses(out):
-        for node in list(_asked(clause)):
-            made = _joined(node, f"{LOOKED_UP}{len(joins)}", known)
+        for node in list(_subqueries(clause)):
+            made = _joined(node, f"{LOOKED_UP}{len(joins)}", catalog)
             if made is not None:
                 joins.extend(made.joins)
                 over = node.parent if isinstance(node, exp.In) and counts_as_false(node) else None
                 asked = over if isinstance(over, exp.Coalesce) else node
-                asked.replace(standing_for(made.found, asked.copy()))
+                asked.replace(standing_for(made.result, asked.copy()))
     if len(joins) == len(select.args.get("joins") or []):
         return select
     out.set("joins", joins)
@@ -79,46 +79,46 @@ def _clauses(select: exp.Select) -> list[exp.Expression]:
     return [*select.expressions, *([where] if where is not None else [])]
 
 
-def _asked(clause: exp.Expression) -> list[exp.Exists | exp.In | exp.Subquery]:
+def _subqueries(clause: exp.Expression) -> list[exp.Exists | exp.In | exp.Subquery]:
     """What asks a subquery, but for those inside of other subqueries."""
-    found: list[exp.Exists | exp.In | exp.Subquery] = []
+    subqueries: list[exp.Exists | exp.In | exp.Subquery] = []
     waiting = [clause]
     while waiting:
         node = waiting.pop()
         if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query")):
-            found.append(node)
+            subqueries.append(node)
         elif not isinstance(node, exp.Query):
             waiting.extend(node.iter_expressions())
-    return found
+    return subqueries
 
 
 @dataclass(frozen=True)
 class _Made:
     joins: Sequence[exp.Join]
-    found: exp.Expression
+    result: exp.Expression
 
 
-def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, known: Known) -> _Made | None:
+def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, catalog: Catalog) -> _Made | None:
     query = node.args["query"] if isinstance(node, exp.In) else node.this
     while isinstance(query, exp.Subquery):
         query = query.this
-    sources = known.inside(query) if isinstance(query, exp.Select) else None
+    sources = catalog.inside(query) if isinstance(query, exp.Select) else None
     if sources is None or not isinstance(query, exp.Select):
         return None
-    public = len(sources) == 1 and known.public_key(sources[0][1]) is not None
+    public = len(sources) == 1 and catalog.public_key(sources[0][1]) is not None
     unknown = isinstance(node, exp.In) and not counts_as_false(node)
     if isinstance(node, exp.In):
         query = expanded(query, [(name, rows.names) for name, rows in sources])
         if public and unknown and query.args.get("group"):
             query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=query.subquery("dpsql_rows")))
-            sources = known.inside(query) or sources
+            sources = catalog.inside(query) or sources
             query = expanded(query, [(name, rows.names) for name, rows in sources])
     if public:
         # Over the public table itself, whose key is declared.
         query = flattened(query, sources)
         sources = [(base.alias, Rows((base,))) for base in sources[0][1].bases]
     if isinstance(node, exp.Subquery):
-        return _value(query, sources, alias, known)
+        return _value(query, sources, alias, catalog)
     compared: Pairs = []
     if isinstance(node, exp.In):
         left = node.this.unnest()
@@ -131,18 +131,18 @@ def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, known: Known) 
             raise refuse(
                 "LIMIT in the subquery of IN looks at several units at once; leave it out", query, code="subquery"
             )
-    tied = ties.tied(query, sources, known.is_date)
-    made = _matched(node, query, sources, compared, tied, alias, known)
+    tied = ties.tied(query, sources, catalog.is_date)
+    made = _matched(node, query, sources, compared, tied, alias, catalog)
     if not unknown:
         return made
     joins, nulls = _unknown(
-        query, lookups(compared, tied, 1 if public else len(compared)), tied, alias, known, public=public
+        query, lookups(compared, tied, 1 if public else len(compared)), tied, alias, catalog, public=public
     )
-    return _Made([*made.joins, *joins], or_null(made.found, nulls))
+    return _Made([*made.joins, *joins], or_null(made.result, nulls))
 
 
 def _unknown(
-    query: exp.Select, asked: Sequence[Lookup], tied: ties.Tied, alias: str, known: Known, *, public: bool
+    query: exp.Select, columns: Sequence[Lookup], tied: ties.Tied, alias: str, catalog: Catalog, *, public: bool
 ) -> tuple[list[exp.Join], list[exp.Expression]]:
     """The joins and conditions that say where IN is NULL if it is not TRUE.
 
@@ -150,8 +150,8 @@ def _unknown(
     """
     joins: list[exp.Join] = []
     nulls: list[exp.Expression] = []
-    for lookup in asked:
-        if not public and not _finds_units(query, lookup.keys, tied, known):
+    for lookup in columns:
+        if not public and not _finds_units(query, lookup.keys, tied, catalog):
             found = lookup.outside
         elif len(lookup.ordered) > 2:
             raise refuse(
@@ -161,21 +161,21 @@ def _unknown(
                 code="subquery",
             )
         else:
-            derived = _grouped(query, [mine for mine, _ in lookup.keys], tied.own)
+            derived = _grouped(query, [mine for mine, _ in lookup.keys], tied.inner)
             name, kinds = f"{alias}_{len(joins)}", lookup.kinds
             along = lookup.ordered[:-1]
             for item in (*(ordered.along for ordered in along), *kinds):
                 derived.append("expressions", item)
-            joins.append(_left_join(derived, name, lookup.keys, along, found=len(kinds)))
+            joins.append(_left_join(derived, name, lookup.keys, along, results=len(kinds)))
             found = lookup.finds([exp.column(f"found{number or ''}", name) for number in range(len(kinds))])
         nulls.append(exp.Paren(this=whole([found, *tied.outside])))
     return joins, nulls
 
 
-def _finds_units(query: exp.Select, keys: Pairs, tied: ties.Tied, known: Known) -> bool:
+def _finds_units(query: exp.Select, keys: Pairs, tied: ties.Tied, catalog: Catalog) -> bool:
     """Whether columns of private rows hold their unit."""
     try:
-        return bool(keys) and known.by_unit(_grouped(query, [mine for mine, _ in keys], tied.own))
+        return bool(keys) and catalog.by_unit(_grouped(query, [mine for mine, _ in keys], tied.inner))
     except SQLError as error:
         if error.code != "per-unit":
             raise
@@ -189,24 +189,24 @@ def _matched(
     compared: Pairs,
     tied: ties.Tied,
     alias: str,
-    known: Known,
+    catalog: Catalog,
 ) -> _Made:
     """Whether a row of the subquery is equal in the columns that IN compares; never NULL."""
     pairs: Pairs = [*compared, *tied.pairs]
     ordered: Sequence[ties.Ordered] = tied.ordered
-    key = known.public_key(sources[0][1]) if len(sources) == 1 < len(pairs) else None
+    key = catalog.public_key(sources[0][1]) if len(sources) == 1 < len(pairs) else None
     if key is not None and not ordered and not query.args.get("group"):
         return _by_key(query, sources[0], key, pairs, tied, alias)
     if key is None and len(pairs) > 1 and not query.args.get("group"):
-        pairs, ordered = _unit_apart(query, pairs, tied, known)
+        pairs, ordered = _split(query, pairs, tied, catalog)
     if not pairs:
         raise refuse(
             "nothing ties EXISTS (...) to the row; add an equality of its columns with those of the row to its WHERE"
-            + ("" if known.public_key(sources[0][1]) is not None else ", the unit's among them"),
+            + ("" if catalog.public_key(sources[0][1]) is not None else ", the unit's among them"),
             node,
             code="subquery",
         )
-    derived = query.copy() if query.args.get("group") else _grouped(query, [mine for mine, _ in pairs], tied.own)
+    derived = query.copy() if query.args.get("group") else _grouped(query, [mine for mine, _ in pairs], tied.inner)
     tie = isinstance(node, exp.Exists) or len(pairs) > len(query.expressions) or ordered or tied.outside
     if query.args.get("group") and tie:
         raise refuse(
@@ -218,7 +218,7 @@ def _matched(
         derived.append("expressions", ordered[0].along)
     if ordered:
         derived.append("expressions", ordered[-1].extreme)
-    if not known.by_unit(derived):
+    if not catalog.by_unit(derived):
         raise refuse(
             "IN and EXISTS over private rows look at rows of the same unit alone; compare the columns that hold the "
             "unit",
@@ -240,7 +240,7 @@ def _left_join(
     alias: str,
     pairs: Pairs,
     along: Sequence[ties.Ordered] = (),
-    found: int = 1,
+    results: int = 1,
 ) -> exp.Join:
     """A join to rows by their keys k0, k1, ..., and to the nearest of them; last come columns found, found1, ..."""
     keys = [exp.column(f"k{number}", alias) for number in range(len(pairs))]
@@ -248,15 +248,15 @@ def _left_join(
         exp.EQ(this=theirs.copy(), expression=key.copy()) for (_, theirs), key in zip(pairs, keys, strict=True)
     ]
     on += [ordered.holds(exp.column("along", alias)) for ordered in along]
-    last = [f"found{number or ''}" for number in range(found)]
+    last = [f"found{number or ''}" for number in range(results)]
     listed = [exp.to_identifier(name) for name in (*(key.name for key in keys), *("along" for _ in along), *last)]
     read = exp.Subquery(this=derived, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=listed))
     return exp.Join(this=read, side="LEFT", on=whole(on), method="ASOF" if along else None)
 
 
-def _unit_apart(query: exp.Select, pairs: Pairs, tied: ties.Tied, known: Known) -> tuple[Pairs, Sequence[ties.Ordered]]:
+def _split(query: exp.Select, pairs: Pairs, tied: ties.Tied, catalog: Catalog) -> tuple[Pairs, Sequence[ties.Ordered]]:
     """The equalities of columns that hold the unit; one of another column as "at least" and "at most"."""
-    of_unit = [pair for pair in pairs if _finds_units(query, [pair], tied, known)]
+    of_unit = [pair for pair in pairs if _finds_units(query, [pair], tied, catalog)]
     others = [pair for pair in pairs if pair not in of_unit]
     if not of_unit or not others:
         return pairs, tied.ordered
@@ -292,7 +292,7 @@ def _by_key(
     _check_plain(query)
     names = {fold(column): f"k{number}" for number, column in enumerate(rows.names)}
 
-    def own(node: exp.Expr) -> exp.Expr:
+    def on_join(node: exp.Expr) -> exp.Expr:
         """An expression of the subquery's rows, over what the join reads of them."""
         inner = node.find(exp.Query)
         if inner is not None:
@@ -308,14 +308,14 @@ def _by_key(
     keys = [exp.column(names[fold(column)], alias) for column in key]
     on = whole(exp.EQ(this=named[fold(k)].copy(), expression=at) for k, at in zip(key, keys, strict=True))
     joined = {id(named[fold(column)]) for column in key}
-    equal = [exp.EQ(this=theirs.copy(), expression=own(mine)) for mine, theirs in pairs if id(theirs) not in joined]
+    equal = [exp.EQ(this=theirs.copy(), expression=on_join(mine)) for mine, theirs in pairs if id(theirs) not in joined]
     found = exp.Not(this=exp.Is(this=keys[0].copy(), expression=exp.Null()))
-    held = whole([found, *equal, *map(own, tied.own), *tied.outside])
+    matches = whole([found, *equal, *map(on_join, tied.inner), *tied.outside])
     items = [
         exp.alias_(exp.column(exp.to_identifier(column, quoted=True)), names[fold(column)]) for column in rows.names
     ]
     read = exp.Select(expressions=items, from_=exp.From(this=rows.bases[0].node.copy()))
-    case = exp.Case(ifs=[exp.If(this=held, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
+    case = exp.Case(ifs=[exp.If(this=matches, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
     join = exp.Join(
         this=exp.Subquery(this=read, alias=exp.TableAlias(this=exp.to_identifier(alias))), side="LEFT", on=on
     )
@@ -333,15 +333,15 @@ def _not_answered(clause: str, node: exp.Expr) -> SQLError:
     return refuse(f"{clause} in the subquery of IN or EXISTS is not answered; leave it out", node, code="subquery")
 
 
-def _value(query: exp.Select, sources: Sources, alias: str, known: Known) -> _Made | None:
+def _value(query: exp.Select, sources: Sources, alias: str, catalog: Catalog) -> _Made | None:
     """``(SELECT MAX(x) FROM d WHERE d.pid = v.pid)``, an aggregate of the rows with a key; None of any other value."""
     item = query.expressions[0].unalias() if len(query.expressions) == 1 else None
     clauses = {key for key, value in query.args.items() if value} - {"expressions", "from_", "joins", "where", "with_"}
     plain = not clauses and isinstance(item, exp.AggFunc | exp.Filter)
-    public = all(known.public_key(rows) is not None for _, rows in sources)
+    public = all(catalog.public_key(rows) is not None for _, rows in sources)
     if not public and (not plain or query.args.get("where") is None):
         return None
-    tied = ties.tied(query, sources, known.is_date)
+    tied = ties.tied(query, sources, catalog.is_date)
     if public and not tied.pairs:
         raise refuse(
             "a value of a public table is looked up for each row, tied to it by an equality of columns; one for all "
@@ -357,9 +357,9 @@ def _value(query: exp.Select, sources: Sources, alias: str, known: Known) -> _Ma
         )
     rows = query.copy()
     rows.set("expressions", [exp.Literal.number(1)])
-    derived = _grouped(rows, [mine for mine, _ in tied.pairs], tied.own)
+    derived = _grouped(rows, [mine for mine, _ in tied.pairs], tied.inner)
     derived.append("expressions", item.copy())
-    if not known.by_unit(derived):
+    if not catalog.by_unit(derived):
         raise refuse(
             "a subquery over private rows looks at rows of the same unit alone; compare the columns that hold the unit",
             query,

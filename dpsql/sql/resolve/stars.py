@@ -74,7 +74,7 @@ def _columns(item: exp.Expression, sources: Sources, shared: set[str]) -> list[e
         raise refuse(f"* has no column {unknown[0]} here", item, code="unknown-column")
     kept = None if pattern is None else _matching(_with_plain_star(pattern), every, item)
     items: list[exp.Expression] = []
-    for alias, name in _told(found, shared):
+    for alias, name in _distinguished(found, shared):
         if fold(name) in left_out or (kept is not None and fold(name) not in kept):
             continue
         if fold(name) in replaced:
@@ -109,7 +109,7 @@ def _each(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.
     kept = _matching(said, every, item)
     alias = item.alias if isinstance(item, exp.Alias) else ""
     body = item.this if isinstance(item, exp.Alias) else item
-    chosen = [(source, name) for source, name in _told(sources, shared) if fold(name) in kept]
+    chosen = [(source, name) for source, name in _distinguished(sources, shared) if fold(name) in kept]
     if "\\" in alias or (alias and len(chosen) > 1):
         raise refuse(f"COLUMNS(...) AS {alias} would name {len(chosen)} columns alike; leave the alias out", item)
     items: list[exp.Expression] = []
@@ -117,12 +117,12 @@ def _each(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.
         one = exp.Paren(this=body.copy())
         for part in list(one.find_all(exp.Columns)):
             part.replace(_column(source, name))
-        called = alias or name_over(_asked_again(body), name)
+        called = alias or name_over(_with_every_column(body), name)
         items.append(exp.Alias(this=one.this, alias=exp.to_identifier(called, quoted=True)))
     return items
 
 
-def _asked_again(body: exp.Expression) -> str:
+def _with_every_column(body: exp.Expression) -> str:
     """An item with COLUMNS(*), of which DuckDB says how it calls each column."""
     out = exp.Paren(this=body.copy())
     for part in list(out.find_all(exp.Columns)):
@@ -132,27 +132,27 @@ def _asked_again(body: exp.Expression) -> str:
     return written(out.this, copy=False)
 
 
-def _told(sources: Sources, shared: set[str]) -> list[tuple[str, str]]:
+def _distinguished(sources: Sources, shared: set[str]) -> list[tuple[str, str]]:
     """All columns with their aliases; those that USING shares once."""
     seen: set[str] = set()
-    found = []
+    columns = []
     for alias, names in sources:
         for name in names:
             if fold(name) not in shared or fold(name) not in seen:
-                found.append((alias, name))
+                columns.append((alias, name))
             seen.add(fold(name))
-    return found
+    return columns
 
 
 def _column(alias: str, name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
 
 
-def _matching(asked: exp.Expression, names: Sequence[str], item: exp.Expression) -> set[str]:
+def _matching(pattern: exp.Expression, names: Sequence[str], item: exp.Expression) -> set[str]:
     """The names, folded, of those that a pattern means."""
-    known: Mapping[str, str] = {fold(name): name for name in names}
-    listed = ", ".join(f"NULL AS {identifier(name)}" for name in known.values())
-    found = names_of(f"SELECT {written(asked)} FROM (SELECT {listed}) AS t")  # noqa: S608
-    if found is None:
-        raise refuse(f"{shown(asked)} means no column here", item, code="unknown-column")
-    return {fold(name) for name in found}
+    by_name: Mapping[str, str] = {fold(name): name for name in names}
+    listed = ", ".join(f"NULL AS {identifier(name)}" for name in by_name.values())
+    matches = names_of(f"SELECT {written(pattern)} FROM (SELECT {listed}) AS t")  # noqa: S608
+    if matches is None:
+        raise refuse(f"{shown(pattern)} means no column here", item, code="unknown-column")
+    return {fold(name) for name in matches}

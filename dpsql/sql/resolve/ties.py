@@ -55,9 +55,9 @@ _TURNED: dict[type[exp.Expr], type[exp.Binary]] = {exp.GT: exp.LT, exp.GTE: exp.
 
 @dataclass(frozen=True)
 class Tied:
-    """WHERE of a subquery: conditions on its ``own`` rows, on the row ``outside``, and what ties them together."""
+    """WHERE of a subquery: conditions on its ``inner`` rows, on the row ``outside``, and what ties them together."""
 
-    own: list[exp.Expression]
+    inner: list[exp.Expression]
     outside: list[exp.Expression]
     pairs: list[tuple[exp.Expression, exp.Expression]]
     ordered: list[Ordered]
@@ -68,39 +68,39 @@ def tied(query: exp.Select, sources: Sources, is_date: IsDate) -> Tied:
     aliases = {fold(alias) for alias, _ in sources}
     names = {fold(name) for _, rows in sources for name in rows.names}
 
-    def is_own(column: exp.Column) -> bool:
+    def is_inner(column: exp.Column) -> bool:
         return fold(column.table) in aliases if column.table else fold(column.name) in names
 
     def whose(node: exp.Expr) -> set[bool]:
-        inner = {fold(source.alias_or_name) for query in node.find_all(exp.Select) for source in sources_of(query)}
+        nested = {fold(source.alias_or_name) for query in node.find_all(exp.Select) for source in sources_of(query)}
         # Names of a subquery's own are nobody's here.
-        columns = [c for c in node.find_all(exp.Column) if fold(c.table) not in inner or fold(c.table) in aliases]
-        return {is_own(column) for column in columns if is_own(column) or column.table or not inner}
+        columns = [c for c in node.find_all(exp.Column) if fold(c.table) not in nested or fold(c.table) in aliases]
+        return {is_inner(column) for column in columns if is_inner(column) or column.table or not nested}
 
     def is_day(node: exp.Expr) -> bool:
-        return isinstance(node, exp.Column) and is_own(node) and is_date(sources, node)
+        return isinstance(node, exp.Column) and is_inner(node) and is_date(sources, node)
 
     found = Tied([], [], [], [])
     where = query.args.get("where")
     for part in () if where is None else (one for each in conjuncts(where.this) for one in _without_between(each)):
         part = _of_days(part, is_day, whose)
         if False not in whose(part):
-            found.own.append(part)  # type: ignore[arg-type]
+            found.inner.append(part)  # type: ignore[arg-type]
         elif True not in whose(part):
             found.outside.append(part)  # type: ignore[arg-type]
         elif (ordered := _inequality(part, whose)) is not None and len(found.ordered) < 2:
             found.ordered.append(ordered)
         else:
             sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part.unnest(), exp.EQ) else []
-            own = [isinstance(side, exp.Column) and is_own(side) for side in sides]
-            if own not in ([True, False], [False, True]) or not all(isinstance(side, exp.Column) for side in sides):
+            inside = [isinstance(side, exp.Column) and is_inner(side) for side in sides]
+            if inside not in ([True, False], [False, True]) or not all(isinstance(side, exp.Column) for side in sides):
                 raise refuse(
                     "a subquery is tied to the row by equalities of columns, and by two of <, <=, > and >= besides, "
                     "each of a value of its own rows and one of the row outside",
                     part,
                     code="subquery",
                 )
-            found.pairs.append((sides[0], sides[1]) if own[0] else (sides[1], sides[0]))
+            found.pairs.append((sides[0], sides[1]) if inside[0] else (sides[1], sides[0]))
     return found
 
 

@@ -102,7 +102,7 @@ class _Draft:
     rows: RowScope
     source: RowSource
     computed: Computed
-    _found: dict[str, tuple[OfPlace, Column]] = field(default_factory=dict)
+    _columns: dict[str, tuple[OfPlace, Column]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scope = Scope(self.rows.find, self.computed, truth)
@@ -118,10 +118,10 @@ class _Draft:
     def named(self, window: exp.Window) -> str:
         """The name of a window's column, one for equal windows."""
         text = window.sql("duckdb", comments=False)
-        if text not in self._found:
+        if text not in self._columns:
             name = self._fresh("".join(c if c.isprintable() else " " for c in text)[:_LONGEST])
-            self._found[text] = self._made(window, name)
-        return self._found[text][0].name
+            self._columns[text] = self._made(window, name)
+        return self._columns[text][0].name
 
     def _made(self, window: exp.Window, name: str) -> tuple[OfPlace, Column]:
         function, order = window.this, window.args.get("order")
@@ -140,7 +140,7 @@ class _Draft:
         by = tuple((*row_value(part.this, self.scope)[:2], bool(part.args.get("desc"))) for part in order.expressions)
         if any(_nulls_first(part) for part in order.expressions):
             raise refuse("NULLS FIRST within a window is not answered; leave it out", order, code="per-unit")
-        apart = tuple(self._apart(part.unnest(), window) for part in window.args["partition_by"])
+        apart = tuple(self._partition(part.unnest(), window) for part in window.args["partition_by"])
         if type(function) in _PLACES:
             line = Line("integer", "BIGINT", 0, _MOST)
             policy = ColumnPolicy(name, lower=Fraction(1), upper=Fraction(self.source.limit), nulls=False)
@@ -156,11 +156,11 @@ class _Draft:
         made = OfPlace(name, _VALUES[type(function)], (value, line), steps, line, apart, by, self.where)
         return made, Column(name, kind, line, policy)
 
-    def _apart(self, node: exp.Expression, window: exp.Window) -> tuple[Value, Line]:
+    def _partition(self, node: exp.Expression, window: exp.Window) -> tuple[Value, Line]:
         """A part of PARTITION BY; the columns that say whose a row is need no declaration."""
-        own = self.rows.stored(node) if isinstance(node, exp.Column) else None
-        if own is not None and own in self.source.owners:
-            return own, line_of(own.type)
+        column = self.rows.stored(node) if isinstance(node, exp.Column) else None
+        if column is not None and column in self.source.owners:
+            return column, line_of(column.type)
         return row_value(node, self.scope)[:2]
 
     def _steps(self, function: exp.Expr, window: exp.Window) -> int:
@@ -179,7 +179,7 @@ class _Draft:
         return number
 
     def _fresh(self, text: str) -> str:
-        taken = {fold(name) for name in (*self.rows.table.schema, *(made.name for made, _ in self._found.values()))}
+        taken = {fold(name) for name in (*self.rows.table.schema, *(made.name for made, _ in self._columns.values()))}
         name, copies = text, 1
         while fold(name) in taken:
             copies += 1
@@ -189,11 +189,11 @@ class _Draft:
     def table(self) -> Table:
         """The table with a column for each window."""
         base = self.rows.table
-        windows = Windows(tuple(made for made, _ in self._found.values()), tuple(self._stored()))
+        windows = Windows(tuple(made for made, _ in self._columns.values()), tuple(self._stored()))
         name = f"{base.name} #{hashlib.sha256(repr((self.source, windows)).encode()).hexdigest()[:16]}"
-        columns = {**base.columns, **{fold(column.name): column for _, column in self._found.values()}}
+        columns = {**base.columns, **{fold(column.name): column for _, column in self._columns.values()}}
         schema = {column.name: column.type for column in windows.stored}
-        schema |= {column.name: column.type for _, column in self._found.values()}
+        schema |= {column.name: column.type for _, column in self._columns.values()}
         caps = (*self.source.caps, *filter(None, map(self._cap, windows.columns)))
         source = replace(self.source, windows=windows, caps=caps)
         return replace(base, name=name, columns=columns, schema=schema, source=source)

@@ -44,7 +44,7 @@ def numbers(node: exp.Expr, *of: Typed) -> None:
             raise always_null(node)
         if not t.numeric:
             raise refuse(
-                f"{shown(node)} needs numbers, one side is {t.said}; write TRY_CAST(... AS DOUBLE)",
+                f"{shown(node)} needs numbers, one side is {t.words}; write TRY_CAST(... AS DOUBLE)",
                 node,
                 code="mixed-types",
             )

@@ -65,11 +65,11 @@ def bucket(interval: exp.Expr, t: Typed, origin: Typed | exp.Interval | None, no
     )
     start, written = _origin(origin, t.kind, bool(months), node)
     kind = "DATE" if t.kind == "date" else "TIMESTAMP"
-    own = DAY if t.kind == "date" else 1
+    per_step = DAY if t.kind == "date" else 1
     value: Value = Call("time_bucket", (step, t.value, *written), kind)
 
-    reach = (months * 31 * DAY + size) // own + 1
-    return rising(t, kind, value, _first(months, size, start, own), (t.low - reach, t.high))
+    reach = (months * 31 * DAY + size) // per_step + 1
+    return rising(t, kind, value, _first(months, size, start, per_step), (t.low - reach, t.high))
 
 
 def starts_of(call: Call) -> tuple[Callable[[int], int], Callable[[int], int]] | None:
@@ -79,31 +79,31 @@ def starts_of(call: Call) -> tuple[Callable[[int], int], Callable[[int], int]] |
         return None
     length = int(step.arguments[0].value or 0)
     months, size = (length, 0) if step.function == "to_months" else (0, length)
-    own = DAY if call.type == "DATE" else 1
+    per_step = DAY if call.type == "DATE" else 1
     given = origin[0] if origin else None
     if isinstance(given, Constant):
-        start = int(given.value or 0) * own
+        start = int(given.value or 0) * per_step
         year, month, _ = civil(start // DAY)
         start = year * 12 + month if months else start
     else:
         start = _JANUARY if months else _MONDAY
-    first = _first(months, size, start, own)
+    first = _first(months, size, start, per_step)
 
     def after(n: int) -> int:
-        return (plus_months(first(n) * own, months) if months else first(n) * own + size) // own
+        return (plus_months(first(n) * per_step, months) if months else first(n) * per_step + size) // per_step
 
     return first, after
 
 
-def _first(months: int, size: int, start: int, own: int) -> Callable[[int], int]:
+def _first(months: int, size: int, start: int, per_step: int) -> Callable[[int], int]:
     """The start of the bucket of a number: of ``months``, or of ``size`` microseconds, counted from ``start``."""
 
     def first(n: int) -> int:
         if not months:
-            return (start + (n * own - start) // size * size) // own
-        year, month, _ = civil(n * own // DAY)
+            return (start + (n * per_step - start) // size * size) // per_step
+        year, month, _ = civil(n * per_step // DAY)
         number = (year * 12 + month - start) // months * months + start - 1
-        return day_number(number // 12, number % 12 + 1) * DAY // own
+        return day_number(number // 12, number % 12 + 1) * DAY // per_step
 
     return first
 
@@ -114,19 +114,19 @@ def _origin(
     """Where buckets count from, in microseconds (months: the number of the month), and as DuckDB's third argument."""
     if origin is None:
         return (_JANUARY, ()) if months else (_MONDAY, ())
-    own = DAY if kind == "date" else 1
+    per_step = DAY if kind == "date" else 1
     if isinstance(origin, exp.Interval):
         amount, unit = interval_of(origin)
-        if months or unit in MONTHS or MICROS[unit] * amount % own or abs(MICROS[unit] * amount) > _MOST:
+        if months or unit in MONTHS or MICROS[unit] * amount % per_step or abs(MICROS[unit] * amount) > _MOST:
             raise refuse(f"{shown(node)} takes an offset of days or less with buckets of days or less", node)
         start = _MONDAY + MICROS[unit] * amount
     elif origin.is_constant and origin.kind in {"date", "timestamp"}:
         start = origin.low * (DAY if origin.kind == "date" else 1)
-        if start % own:
+        if start % per_step:
             raise refuse(f"{shown(node)}: buckets of dates count from a date", node)
     else:
         raise refuse(f"{shown(node)} takes a constant date, time or interval to count from", node)
-    written = Constant(start // own, "DATE" if kind == "date" else "TIMESTAMP")
+    written = Constant(start // per_step, "DATE" if kind == "date" else "TIMESTAMP")
     if not months:
         return start, (written,)
     year, month, _ = civil(start // DAY)

@@ -17,7 +17,7 @@ from dpsql.common.numerics import CYCLE, DAY, YEAR_2000
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.civil import MICROS, YEARS, day_number, plus_months, truncation
-from dpsql.sql.values.evaluation import known
+from dpsql.sql.values.evaluation import evaluate_one
 from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, integer_call, stepped, whole
 from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
@@ -91,8 +91,8 @@ def part(name: str, t: Typed, node: exp.Expr) -> Typed:
     """year(t), month(t) and so on; NULL for infinite dates."""
     name = part_name(name)
     if name not in PARTS:
-        known = ", ".join(sorted(PARTS))
-        raise refuse(f"the part {name[:30]} is not answered; known are {known}", node)
+        parts = ", ".join(sorted(PARTS))
+        raise refuse(f"the part {name[:30]} is not answered; known are {parts}", node)
     t = moment(utc(t), node)
     low, high = PARTS[name]
     if t.kind == "date" and name == "year":
@@ -168,12 +168,12 @@ def difference(unit: str, start: Typed, end: Typed, node: exp.Expr, function: st
         raise refuse("a difference of dates goes by day at least; write date_diff('day', ...) * 24", node)
     value = if_near(a, if_near(b, call, "BIGINT"), "BIGINT")
     # It falls with the start and rises with the end.
-    own, (first, last) = own_type(a.kind), near(a.kind)
+    own, (first, last) = line_type(a.kind), near(a.kind)
     (a_low, a_high), (b_low, b_high) = (
         tuple(Constant(min(max(n, first), last), own) for n in (t.low, t.high)) for t in (a, b)
     )
     low, high = (
-        int(known(Call(function, (Constant(unit, "VARCHAR"), start, end), "BIGINT"), "exact"))
+        int(evaluate_one(Call(function, (Constant(unit, "VARCHAR"), start, end), "BIGINT"), "exact"))
         for start, end in ((a_high, b_low), (a_low, b_high))
     )
     found = exact(value, low, high, "integer", a, b)
@@ -223,7 +223,7 @@ def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
     """make_date(year, month, day); NULL where there is no such day."""
     for t in (year, month, day):
         if t.kind != "exact" or t.family != "integer":
-            raise refuse(f"{shown(node)} takes whole numbers, not {t.said}", node, code="mixed-types")
+            raise refuse(f"{shown(node)} takes whole numbers, not {t.words}", node, code="mixed-types")
     y, m, d = (flat(t, node, Fraction(1)) for t in (year, month, day))
     held: list[Value] = []
     tests: list[Test] = []
@@ -247,7 +247,7 @@ def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
 def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typed:
     """A date plus or minus whole days; NULL past the year 200,000."""
     if days.kind != "exact" or days.family != "integer":
-        raise refuse(f"{shown(node)} adds {days.said} to a date; add whole days or an INTERVAL constant", node)
+        raise refuse(f"{shown(node)} adds {days.words} to a date; add whole days or an INTERVAL constant", node)
     if not days.is_constant:
         raise refuse(f"{shown(node)} adds a column to a date; compare date_diff('day', ...) with the column", node)
     number = int(days.offset) * (1 if forward else -1)
@@ -264,7 +264,7 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
     amount, unit = interval_of(interval)
     t = moment_of(zoneless(t, node), node)
     amount = amount if forward else -amount
-    moved_by(0, amount, unit, node)  # refuses what is too far
+    add_interval(0, amount, unit, node)  # refuses what is too far
     months = MONTHS.get(unit)
     if months is not None:
         step: Value = Call("to_months", (Constant(months * amount, "INTEGER"),), "INTERVAL")
@@ -273,10 +273,10 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
         step = Call("to_microseconds", (Constant(MICROS[unit] * amount, "BIGINT"),), "INTERVAL")
         reach = MICROS[unit] * abs(amount)
     value = Call("+", (t.value, step), "TIMESTAMP")
-    return rising(t, "TIMESTAMP", value, lambda n: moved_by(n, amount, unit, node), (t.low - reach, t.high + reach))
+    return rising(t, "TIMESTAMP", value, lambda n: add_interval(n, amount, unit, node), (t.low - reach, t.high + reach))
 
 
-def moved_by(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
+def add_interval(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
     """A moment plus an interval of ``interval_of``, in microseconds."""
     months = MONTHS.get(unit)
     if abs(amount) * (MICROS.get(unit) or 31 * DAY * (months or 1)) > _FARTHEST:
@@ -311,7 +311,7 @@ def zoneless(t: Typed, node: exp.Expr) -> Typed:
 def moment(t: Typed, node: exp.Expr) -> Typed:
     if t.kind not in {"date", "timestamp"}:
         raise refuse(
-            f"{shown(node)} needs a DATE or TIMESTAMP, not {t.said}; write TRY_CAST(... AS DATE)",
+            f"{shown(node)} needs a DATE or TIMESTAMP, not {t.words}; write TRY_CAST(... AS DATE)",
             node,
             code="mixed-types",
         )
@@ -325,7 +325,7 @@ def _same(a: Typed, b: Typed, node: exp.Expr) -> tuple[Typed, Typed]:
     return a, b
 
 
-def own_type(kind: str) -> str:
+def line_type(kind: str) -> str:
     return line_of("DATE" if kind == "date" else "TIMESTAMP").type
 
 
@@ -343,7 +343,7 @@ def all_near(t: Typed) -> bool:
 
 
 def _finite(t: Typed) -> tuple[int, int]:
-    low, high = _ends(own_type(t.kind))
+    low, high = _ends(line_type(t.kind))
     return low + 1, high - 1
 
 
@@ -352,17 +352,17 @@ def _ends(kind: str) -> tuple[int, int]:
     return DAYS if kind == "DATE" else MOMENTS
 
 
-def infinities(value: Value, own: str, kind: str) -> Branches:
-    """An infinity of type ``kind`` for each infinity of a value of type ``own``."""
-    ends = zip(_ends(own), _ends(kind), strict=True)
-    return tuple((Compared(value, "=", Constant(end, own)), Constant(to, kind)) for end, to in ends)
+def infinities(value: Value, source: str, kind: str) -> Branches:
+    """An infinity of type ``kind`` for each infinity of a value of type ``source``."""
+    ends = zip(_ends(source), _ends(kind), strict=True)
+    return tuple((Compared(value, "=", Constant(end, source)), Constant(to, kind)) for end, to in ends)
 
 
 def if_near(t: Typed, value: Value, kind: str, infinities: Branches = ()) -> Value:
     """The value for near years, ``infinities`` at infinite ones, NULL elsewhere."""
     if all_near(t) or isinstance(t.value, Constant):
         return value
-    own, null = own_type(t.kind), Constant(None, kind)
+    own, null = line_type(t.kind), Constant(None, kind)
     low, high = (Constant(end, own) for end in near(t.kind))
     outside = (Compared(t.value, "<", low), null), (Compared(t.value, ">", high), null)
     return CaseValue((*infinities, *outside), value, kind)
@@ -373,11 +373,11 @@ def rising(t: Typed, kind: str, value: Value, function: Callable[[int], int], en
 
     The function does not fall; ``ends`` are the least and greatest number that it gives.
     """
-    own, to = _ends(own_type(t.kind)), _ends(kind)
+    own, to = _ends(line_type(t.kind)), _ends(kind)
     low, high = (max(to[0], min(to[1], end)) for end in ends)
     pieces = (own[0], own[0]), near(t.kind), (own[1], own[1])
     path = narrowed(t, pieces, lambda n: _infinite(n, t.kind == "timestamp", to) or function(n))
-    found = if_near(t, value, kind, infinities(t.value, own_type(t.kind), kind))
+    found = if_near(t, value, kind, infinities(t.value, line_type(t.kind), kind))
     return Typed(line_of(kind).kind, found, low=low, high=high, nulls=t.nulls or not all_near(t), gap=t.gap, path=path)
 
 

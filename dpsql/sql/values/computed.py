@@ -34,7 +34,7 @@ class Computed:
     notes: dict[Note, None] = field(default_factory=dict)
     patterns: dict[tuple[str, str], None] = field(default_factory=dict)
     summed: dict[str, exp.Expr] = field(default_factory=dict)
-    _found: dict[tuple[Value, Line], list[Column]] = field(default_factory=dict)
+    _columns: dict[tuple[Value, Line], list[Column]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _by_name: dict[str, Column] = field(default_factory=dict)
     _domains: dict[str, tuple[Column, KeyDomain]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Computed:
         What is summed and compared, too, is one column: one that was compared first receives the bounds.
         """
         low, high = bounds or (None, None)
-        same = self._found.setdefault((value, line), [])
+        same = self._columns.setdefault((value, line), [])
         for at, found in enumerate(same):
             policy = found.policy
             if bounds is None or (policy.lower, policy.upper, policy.step) == (low, high, step):
@@ -104,10 +104,10 @@ class Computed:
     @property
     def values(self) -> list[Value]:
         """What is computed for each row."""
-        return [value for value, _ in self._found]
+        return [value for value, _ in self._columns]
 
     def table(self) -> Table:
         """The table with the computed columns beside its own."""
-        if not self._found:
+        if not self._columns:
             return self.base
         return replace(self.base, columns={**self.base.columns, **self._by_name})

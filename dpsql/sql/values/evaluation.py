@@ -39,7 +39,7 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
     if not places:
         return ()
     text, given = _table([(column, line)], [places], [identifier(column.name)], column.source or BASE)
-    return _found(value, kind, text, given)
+    return _evaluated(value, kind, text, given)
 
 
 @functools.lru_cache(maxsize=256)
@@ -53,7 +53,7 @@ def evaluate_rows(
         by_source.setdefault(column.source or BASE, []).append(f"{name} AS {identifier(column.name)}")
     sources = ", ".join(f"LATERAL (SELECT {', '.join(of)}) AS {identifier(source)}" for source, of in by_source.items())
     text, given = _table(columns, list(zip(*rows, strict=True)), names, "dpsql_rows")
-    return _found(value, kind, f"{text}, {sources}", given)
+    return _evaluated(value, kind, f"{text}, {sources}", given)
 
 
 def _table(
@@ -68,35 +68,35 @@ def _table(
         spelt = [None if place is None else spelled(line, place) for place in held]
         types = dict.fromkeys(one[1] for one in spelt if one is not None)
         kind = "VARCHAR" if line.kind == "text" else column.type
-        found = f"unnest(CAST(${number} AS VARCHAR[]))"
+        cast_text = f"unnest(CAST(${number} AS VARCHAR[]))"
         for inner in (*types, kind):
-            found = f"CAST({found} AS {inner})"
-        shown.append(found)
+            cast_text = f"CAST({cast_text} AS {inner})"
+        shown.append(cast_text)
         given.append([None if one is None else one[0] for one in spelt])
     return f"(SELECT {', '.join(shown)}) AS {identifier(source)}(dpsql_place, {', '.join(names)})", given
 
 
-def _found(value: Value, kind: str, source: str, given: list[list[str | None]]) -> tuple[Any, ...]:
+def _evaluated(value: Value, kind: str, source: str, given: list[list[str | None]]) -> tuple[Any, ...]:
     text = f"SELECT {_OUT.get(kind, '{0}').format(render(value))} FROM {source} ORDER BY dpsql_place"  # noqa: S608
     try:
-        found = empty_database().cursor().execute(text, given).fetchall()
+        rows = empty_database().cursor().execute(text, given).fetchall()
     except duckdb.Error as error:
         raise InternalError(f"an expression could not be computed on declared values: {str(error)[:200]}") from None
-    return tuple(row[0] for row in found)
+    return tuple(row[0] for row in rows)
 
 
 @functools.lru_cache(maxsize=4_096)
-def known(value: Value, kind: str) -> Any:
+def evaluate_one(value: Value, kind: str) -> Any:
     """A value of constants alone as DuckDB computes it, in days or microseconds for dates and times.
 
     Ranges are derived from it: a function that rises or falls on a stretch has its extremes at the stretch's ends.
     """
     shown = _OUT.get(kind, "{0}").format(render(value))
     try:
-        found = empty_database().cursor().execute(f"SELECT {shown}").fetchall()
+        rows = empty_database().cursor().execute(f"SELECT {shown}").fetchall()
     except duckdb.Error as error:
         raise InternalError(f"a range could not be computed: {str(error)[:200]}") from None
-    return found[0][0]
+    return rows[0][0]
 
 
 def result_type(node: exp.Expr, columns: tuple[tuple[str, str], ...]) -> str | None:
@@ -117,5 +117,5 @@ def result_type(node: exp.Expr, columns: tuple[tuple[str, str], ...]) -> str | N
 
 @functools.lru_cache(maxsize=4_096)
 def _described(text: str, columns: str) -> str | None:
-    found = described(f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS t")  # noqa: S608
-    return None if found is None else found[1]
+    rows = described(f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS t")  # noqa: S608
+    return None if rows is None else rows[1]

@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import name_of, reads_as_it_is
-from dpsql.sql.values import arithmetic, functions
+from dpsql.sql.values import arithmetic, calendar, functions
 from dpsql.sql.values.casts import cast
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.literals import MOST, check_exact, fold, is_constant, is_literal_cast
@@ -233,7 +233,7 @@ class _Reader:
         for link in reversed(links):
             right = link.expression
             if isinstance(right, exp.Interval):
-                total = functions.moved(total, right, link, forward=isinstance(link, exp.Add))
+                total = calendar.shifted_by(total, right, link, forward=isinstance(link, exp.Add))
                 continue
             other = inner(right)
             work = functions.plus if isinstance(link, exp.Add) else functions.minus
@@ -294,8 +294,8 @@ def _casts(node: exp.Expr) -> bool:
     return any(isinstance(part, exp.Cast) and not is_literal_cast(part) for part in node.walk())
 
 
-def _type_of(found: Sequence[Value], common: Typed) -> str:
-    return found[0].type if common.kind == "exact" else common.line.type
+def _type_of(values: Sequence[Value], common: Typed) -> str:
+    return values[0].type if common.kind == "exact" else common.line.type
 
 
 def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr]]:

@@ -22,7 +22,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import arithmetic, buckets, calendar, labels, text_functions, zones
 from dpsql.sql.values.arithmetic import numbers
 from dpsql.sql.values.civil import MICROS
-from dpsql.sql.values.evaluation import known
+from dpsql.sql.values.evaluation import evaluate_one
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.text_functions import text_function
 from dpsql.sql.values.typed import Typed, as_real, exact, flat, gaps, settled
@@ -133,7 +133,7 @@ def _bounds(rule: Real, x: Typed) -> tuple[Fraction, Fraction] | None:
         if first <= high and low <= last:
             for end in (max(first, low), min(last, high)):
                 at_zero = rule.at_zero if end == 0.0 else None
-                found.append(known(rule.made(_double(end)), "real") if at_zero is None else at_zero)
+                found.append(evaluate_one(rule.made(_double(end)), "real") if at_zero is None else at_zero)
     if not all(map(isfinite, found)):
         return None
     spare = max(abs(Fraction(value)) for value in found) * _SPARE
@@ -322,11 +322,6 @@ def minus(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     if "date" in (a.kind, b.kind) or "timestamp" in (a.kind, b.kind) or "timestamptz" in (a.kind, b.kind):
         return calendar.time_between(a, b, node)
     return arithmetic.subtracted(a, b, node)
-
-
-def moved(a: Typed, interval: exp.Interval, node: exp.Expr, *, forward: bool) -> Typed:
-    """A date or timestamp plus or minus a constant interval."""
-    return calendar.shifted_by(a, interval, node, forward=forward)
 
 
 def _number(node: exp.Expr, inner: Inner) -> Typed | None:

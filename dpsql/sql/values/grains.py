@@ -203,10 +203,10 @@ def _looked_at(node: Call) -> tuple[str, Sequence[Value]] | None:
     return None
 
 
-def _each(moving: Moving, unit: str, own: int) -> Next:
-    """The next beginning of a unit; ``own``: microseconds in one of the number's own steps."""
+def _each(moving: Moving, unit: str, step: int) -> Next:
+    """The next beginning of a unit; ``step``: microseconds in one of the number's own steps."""
     after = following(unit)
-    return lambda n: moving.reach(n, -(-after(moving.at(n) * own) // own))
+    return lambda n: moving.reach(n, -(-after(moving.at(n) * step) // step))
 
 
 def following(unit: str) -> Callable[[int], int]:

@@ -10,8 +10,8 @@ from sqlglot import exp
 from dpsql.errors import InternalError
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values.calendar import if_near, infinities, moment, own_type, utc
-from dpsql.sql.values.evaluation import known
+from dpsql.sql.values.calendar import if_near, infinities, line_type, moment, utc
+from dpsql.sql.values.evaluation import evaluate_one
 from dpsql.sql.values.row_cost import LONGEST_WANTED
 from dpsql.sql.values.typed import Typed
 from dpsql.workloads.expr.values import Call, Constant
@@ -53,7 +53,7 @@ def formatted(t: Typed, form: object, node: exp.Expr) -> Typed:
     words = tuple(
         (test, Constant(word, "VARCHAR"))
         for (test, _), word in zip(
-            infinities(t.value, own_type(t.kind), own_type(t.kind)), ("-infinity", "infinity"), strict=True
+            infinities(t.value, line_type(t.kind), line_type(t.kind)), ("-infinity", "infinity"), strict=True
         )
     )
     value = if_near(t, call, "VARCHAR", words)
@@ -64,7 +64,7 @@ def _is_read(form: str) -> bool:
     """Whether DuckDB reads a format."""
     day = Constant(0, "DATE")
     try:
-        return known(Call("strftime", (day, Constant(form, "VARCHAR")), "VARCHAR"), "text") is not None
+        return evaluate_one(Call("strftime", (day, Constant(form, "VARCHAR")), "VARCHAR"), "text") is not None
     except InternalError:
         return False
 

@@ -14,7 +14,7 @@ from dpsql.errors import DataError
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import nodes
-from dpsql.sql.values.calendar import interval_of, moved_by
+from dpsql.sql.values.calendar import add_interval, interval_of
 from dpsql.workloads.expr.lines import Scalar, line_of, to_float
 
 _CASTS = {
@@ -65,7 +65,7 @@ def fold(node: exp.Expr) -> Scalar:
         return None if value is None else -_numeric(value, node)
     if isinstance(node, exp.Add | exp.Sub | exp.Mul):
         if isinstance(node.expression, exp.Interval) and not isinstance(node, exp.Mul):
-            return _moved(fold(node.this), node)
+            return _add_interval(fold(node.this), node)
         left, right = fold(node.this), fold(node.expression)
         if left is None or right is None:
             return None
@@ -90,14 +90,14 @@ def check_exact(number: Fraction, node: exp.Expr) -> None:
         )
 
 
-def _moved(start: Scalar, node: exp.Add | exp.Sub) -> Scalar:
+def _add_interval(start: Scalar, node: exp.Add | exp.Sub) -> Scalar:
     """A date or timestamp plus or minus an interval: a timestamp, as in DuckDB."""
     if start is None:
         return None
     if not isinstance(start, dt.date):
         raise refuse("an interval is added to a DATE or TIMESTAMP; write DATE '2020-01-31' + INTERVAL 1 MONTH", node)
     amount, unit = interval_of(node.expression)
-    return _moment(moved_by(_micros(start), amount if isinstance(node, exp.Add) else -amount, unit, node), node)
+    return _moment(add_interval(_micros(start), amount if isinstance(node, exp.Add) else -amount, unit, node), node)
 
 
 def _dated(left: dt.date, right: Scalar, node: exp.Expr) -> Scalar:

@@ -67,7 +67,7 @@ class Operand:
         return LineAtom(self.column.name, complement(self.domain), True)
 
     @property
-    def known(self) -> Condition:
+    def nonnull(self) -> Condition:
         """The rows where it is not; TRUE where NULL is ruled out."""
         domain = self.domain
         if domain == EVERYWHERE and not self.column.policy.nulls:

@@ -41,10 +41,10 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 
 def not_null(column: Column) -> Condition:
     """``column IS NOT NULL``; TRUE where the policy rules NULL out."""
-    return plain_operand(column).known
+    return plain_operand(column).nonnull
 
 
-def known(node: exp.Expr, scope: Scope) -> Condition:
+def nonnull(node: exp.Expr, scope: Scope) -> Condition:
     """The rows where an expression or a condition is not NULL."""
     while isinstance(node, exp.Paren):
         node = node.this
@@ -53,7 +53,7 @@ def known(node: exp.Expr, scope: Scope) -> Condition:
     if is_condition(node):
         pair = truth(node, scope)
         return disjunction(pair.true, pair.false)
-    return operand_of(node, scope).known
+    return operand_of(node, scope).nonnull
 
 
 def is_never_null(node: exp.Expr, scope: Scope) -> bool:
@@ -65,7 +65,7 @@ def is_never_null(node: exp.Expr, scope: Scope) -> bool:
         return all(is_never_null(part, scope) for part in node.iter_expressions())
     if isinstance(node, exp.Between | exp.In) or type(node) in _OPERATORS:
         return all(is_never_null(part, scope) for part in node.iter_expressions())
-    return not is_condition(node) and not isinstance(node, _REFUSED) and known(node, scope) == TRUE
+    return not is_condition(node) and not isinstance(node, _REFUSED) and nonnull(node, scope) == TRUE
 
 
 def is_condition(node: exp.Expr) -> bool:
@@ -120,7 +120,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     typed = expressions.value_of(node, scope)
     if typed.kind == "boolean":
         return _boolean(typed_operand(typed, node, scope), node)
-    raise refuse(f"{shown(node)} is {typed.said} and no condition; compare it with a constant", node)
+    raise refuse(f"{shown(node)} is {typed.words} and no condition; compare it with a constant", node)
 
 
 _REFUSED = (exp.Subquery, exp.Exists, exp.Select, exp.AggFunc, exp.Window, exp.Glob)

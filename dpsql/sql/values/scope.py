@@ -100,7 +100,7 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
     raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node, code="unknown-table")
 
 
-def refuse_unit(asked: str, column: Column, table: Table, node: exp.Expr, code: str = "no-bounds") -> None:
+def refuse_unit(what: str, column: Column, table: Table, node: exp.Expr, code: str = "no-bounds") -> None:
     """Refuse what asks for bounds or values of the very column that says whose row it is."""
     unit = table.source.unit if table.source is not None else None
     if unit is None or unit.source or table.source is None:
@@ -110,7 +110,7 @@ def refuse_unit(asked: str, column: Column, table: Table, node: exp.Expr, code: 
         return
     name = unit.name
     raise refuse(
-        f"{asked} looks at single units, and {name} says whose row it is: COUNT(DISTINCT {name}) counts them; a "
+        f"{what} looks at single units, and {name} says whose row it is: COUNT(DISTINCT {name}) counts them; a "
         f"subquery in FROM that groups by {name} has a row for each, with COUNT(*), SUM and the like of its rows",
         node,
         code=code,

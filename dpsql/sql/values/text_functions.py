@@ -18,7 +18,7 @@ from dpsql.errors import InternalError
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.casts import to_text
-from dpsql.sql.values.evaluation import known
+from dpsql.sql.values.evaluation import evaluate_one
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
 from dpsql.sql.values.typed import MOMENTS, Typed, exact, gaps
@@ -184,7 +184,7 @@ def _argument(part: exp.Expr, role: Role, node: exp.Expr, inner: Inner) -> Typed
 def _capped(t: Typed, most: int, node: exp.Expr) -> Typed:
     """A text, NULL where it has more than ``most`` bytes."""
     if t.kind != "text":
-        raise refuse(f"{shown(node)} takes text, not {t.said}; write CAST(... AS VARCHAR)", node, code="mixed-types")
+        raise refuse(f"{shown(node)} takes text, not {t.words}; write CAST(... AS VARCHAR)", node, code="mixed-types")
     if isinstance(t.value, Constant) and longest(t.value) > most:
         raise refuse(
             f"{shown(node)} takes a constant of at most {most:,} bytes; write a shorter one", node, code="too-large"
@@ -193,13 +193,13 @@ def _capped(t: Typed, most: int, node: exp.Expr) -> Typed:
     return t if value is t.value else replace(t, value=value, nulls=True, column=None)
 
 
-def _matched(held: list[Typed], rule: Rule, node: exp.Expr) -> Typed:
+def _matched(arguments: list[Typed], rule: Rule, node: exp.Expr) -> Typed:
     """The text that a pattern is held against, with a cap by the steps that the pattern may take for each byte."""
-    pattern = _word(held[1])
+    pattern = _word(arguments[1])
     if r"\C" in pattern:
         # One byte of a character: some versions of DuckDB then make texts that end the whole instance.
         raise refuse(f"{shown(node)}: \\C matches a part of a character; write . for one", node, code="function")
-    _tried(_on_empty(rule, held), node)
+    _tried(_on_empty(rule, arguments), node)
     weight, wild = _weight(pattern), not _WILD.isdisjoint(pattern)
     most = longest_searched(weight, wild=wild)
     if rule.name == "regexp_replace":
@@ -211,7 +211,7 @@ def _matched(held: list[Typed], rule: Rule, node: exp.Expr) -> Typed:
             node,
             code="too-large",
         )
-    return _capped(held[0], most, node)
+    return _capped(arguments[0], most, node)
 
 
 def _weight(pattern: str) -> int:
@@ -221,13 +221,13 @@ def _weight(pattern: str) -> int:
     return max(1, len(pattern)) * prod(max(1, count) for count in counts) * classes
 
 
-def _longest_replaced(held: list[Typed], rule: Rule) -> int:
+def _longest_replaced(arguments: list[Typed], rule: Rule) -> int:
     """The bytes of a text that replacing makes at most ``LONGEST_PART`` bytes longer."""
-    replacement = _word(held[2])
+    replacement = _word(arguments[2])
     size = len(replacement.encode())
     if rule.name == "replace":
-        found = max(1, len(_word(held[1]).encode()))
-        return LONGEST_READ if size <= found else LONGEST_PART * found // (size - found)
+        size_found = max(1, len(_word(arguments[1]).encode()))
+        return LONGEST_READ if size <= size_found else LONGEST_PART * size_found // (size - size_found)
     # A match may be empty, before each byte and at the end; the parts of all matches are no longer than the text.
     references = replacement.count("\\")
     return LONGEST_READ if not size else (LONGEST_PART - size) // (size + references)
@@ -240,30 +240,30 @@ def _word(t: Typed) -> str:
 def _tried(value: Value, node: exp.Expr) -> object:
     """A value of constants: whether DuckDB takes them is known before a row is read."""
     try:
-        return known(value, "text")
+        return evaluate_one(value, "text")
     except InternalError as error:
         said = str(error).split(": ", 2)[-1].splitlines()[0][:120]
         raise refuse(f"{shown(node)} is not run by DuckDB: {said}", node, code="function") from None
 
 
-def _on_empty(rule: Rule, held: list[Typed]) -> Call:
+def _on_empty(rule: Rule, arguments: list[Typed]) -> Call:
     """The call on an empty text, outside of a TRY: DuckDB reads a pattern when it runs, in some versions before."""
-    return replace(_call(rule, [Typed("text", Constant("", "VARCHAR")), *held[1:]]), bare=True)
+    return replace(_call(rule, [Typed("text", Constant("", "VARCHAR")), *arguments[1:]]), bare=True)
 
 
-def _call(rule: Rule, held: list[Typed]) -> Call:
-    values: list[Value] = [t.value for t in held]
+def _call(rule: Rule, arguments: list[Typed]) -> Call:
+    values: list[Value] = [t.value for t in arguments]
     return Call(rule.name, tuple(values), rule.gives)
 
 
-def _result(rule: Rule, held: list[Typed], node: exp.Expr) -> Typed:
-    value, nulls = _call(rule, held), not rule.skips and any(t.nulls for t in held)
+def _result(rule: Rule, arguments: list[Typed], node: exp.Expr) -> Typed:
+    value, nulls = _call(rule, arguments), not rule.skips and any(t.nulls for t in arguments)
     if rule.gives == "BIGINT":
-        return exact(value, 0, LONGEST_READ, "integer", *held)
+        return exact(value, 0, LONGEST_READ, "integer", *arguments)
     if rule.gives == "BOOLEAN":
         return Typed("boolean", value, nulls=nulls)
     if rule.gives == "TIMESTAMP":
-        kind = _tried(Call("typeof", (_on_empty(rule, held),), "VARCHAR"), node)
+        kind = _tried(Call("typeof", (_on_empty(rule, arguments),), "VARCHAR"), node)
         if kind != "TIMESTAMP":
             raise refuse(
                 f"{shown(node)} gives a {kind}; write a format without a time zone or nanoseconds",
@@ -271,8 +271,8 @@ def _result(rule: Rule, held: list[Typed], node: exp.Expr) -> Typed:
                 code="function",
             )
         # try_strptime takes the words for the first and the infinite moments for 1900-01-01; strptime does not.
-        words = Call("regexp_full_match", (held[0].value, Constant(_WORDS, "VARCHAR")), "BOOLEAN")
+        words = Call("regexp_full_match", (arguments[0].value, Constant(_WORDS, "VARCHAR")), "BOOLEAN")
         is_word = Compared(words, "=", Constant(True, "BOOLEAN"))
-        moment = CaseValue(((is_word, Cast(held[0].value, "TIMESTAMP", tries=True)),), value, "TIMESTAMP")
-        return Typed("timestamp", moment, low=MOMENTS[0], high=MOMENTS[1], gap=gaps(*held))
-    return Typed("text", value, nulls=nulls, gap=gaps(*held))
+        moment = CaseValue(((is_word, Cast(arguments[0].value, "TIMESTAMP", tries=True)),), value, "TIMESTAMP")
+        return Typed("timestamp", moment, low=MOMENTS[0], high=MOMENTS[1], gap=gaps(*arguments))
+    return Typed("text", value, nulls=nulls, gap=gaps(*arguments))

@@ -92,7 +92,7 @@ class Typed:
         return self.kind in {"exact", "real"}
 
     @property
-    def said(self) -> str:
+    def words(self) -> str:
         """What it is, in words."""
         return {
             **{"exact": "a number", "real": "a DOUBLE", "boolean": "a BOOLEAN", "null": "NULL", "text": "text"},

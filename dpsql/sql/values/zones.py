@@ -14,7 +14,7 @@ from dpsql.errors import InternalError
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.calendar import if_near, infinities, moment_of, near
-from dpsql.sql.values.evaluation import evaluate, known
+from dpsql.sql.values.evaluation import evaluate, evaluate_one
 from dpsql.sql.values.typed import MOMENTS, Typed
 from dpsql.workloads.expr.lines import line_of
 from dpsql.workloads.expr.values import Call, CaseValue, Compared, Constant, Stored
@@ -27,7 +27,7 @@ def at_zone(zone: object, t: Typed, node: exp.Expr) -> Typed:
     """The local time of a TIMESTAMPTZ, or the moment that a local TIMESTAMP stands for; NULL in far years."""
     if not isinstance(zone, str):
         raise refuse(f"{shown(node)} takes a constant time zone, such as 'Europe/Berlin'", node, code="function")
-    if not _is_known(zone):
+    if not _is_zone(zone):
         raise refuse(f"{shown(node)}: DuckDB knows no time zone {zone[:40]!r}", node, code="function")
     name = Constant(zone, "VARCHAR")
     if t.kind != "timestamptz":
@@ -50,10 +50,10 @@ def _a_day_around(t: Typed) -> tuple[int, int]:
     return max(MOMENTS[0], t.low - DAY), min(MOMENTS[1], t.high + DAY)
 
 
-def _is_known(zone: str) -> bool:
+def _is_zone(zone: str) -> bool:
     moment = Constant(0, _ZONED)
     try:
-        return known(Call("timezone", (Constant(zone, "VARCHAR"), moment), "TIMESTAMP"), "timestamp") is not None
+        return evaluate_one(Call("timezone", (Constant(zone, "VARCHAR"), moment), "TIMESTAMP"), "timestamp") is not None
     except InternalError:
         return False
 

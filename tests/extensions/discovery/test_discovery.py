@@ -280,7 +280,7 @@ def test_a_unit_moves_the_same_counts_whatever_is_drawn_first(tmp_path: Path, mo
         job = job_of(con, 2, patch)
     engine, texts, once_of = con._holdings.engine, ["v0", "v1", "v2"], DiscoveryJob._once
     assert isinstance(engine, ConnectionEngine)
-    with engine.opened([job.sources["visits"]]) as held, held.kept(job.scan(job.counted())) as counted:
+    with engine.opened([job.sources["visits"]]) as held, held.materialized(job.scan(job.counted())) as counted:
         parts = [held.scan(job.values_from(1, room._of(counted, texts, only=only))) for only in (True, False)]
     listed = [text for part in parts for text in np.ma.array(part["value"]).tolist()]
     assert len(listed) == len(set(listed)) == 2

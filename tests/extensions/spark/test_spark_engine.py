@@ -102,7 +102,7 @@ def test_what_is_planned_before_the_charge_is_run_after_it(
     with dpsql.connect(spark, policy=policy, ledger=tmp_path / "u.ledger") as con:
         con.run("SELECT COUNT(*) AS n FROM visits", 1)
         assert isinstance(con._holdings.engine, SparkEngine)
-        assert not con._holdings.engine._plans.held
+        assert not con._holdings.engine._plans.by_key
     assert len(written) == 1
 
 

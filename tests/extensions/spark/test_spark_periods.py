@@ -51,7 +51,7 @@ def read_by(con: Any, plan: Any) -> str:
     """What Spark says that the scan of a plan reads: the filters of its partitions."""
     job, engine = con._batches.job(plan, "key", ""), con._holdings.engine
     (layout,) = plan.compiled.layouts
-    found = engine.tables(list(job.sources.values())).found
+    found = engine.tables(list(job.sources.values())).tables
     statement, _ = written(scan_of(layout, job.sources).select, {name: one.source for name, one in found.items()})
     text = engine.session.sql(f"EXPLAIN FORMATTED {statement}").collect()[0][0]
     (scan,) = re.findall(r"PartitionFilters: (\[.*\])", text)
