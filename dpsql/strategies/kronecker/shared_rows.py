@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.common.arrays import Matrix
+from dpsql.common.arrays import Floats, Matrix
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.workloads.compile.level_integers import nulls_of
@@ -85,6 +85,44 @@ def _product(factors: Sequence[RowFactor], block: RowBlock, sizes: Sequence[int]
 def dead_regions(batch: Structured, table: int) -> Mapping[tuple[int, int], int]:
     """The NULL region of each measure's own column, by (component, axis): a row there adds 0 to its sums."""
     return nulls_of(batch.histograms, [batch.layouts[number] for number in batch.owners[table]])
+
+
+def means_of(blocks: Sequence[RowBlock]) -> Floats:
+    """Means m (components,) of signs for ``leaning``, from the coefficients of blocks alone; m_0 = 0.
+
+    At the optimum of counts and sums of the same groups measured apart, X_0 = G_00^1/2 and X_k = G_kk^1/2, the moments
+    of the dual are X^-1 G X^-1, so m_k is in proportion to G_0k / (G_00 G_kk)^1/2.
+    """
+    gram = np.zeros((1 + max(block.component for block in blocks),) * 2)
+    for mine in by_span(blocks):
+        own = np.zeros(len(gram))
+        for block in mine:
+            own[block.component] += block.coefficient * block.weight * np.sqrt(block.stop - block.start)
+        gram += np.outer(own, own)
+    scale = np.sqrt(gram[0, 0] * np.diag(gram))
+    m = np.divide(gram[0], scale, out=np.zeros(len(gram)), where=scale > 0)
+    m[0] = 0.0
+    return np.asarray(m * min(1.0, (1.0 - 1e-9) / max(1.0, float(abs(m).sum()))))
+
+
+def leaning(blocks: Sequence[RowBlock], m: Floats) -> list[RowBlock]:
+    """The blocks under signs v of the s measures with means m, sum |m_l| <= 1, not all 0, in place of fair ones.
+
+    With the chance 2^-s (1 + sum_l m_l v_l) of v, E v = m and E v v^T = 1. So v = m e_0 + L e, where L L^T = 1 - m m^T
+    and e_0 = 1, e_1, ..., e_s are uncorrelated and of mean square 1, and
+
+        W_0 + sum_l v_l W_l = (W_0 + sum_l m_l W_l) e_0 + sum_k (sum_l L_lk W_l) e_k:
+
+    blocks of other components over the same rows. It holds in cells where no measure is NULL.
+    """
+    square = float(m @ m)
+    L = np.eye(m.size) - np.outer(m, m) * ((1.0 - np.sqrt(1.0 - square)) / square)
+    L[:, 0], L[0, 0] = m, 1.0
+    return [
+        replace(block, component=k, coefficient=block.coefficient * float(L[block.component, k]))
+        for block in blocks
+        for k in np.flatnonzero(L[block.component]).tolist()
+    ]
 
 
 def treated(matrix: Matrix) -> NDArray[np.int64]:

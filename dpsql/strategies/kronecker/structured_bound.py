@@ -3,9 +3,9 @@
 For every lambda >= 0 with sum 1 over what one row can add to x, ||W C Lambda^1/2||_*^2 is at most that error
 (``dpsql.strategies.gaussian.optimal``). Here lambda is a product: over the cells of a table one measure lambda_i for
 each axis, times fair and independent signs of the measures, the corners of their box
-(``dpsql.workloads.cells.corners``). Signs of mean 0 leave nothing between components, so that with W_k the rows on
-component k and Lambda_k the weight of the cells where that component can be other than 0 (a NULL adds 0 to the sums
-of its column)
+(``dpsql.workloads.cells.corners``), or signs of other means (``dpsql.strategies.kronecker.shared_rows.leaning``), which
+come to other blocks. Signs of mean 0 leave nothing between components, so that with W_k the rows on component k and
+Lambda_k the weight of the cells where that component can be other than 0 (a NULL adds 0 to the sums of its column)
 
     ||W C Lambda^1/2||_* = tr K^1/2,    K = M^T M,    M = [W_0 Lambda_0^1/2, W_1 Lambda_1^1/2, ...].
 
@@ -53,7 +53,16 @@ from dpsql.strategies.core.bound_over_tables import least_of_tables
 from dpsql.strategies.core.limits import CUBES
 from dpsql.strategies.kronecker import shared_rows
 from dpsql.strategies.kronecker.root_parts import Item, Parts
-from dpsql.strategies.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
+from dpsql.strategies.kronecker.shared_rows import (
+    LostError,
+    alike,
+    by_span,
+    dead_regions,
+    leaning,
+    means_of,
+    treated,
+    unlike,
+)
 from dpsql.strategies.kronecker.weights_under_bounds import alone_apart, blocks_apart
 from dpsql.workloads.compile.layout import common_multiplicity
 from dpsql.workloads.compile.rows_in_classes import rows_anywhere, rows_apart
@@ -91,13 +100,31 @@ def structured_bound(
         try:
             serves = partial(_serves, batch, table, enough if single else np.inf)
             weights_here = {axis: held for (number, axis), held in given.items() if number == table}
-            norms[table] = _Table(batch, table, blocks, weights_here).bound(deadline, serves)
+            tables = [_Table(batch, table, blocks, weights_here)]
+            if (means := means_of(blocks)).any():
+                tables.insert(0, _Table(batch, table, leaning(blocks, means), weights_here, nulls=False))
+            norms[table] = _best(tables, deadline, serves)
             apart = _apart(batch, table, blocks, norms[table] if not given else None)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
         except LostError:
             return None
     return bound_of_tables(batch, norms, rows)
+
+
+def _best(
+    tables: Sequence[_Table], deadline: float, serves: Callable[[tuple[float, float]], bool]
+) -> tuple[float, float]:
+    """The best t and |m| of the ``tables``, up to the first that serves or takes long. Raises LostError for none."""
+    found: list[tuple[float, float]] = []
+    for held in tables:
+        with suppress(LostError):
+            found.append(held.bound(deadline, serves))
+            if serves(found[-1]) or held.spent > CUBES / 20 or monotonic() > deadline:
+                break
+    if not found:
+        raise LostError
+    return max(found)
 
 
 def _serves(batch: Structured, table: int, enough: float, norm: tuple[float, float]) -> bool:
@@ -165,12 +192,18 @@ class _Basis:
 
 
 class _Table:
-    """The part of the bound that one table gives."""
+    """The part of the bound that one table gives. ``nulls``: whether rows may be NULL in the column of a measure."""
 
     def __init__(
-        self, batch: Structured, table: int, blocks: Sequence[RowBlock], given: Mapping[int, Floats] | None = None
+        self,
+        batch: Structured,
+        table: int,
+        blocks: Sequence[RowBlock],
+        given: Mapping[int, Floats] | None = None,
+        *,
+        nulls: bool = True,
     ) -> None:
-        self.given = given or {}
+        self.given, self.nulls = given or {}, nulls
         self.sizes = batch.sizes[table]
         self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]
@@ -265,6 +298,8 @@ class _Table:
             if axis in self.chosen:
                 for members in classes:
                     one[members] = float(self.chosen[axis][members].mean())
+            if not self.nulls:
+                one[[at for (_, column), at in self.dead.items() if column == axis]] = 0.0
             one = one / one.sum()
             at = self.dead.get((component, axis))
             if at is not None:
