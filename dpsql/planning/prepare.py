@@ -482,10 +482,12 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         return found
     columns = Columns.of(compiled)
     held = columns.weights >= 1
-    beside = first.beside(found) * held
+    beside, squares = first.beside(found), columns.weights**2
+    unit, beside = found.value / float(squares @ beside), beside * held
+    others = min((value for name, value in found.considered if name != found.method), default=np.inf)
     best, times, gained = found, np.ones(beside.size), 0.0
     power = _POWER if beside.max() > _SMALL else _POWER / 4
-    if held.all() and np.average(beside, weights=columns.weights**2) > _SURE * HELD:
+    if held.all() and np.average(beside, weights=squares) > _SURE * HELD:
         # What holds all columns would have less error by the weights for which this was searched.
         with contextlib.suppress(DataError):
             asked = one_by_one_strategy(prepared, noise, options)
@@ -500,8 +502,10 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
             break
         if gained and np.log(beside.max() / HELD) > gained * (_ROUNDS - number + 1):
             break  # all steps that are left and one more, each as good as the best so far, would not do
-        method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
         more = np.maximum(beside / _AIM, 1.0) ** power
+        # Another method may serve the new weights better, if it had less error by the first, which are no larger.
+        late = number >= _ROUNDS // 2 and others < unit * float((squares * times * more) @ beside)
+        method = "auto" if late else found.method
         try:
             weighed_again = Chooser(balanced(prepared.compiled, noise, times * more), late=prepared.late)
             again = weighed_again.strategy(noise, options.within(left), method)
@@ -511,6 +515,8 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         if after.max() < beside.max():
             gained = max(gained, float(np.log(beside.max() / after.max())))
             best, beside, times = again, after, times * more
+            if held.all() and np.average(beside, weights=squares * times) > HELD:
+                break  # the least mean by these weights: what holds all columns would have less
         else:  # a step too far
             power /= 4
     if beside.max() > HELD:

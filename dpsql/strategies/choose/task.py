@@ -285,11 +285,11 @@ class Task:
         """The best simple strategy of one part, with its share of the work."""
         share = self.work / len(self.parts())
         task = Task(part, self.noise, self.tolerance, self.time, self.say, share, in_blocks=self.in_blocks)
-        pure = ("identity", "workload", "p-identity", NORM_BLOCKS)
+        pure = ("p-identity", "identity", "workload", NORM_BLOCKS)
         names = pure if self.noise == "laplace" else ("optimal",)
         found = list[Draft]()
         for name in names:
-            if task.worthwhile(name, found):
+            if not (name == "identity" and found) and task.worthwhile(name, found):  # p-identity starts from the cells
                 try:
                     pieces, error = task.plan(name)
                 except DataError:

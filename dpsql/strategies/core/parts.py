@@ -19,14 +19,14 @@ from dpsql.common.arrays import Csr, Floats, Matrix
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, choose_basis, coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import dense
+from dpsql.linalg.forms import dense, same_entries
 from dpsql.strategies.core.axes import group_rows
 from dpsql.strategies.core.blocks import whitened
 from dpsql.strategies.core.integer import Piece, check_entries
 from dpsql.strategies.core.limits import PAIRED_ROWS
 from dpsql.strategies.core.reduce import inverse_of, merge_cells, reduced_basis
 from dpsql.strategies.core.simple import moved_columns
-from dpsql.workloads.families.matrix import Workload
+from dpsql.workloads.families.matrix import OF_ROWS, Workload
 
 
 def split(W: Workload) -> tuple[Workload, ...]:
@@ -131,10 +131,13 @@ def _placed(W: Workload, rows: Csr) -> tuple[Csr, Matrix | None, Matrix]:
             if u == np.count_nonzero(own) == np.unique(order).size == own.shape[1] and own.max(axis=1).min() == 1.0:
                 return rows, None, coords[:, order]  # the basis in another order
             return known.rows, own, coords
-    frame = choose_basis(rows, algebra.Diagonal(np.ones(u)))
-    if frame.rows.shape[0] == u:
-        return rows, None, coordinates(W.span, rows)
-    return frame.rows, dense(frame.coords), coordinates(W.span, frame.rows)
+    shared = W._cache.setdefault(OF_ROWS, {})
+    last: tuple[Csr, tuple[Csr, Matrix | None, Matrix]] | None = shared.get("placed")  # of another weighing, perhaps
+    if last is None or not same_entries(last[0], rows):
+        frame = choose_basis(rows, algebra.Diagonal(np.ones(u)))
+        own = (rows, None) if frame.rows.shape[0] == u else (frame.rows, dense(frame.coords))
+        last = shared["placed"] = rows, (*own, coordinates(W.span, own[0]))
+    return last[1]
 
 
 def total_of(W: Workload) -> Workload:

@@ -27,6 +27,7 @@ import numpy as np
 import scipy
 
 from dpsql.common.arrays import Floats, Ints
+from dpsql.linalg.forms import quick
 from dpsql.linalg.long_calls import eigh
 from dpsql.strategies.core.blocks import deviations, factor
 from dpsql.strategies.core.reduce import Block
@@ -104,9 +105,9 @@ def too_large(block: Block, known: float) -> bool:
     """
     if block.rank <= _JOINED:
         return False
-    U = block.factor() @ block.columns.toarray().astype(np.float64)
-    K = U @ U.T / U.shape[1]
-    least = float(np.trace(K)) ** 3 / float(np.einsum("ij,ij->", K, K))
+    Y = quick(block.columns.astype(np.float64))
+    K = block.gram @ (Y @ Y.T) / Y.shape[1]  # which has the eigenvalues of K
+    least = float(np.trace(K)) ** 3 / float(np.einsum("ij,ji->", K, K))
     return least * factor(block.rank) / block.rank > known
 
 
