@@ -16,6 +16,7 @@ import pytest
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.extensions.advice.first_policy import skeleton
 from dpsql.extensions.advice.proposals import propose
+from dpsql.measure import Declared
 from dpsql.policy import BudgetPolicy, ColumnPolicy, Policy, TablePolicy, check_schema, csv_schema
 from dpsql.policy.types import column_type
 
@@ -436,14 +437,10 @@ def test_skeleton_needs_confirmation_then_parses() -> None:
         },
         "main.codes": {"code": "VARCHAR", "kind": "INTEGER"},
     }  # fmt: skip
-    text = skeleton(
-        schemas,
-        'my "data"',
-        propose(schemas, {}, {}),
-        checks={"visits": {"age": (0, 120), "cost": (Decimal("0.5"), Decimal(10))}},
-        enums={"visits": {"state": ("NY", 'N"J')}},
-        sources={"main.codes": "codes.csv"},
-    )
+    bounds, members = {"age": (0, 120), "cost": (Decimal("0.5"), Decimal(10))}, {"state": ("NY", 'N"J')}
+    visits = Declared(schemas["visits"], bounds=bounds, members=members)
+    tables = {"visits": visits, "main.codes": Declared(schemas["main.codes"])}
+    text = skeleton(tables, 'my "data"', propose(schemas, {}, {}), sources={"main.codes": "codes.csv"})
     # What nobody has confirmed is not declared: no budget, no unit, no bounds, no values.
     with pytest.raises(PolicyError, match=r"budget\.epsilon is missing"):
         Policy.parse(text)

@@ -58,16 +58,7 @@ def draft_policy(
         {name: table.references for name, table in found.items()},
     )
     decided = {name: choose(name, found[name].columns, proposed) for name, proposed in proposals.items()}
-    text = skeleton(
-        {name: table.columns for name, table in found.items()},
-        dataset,
-        decided,
-        checks={name: table.bounds for name, table in found.items()},
-        enums={name: table.members for name, table in found.items()},
-        sources=sources,
-        required={name: table.required for name, table in found.items()},
-        budget=budget(),
-    )
+    text = skeleton(found, dataset, decided, sources=sources, budget=budget())
     if any(source.lower().endswith((".csv", ".csv.gz")) for source in sources.values()):
         text = _CSV_NOTE + text
     for line in doubtful_proposals(decided):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from dpsql.extensions.advice.proposals import Proposal
+from dpsql.measure import Declared
 from dpsql.policy.text import CONFIRM, HEAD, budget_text
-from dpsql.policy.types import Schemas, column_type
+from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
-
-Checks = Mapping[str, Mapping[str, tuple[Bound | int | Decimal, Bound | int | Decimal]]]
-"""Table to column to (lower, upper) of a CHECK constraint."""
-
-Enums = Mapping[str, Mapping[str, Sequence[Key]]]
-"""Table to column to the members of its ENUM type, in order."""
 
 UNIT = """\
 # Whom one unit of noise protects: all rows of one value of a column that marks a person, of which at most
@@ -32,38 +27,32 @@ ROWS = "# expected_rows =   # about how many rows count, if that is public: plan
 
 
 def skeleton(
-    schemas: Schemas,
+    tables: Mapping[str, Declared],
     dataset: str,
     proposals: Mapping[str, Proposal],
     *,
-    checks: Checks | None = None,
-    enums: Enums | None = None,
     sources: Mapping[str, str] | None = None,
-    required: Mapping[str, Set[str]] | None = None,
     budget: tuple[str, str] | None = None,
 ) -> str:
-    """TOML text of a first policy, from the schema alone.
+    """TOML text of a first policy, from what the database declares of its tables alone.
 
-    ``checks`` holds the bounds of CHECK constraints and ``enums`` the members of ENUM types, both by
-    table and column; ``sources`` the files of tables that are no database's. They are written as
-    "# confirm:" lines, and so are the budget, the unit and every column: the text is a policy only after a person
-    has confirmed them, and a column is closed until then. ``required``: the NOT NULL columns of each table.
+    Bounds of CHECK constraints, members of ENUM types and the files of tables that are no database's (``sources``) are
+    written as "# confirm:" lines, and so are the budget, the unit and every column: the text is a policy only after a
+    person has confirmed them, and a column is closed until then.
     ``proposals``: the unit of each table. ``budget``: the epsilon and delta that a person
     decided, else they are to be confirmed. Minima and maxima of the data are never suggested,
     since they are private.
     """
     lines = [HEAD, f"dataset = {quote(dataset)}\n", budget_text(budget)]
-    for name, columns in schemas.items():
+    for name, table in tables.items():
         source = (sources or {}).get(name)
-        bounds = (checks or {}).get(name, {})
-        members = (enums or {}).get(name, {})
         lines.append(f"[{dotted('tables', name)}]")
         if source is not None:
             lines.append(f"source = {quote(source)}")
         lines += [*_unit_lines(proposals[name]), "", f"[{dotted('tables', name, 'columns')}]"]
-        for column, type_text in columns.items():
-            never_null = column in (required or {}).get(name, ())
-            lines += _column_lines(column, type_text, bounds.get(column), members.get(column), source, never_null)
+        for column, type_text in table.columns.items():
+            bounds, members = table.bounds.get(column), table.members.get(column)
+            lines += _column_lines(column, type_text, bounds, members, source, column in table.required)
         lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
 

@@ -101,8 +101,8 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
         check_size(value, node)
         line = Line("grid", value.type, 0, steps)
         bounds = _within_reach(lower, lower + step * steps, node, aggregate)
-        return scope.computed.column(value, line, _released(t), text, nulls=t.nulls, bounds=bounds,
-                                     step=step if steps else None)  # fmt: skip
+        summed = (*bounds, step if steps else None)
+        return scope.computed.column(value, line, _released(t), text, nulls=t.nulls, summed=summed)
     if t.bounds is None:
         raise refuse(
             f"{aggregate}({shown(node)}) has no bounds: it divides by what may be 0, or takes the logarithm, root or "
@@ -114,8 +114,8 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope, aggregate: str) -> Column:
     check_size(t.value, node)
     lower, upper, quantum = _outward(*t.bounds)
     _within_reach(lower, upper, node, aggregate)
-    return scope.computed.column(t.value, line_of("DOUBLE"), "DOUBLE", text, nulls=t.nulls, bounds=(lower, upper),
-                                 step=quantum if upper > lower else None)  # fmt: skip
+    summed = lower, upper, quantum if upper > lower else None
+    return scope.computed.column(t.value, line_of("DOUBLE"), "DOUBLE", text, nulls=t.nulls, summed=summed)
 
 
 def _within_reach(lower: Fraction, upper: Fraction, node: exp.Expr, aggregate: str) -> tuple[Fraction, Fraction]:

@@ -41,7 +41,7 @@ from dpsql.workloads.expr.conditions import TRUE, And, Condition, LineAtom, gath
 from dpsql.workloads.expr.lines import Line, line_of
 from dpsql.workloads.expr.regions import KeyDomain
 from dpsql.workloads.expr.rows import EVERY, Along, OfUnit, RowSource, Units
-from dpsql.workloads.expr.values import Cast, Constant, Stored, Test, Value
+from dpsql.workloads.expr.values import Cast, Constant, Stored, Test
 
 # A derived table with one of these looks at several units at once.
 _OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
@@ -288,7 +288,7 @@ class _Draft:
         policy = ColumnPolicy("n", lower=least, upper=Fraction(self.most), nulls=False)
         one = Constant(1, "BIGINT")
         each = Line("integer", "BIGINT", 1, 1)
-        return self._aggregated(whole, "count", one, where, each, line, "BIGINT", policy, what)
+        return self._aggregated(whole, OfUnit("", "count", one, each, line), where, "BIGINT", policy, what)
 
     def summed(self, whole: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         """The sum of whole numbers or decimals: between so many least and so many greatest values."""
@@ -299,7 +299,8 @@ class _Draft:
         line = Line("integer", "HUGEINT", -_MOST, _MOST, unit=unit)
         policy = ColumnPolicy("s", lower=low * level.unit, upper=high * level.unit, nulls=level.nulls or where != TRUE)
         each = Line("integer", "BIGINT", level.low, level.high)
-        return self._aggregated(whole, "sum", as_type(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
+        made = OfUnit("", "sum", as_type(level.value, "BIGINT"), each, line)
+        return self._aggregated(whole, made, where, "HUGEINT", policy)
 
     def whole_number(self, argument: exp.Expression, called: str) -> Typed:
         """The argument of a SUM and the like, each row clamped to the declared bounds, as a multiple of a whole number.
@@ -341,14 +342,14 @@ class _Draft:
         policy = ColumnPolicy("m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=nulls)
         value, line = as_type(level.value, "BIGINT"), line_of("DOUBLE")
         each = Line("integer", "BIGINT", level.low, level.high)
-        return self._aggregated(whole, "median", value, where, each, line, "DOUBLE", policy)
+        return self._aggregated(whole, OfUnit("", "median", value, each, line), where, "DOUBLE", policy)
 
     def distinct(self, whole: exp.Expression, argument: exp.Expr, where: Condition) -> exp.Expression:
         """How many values the rows of a unit have: at most the declared number of its rows."""
         value, each, _ = row_value(argument, self.scope)
         line = Line("integer", "BIGINT", 0, _MOST)
         policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.most), nulls=False)
-        return self._aggregated(whole, "distinct", value, where, each, line, "BIGINT", policy)
+        return self._aggregated(whole, OfUnit("", "distinct", value, each, line), where, "BIGINT", policy)
 
     def one_row(
         self,
@@ -365,33 +366,29 @@ class _Draft:
         fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
         fix(policy, "public", False)
         key = None if by is None else row_value(by, self.scope)[:2]
-        return self._aggregated(whole, function, value, where, line, line, kind, policy, by=key)
+        return self._aggregated(whole, OfUnit("", function, value, line, line, key), where, kind, policy)
 
     def _aggregated(
         self,
         node: exp.Expression,
-        function: str,
-        value: Value,
+        made: OfUnit,
         where: Condition,
-        each: Line,
-        line: Line,
         kind: str,
         policy: ColumnPolicy,
         what: str = "",
-        by: tuple[Value, Line] | None = None,
     ) -> exp.Expression:
-        """The column of an aggregate, one for equal ones."""
-        key = f"{what} {function}", self.names.canonical(node), where
+        """The column of an aggregate, one for equal ones, which gives ``made`` its name and its condition."""
+        key = f"{what} {made.function}", self.names.canonical(node), where
         if key not in self._aggregates:
             text = " ".join([*([what] if what else []), node.sql("duckdb", comments=False)])
             name = self._fresh("".join(c if c.isprintable() else " " for c in text)[:_LONGEST])
             policy = copy.copy(policy)
             fix(policy, "name", name)
             condition = None if where == TRUE else lowered(where, self.scope)
-            made = OfUnit(name, function, value, each, line, by, condition)
-            for part, its_line in ((value, each), *((by,) if by is not None else ())):
+            made = replace(made, name=name, where=condition)
+            for part, its_line in ((made.value, made.each), *((made.by,) if made.by is not None else ())):
                 self.computed.column(part, its_line, its_line.type, text)  # its cost is checked over all of a batch
-            self._aggregates[key] = made, Column(name, kind, line, policy)
+            self._aggregates[key] = made, Column(name, kind, made.line, policy)
         return self._named(self._aggregates[key][1].name)
 
     def _named(self, name: str) -> exp.Column:

@@ -50,18 +50,17 @@ class Computed:
         text: str,
         *,
         nulls: bool = True,
-        bounds: tuple[Fraction, Fraction] | None = None,
-        step: Fraction | None = None,
+        summed: tuple[Fraction, Fraction, Fraction | None] | None = None,
     ) -> Column:
-        """The column of a value on a line; ``bounds`` and ``step`` where it is summed.
+        """The column of a value on a line; its bounds and its step where it is ``summed``.
 
         What is summed and compared, too, is one column: one that was compared first receives the bounds.
         """
-        low, high = bounds or (None, None)
+        low, high, step = summed or (None, None, None)
         same = self._columns.setdefault((value, line), [])
         for at, found in enumerate(same):
             policy = found.policy
-            if bounds is None or (policy.lower, policy.upper, policy.step) == (low, high, step):
+            if summed is None or (policy.lower, policy.upper, policy.step) == (low, high, step):
                 return found
             if policy.lower is None:
                 bounded = replace(policy, lower=low, upper=high, step=step)

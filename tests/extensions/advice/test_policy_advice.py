@@ -15,6 +15,7 @@ from dpsql.extensions.advice.first_policy import skeleton
 from dpsql.extensions.advice.policy_advice import advice, undecided
 from dpsql.extensions.advice.policy_commands import _ask_unit
 from dpsql.extensions.advice.proposals import Proposal, propose
+from dpsql.measure import Declared
 from dpsql.policy import Policy
 from dpsql.surfaces.cli import main
 
@@ -73,10 +74,11 @@ def test_files_without_keys_are_linked_by_names_alone() -> None:
         "orders": "customer_id", "parts": "supplier_id", "photos": None,
     }  # fmt: skip
     assert found["orders"].others == ("order_id",)
-    assert '# confirm: unit = "row"' in skeleton({"photos": schemas["photos"]}, "x", found)
-    assert "supplier_id identifies something, and nothing says that it is a person" in skeleton(schemas, "x", found)
+    tables = {name: Declared(columns) for name, columns in schemas.items()}
+    assert '# confirm: unit = "row"' in skeleton({"photos": tables["photos"]}, "x", found)
+    assert "supplier_id identifies something, and nothing says that it is a person" in skeleton(tables, "x", found)
     public = replace(found["parts"], unit=None, key=("part",), public=True, decided=True)
-    held = Policy.parse(skeleton(schemas, "x", found | {"parts": public}).replace("# confirm: ", "")).tables
+    held = Policy.parse(skeleton(tables, "x", found | {"parts": public}).replace("# confirm: ", "")).tables
     assert (held["parts"].public, held["parts"].unique) == (True, ("part",))
 
 
