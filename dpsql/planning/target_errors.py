@@ -172,12 +172,7 @@ def _worked_out(
     """(standard error, low, high, value) of every group, all groups with the same estimates."""
     table = np.tile(estimates, (groups, 1)) if estimates.ndim == 1 else estimates
     if isinstance(column, Ranked):
-        ranks = quantile(
-            *(column.q, column.values, table, rows, noise, alpha),
-            divisor=divisor,
-            starts=column.starts,
-            discrete=column.discrete,
-        )
+        ranks = quantile(column, table, rows, noise, alpha, divisor=divisor)
         return ranks.stderr, ranks.low, ranks.high, ranks.value
     done = evaluate(narrowed(column.formula)[0], table, rows, noise, alpha, bounds=column.bounds, divisor=divisor)
     return done.stderr, done.low, done.high, done.value

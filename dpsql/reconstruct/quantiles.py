@@ -9,7 +9,7 @@ the values are spread.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 import scipy
@@ -46,23 +46,28 @@ class Quantiles:
     last: Places
 
 
+class Rank(Protocol):
+    """Which quantile, and of what domain; as ``quantile`` says."""
+
+    @property
+    def q(self) -> float: ...
+    @property
+    def values(self) -> ArrayLike: ...
+    @property
+    def starts(self) -> ArrayLike: ...
+    @property
+    def discrete(self) -> bool: ...
+
+
 def quantile(
-    q: float,
-    values: ArrayLike,
-    prefixes: ArrayLike,
-    rows: object,
-    noise: NoiseModel,
-    alpha: float = 0.05,
-    *,
-    divisor: int = 1,
-    starts: ArrayLike | None = None,
-    discrete: bool = False,
+    rank: Rank, prefixes: ArrayLike, rows: object, noise: NoiseModel, alpha: float = 0.05, *, divisor: int = 1
 ) -> Quantiles:
     """QUANTILE_CONT(q) of every group; q = 0 is MIN, q = 1 is MAX, q = 0.5 is MEDIAN; ``discrete``: QUANTILE_DISC(q).
 
-    values (d,): the domain, ascending. starts (d,): where values stand for all from ``starts[i]`` to ``values[i]``,
-    the first of these; then the value is that of their middles, the interval reaches from the first to the last of
-    them, and the standard error counts them as spread evenly. prefixes (g x d): estimates of F_1..F_d, all finite.
+    values (d,): the domain, ascending. starts (d,): itself, or where values stand for all from ``starts[i]`` to
+    ``values[i]``, the first of these; then the value is that of their middles, the interval reaches from the first to
+    the last of them, and the standard error counts them as spread evenly. prefixes (g x d): estimates of F_1..F_d, all
+    finite.
     rows (d g x p): row i g + j is the reconstruction row of F_(i+1) of group j (or what ``rank_rows`` gives), (d x p)
     where they are those of every group; the measurement was scaled by ``divisor``.
 
@@ -102,10 +107,10 @@ def quantile(
     Cost O(nnz of rows), with Laplace noise one quantile of 24 nodes for every row. Deterministic. Raises
     DataError for q outside [0, 1], values that do not ascend or prefixes not finite, InterfaceError for wrong shapes.
     """
-    share, last = float(q), np.asarray(values, dtype=np.float64)
+    share, last = float(rank.q), np.asarray(rank.values, dtype=np.float64)
     counts = np.asarray(prefixes, dtype=np.float64)
     _check(share, last, counts)
-    first = last if starts is None else np.asarray(starts, dtype=np.float64)
+    first = np.asarray(rank.starts, dtype=np.float64)
     if first.shape != last.shape or not (first <= last).all() or not (last[:-1] <= first[1:]).all():
         raise InterfaceError("starts must have a number for each value, between the value before and it")
     matrix = _stacked(rows, counts.shape[0], counts.shape[1], divisor)
@@ -113,31 +118,21 @@ def quantile(
         held, tails = _tails(matrix, counts)
         ends = -last[::-1], -first[::-1]
         return _mirrored(_quantile(0.0, ends, tails, held, noise, alpha), counts.shape[1])
-    return _quantile(share, (first, last), counts, matrix, noise, alpha, discrete)
+    return _quantile(share, (first, last), counts, matrix, noise, alpha, rank.discrete)
 
 
-def replicated(
-    q: float,
-    values: ArrayLike,
-    prefixes: Floats,
-    rows: object,
-    noise: NoiseModel,
-    *,
-    divisor: int = 1,
-    starts: ArrayLike | None = None,
-    discrete: bool = False,
-) -> Floats:
+def replicated(rank: Rank, prefixes: Floats, rows: object, noise: NoiseModel, *, divisor: int = 1) -> Floats:
     """The values alone (r, g) of what ``quantile`` says of ``prefixes`` (r x g x d), r replicates of them."""
-    last, counts = np.asarray(values, dtype=np.float64), prefixes.reshape(-1, prefixes.shape[2])
-    first = last if starts is None else np.asarray(starts, dtype=np.float64)
+    last, counts = np.asarray(rank.values, dtype=np.float64), prefixes.reshape(-1, prefixes.shape[2])
+    first = np.asarray(rank.starts, dtype=np.float64)
     times, g, d = prefixes.shape
     matrix = _stacked(rows, g, d, divisor)
-    share, ends, sign = float(q), (first, last), 1.0
+    share, ends, sign = float(rank.q), (first, last), 1.0
     if share == 1.0:  # as ``quantile`` has it
         matrix, counts = _tails(matrix, counts)
         share, ends, sign = 0.0, (-last[::-1], -first[::-1]), -1.0
     spread = np.tile(standard_errors(matrix, noise).reshape(d, g).T, (times, 1))
-    return np.asarray(sign * _value(share, ends, counts, spread, discrete)[0].reshape(times, g))
+    return np.asarray(sign * _value(share, ends, counts, spread, rank.discrete)[0].reshape(times, g))
 
 
 def _value(

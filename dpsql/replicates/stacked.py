@@ -194,16 +194,9 @@ def _replicates(
         found = evaluate(column.formula, stack, exact, _UNIT, bounds=column.bounds, certain=certain).value
     else:
         prefixes = [slices[output] for output in column.prefixes]
-        found = replicated(
-            column.q,
-            column.values,
-            np.stack([estimates[:, part] for part in prefixes], axis=2),
-            planned.answers.rows(prefixes, planned.noise),
-            planned.noise,
-            divisor=planned.compiled.common_steps,
-            starts=column.starts,
-            discrete=column.discrete,
-        )
+        counts = np.stack([estimates[:, part] for part in prefixes], axis=2)
+        rows, divisor = planned.answers.rows(prefixes, planned.noise), planned.compiled.common_steps
+        found = replicated(column, counts, rows, planned.noise, divisor=divisor)
     kind = column.type if isinstance(column, Ranked) else "TIMESTAMP" if isinstance(first, Coded) else "DOUBLE"
     if kind != "DOUBLE":
         dates = days_shown(found.ravel(), kind)

@@ -272,17 +272,8 @@ class Estimates:
             nothing = np.full(core.rows, np.nan)
             return nothing, nothing, nothing, nothing, column.type
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
-        ranks = quantile(
-            column.q,
-            column.values,
-            prefixes,
-            rank_rows(plan.answers, parts, plan.noise),
-            plan.noise,
-            plan.alpha,
-            divisor=common,
-            starts=column.starts,
-            discrete=column.discrete,
-        )
+        rows = rank_rows(plan.answers, parts, plan.noise)
+        ranks = quantile(column, prefixes, rows, plan.noise, plan.alpha, divisor=common)
         empty = (plan.errors[parts[-1]] == 0) & (prefixes[:, -1] == 0)  # by the statement and the policy alone
         error = np.where(empty, np.nan, ranks.stderr)
         ends: list[_Values] = [ranks.value, ranks.low, ranks.high]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -12,9 +14,10 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 
+from dpsql import reconstruct
 from dpsql.errors import DataError, InterfaceError
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import Quantiles, half_widths, quantile
+from dpsql.reconstruct import Quantiles, half_widths
 
 GAUSSIAN, LAPLACE = Noise.gaussian(Fraction(10**6)), Noise.laplace(Fraction(700))
 NOISES = [GAUSSIAN, LAPLACE]
@@ -22,6 +25,13 @@ DOMAIN = np.array([-3.0, 0.0, 1.0, 2.5, 10.0, 11.0, 12.0, 40.0])
 D = len(DOMAIN)
 SHARES = [0.0, 0.1, 0.25, 0.5, 0.77, 1.0]
 FIELDS = ("value", "stderr", "low", "high", "lower", "upper", "fraction", "first", "last")
+
+
+def quantile(
+    q: float, values: Any, *counted: Any, starts: Any = None, discrete: bool = False, **more: Any
+) -> Quantiles:
+    rank = SimpleNamespace(q=q, values=values, starts=values if starts is None else starts, discrete=discrete)
+    return reconstruct.quantile(rank, *counted, **more)
 
 
 def prefixes(values: np.ndarray) -> np.ndarray:

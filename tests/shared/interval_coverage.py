@@ -198,8 +198,7 @@ def _released(
     done: list[tuple[np.ndarray, ...]] = []
     for part in np.array_split(estimates, max(1, releases * root.size // 2**23)):
         if isinstance(column, Ranked):
-            ends = {"divisor": compiled.common_steps, "starts": column.starts, "discrete": column.discrete}
-            ranks = quantile(column.q, column.values, part, root, noise, **ends)  # type: ignore[arg-type]
+            ranks = quantile(column, part, root, noise, divisor=compiled.common_steps)
             done.append((ranks.value, ranks.stderr, ranks.low, ranks.high))
         else:
             each = np.repeat(root, len(part), axis=0)
