@@ -200,9 +200,9 @@ class Finder:
             if earlier is not None:
                 return earlier
             prospect = self.prospect(query)
-            table, declared = target_of(self.declared, query.target)
-            taken = names_taken(self.books.entries())
-            job = self.job(prospect, table, declared, schemas, view_name(table, declared, taken), str(query), label)
+            target = table, declared = target_of(self.declared, query.target)
+            name = view_name(table, declared, names_taken(self.books.entries()))
+            job = self.job(prospect, target, schemas, name, str(query), label)
             made: list[ReleaseRecord] = []
 
             def payload(release: int, result: Found) -> bytes:
@@ -229,15 +229,14 @@ class Finder:
     def job(
         self,
         prospect: Prospect,
-        table: TablePolicy,
-        declared: ColumnPolicy,
+        target: tuple[TablePolicy, ColumnPolicy],
         schemas: Mapping[str, Mapping[str, str]],
         name: str,
         query: str = "",
         label: str = "",
     ) -> DiscoveryJob:
-        """Everything public that a discovery needs; its counts are to be the view ``name``."""
-        policy = self.declared
+        """Everything public that a discovery in a ``target`` needs; its counts are to be the view ``name``."""
+        policy, (table, declared) = self.declared, target
         tables = {name: table_of(table, schemas[name]) for name, table in policy.tables.items()}
         column: Column = tables[table.name].columns[fold(declared.name)]
         if isinstance(prospect.way.law, PureThreshold) and column_type(column.type).kind != "text":

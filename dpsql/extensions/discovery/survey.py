@@ -276,7 +276,7 @@ class Surveyor:
             if part.column is not None:
                 entry |= {"column": column.name, "type": type_of(schemas, table, column), "bounds": is_bounds}
             if part.prospect is not None:
-                values.append(self.finder.job(part.prospect, table, column, schemas, name))
+                values.append(self.finder.job(part.prospect, (table, column), schemas, name))
                 entry |= {"threshold": part.prospect.threshold, "groups": part.prospect.groups}
             elif part.plan is not None:
                 job = job_of(part.plan, self.batches.holdings.sources, {}, "")
