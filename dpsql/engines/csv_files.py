@@ -51,8 +51,8 @@ def _cast(name: str, kind: str) -> str:
 def schema(source: TableSource) -> dict[str, str]:
     """The declared type of each declared column that the files or their paths have."""
     names = header(source)
-    known = {name.lower(): name for name in (*names, *path_columns(source, names))}
-    return {known[name.lower()]: kind for name, kind in (source.csv_types or {}).items() if name.lower() in known}
+    spelling = {name.lower(): name for name in (*names, *path_columns(source, names))}
+    return {spelling[name.lower()]: kind for name, kind in (source.csv_types or {}).items() if name.lower() in spelling}
 
 
 def header(source: TableSource) -> Sequence[str]:

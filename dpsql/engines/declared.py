@@ -58,18 +58,18 @@ def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[st
     constraints, joined by AND, compare it with constants on both sides. Views are left out.
     Raises OperationalError where a file cannot be read.
     """
-    found = {} if database is None else _tables(database)
+    tables = {} if database is None else _tables(database)
     for name, path in sources.items():
         source = located(TableSource(name, path, pattern=bool(WILDCARDS & set(str(path)))))
         if path.name.lower().endswith((".csv", ".csv.gz")):
-            found[name] = Declared(dict.fromkeys(csv_files.header(source), "VARCHAR"))
+            tables[name] = Declared(dict.fromkeys(csv_files.header(source), "VARCHAR"))
         else:
-            found[name] = Declared(FileEngine(None).schemas([source])[name])
-    return found
+            tables[name] = Declared(FileEngine(None).schemas([source])[name])
+    return tables
 
 
 def _tables(database: Path) -> dict[str, Declared]:
-    found = {}
+    declared = {}
     with instance(database) as connection:
         tables = connection.execute(
             "SELECT schema_name, table_name, sql FROM system.main.duckdb_tables() "
@@ -81,7 +81,7 @@ def _tables(database: Path) -> dict[str, Declared]:
             columns = _columns(connection, schema, table)
             members = {c: _members(kind) for c, kind in columns.items() if kind.startswith("ENUM(")}
             held = _constraints(connection, schema, table)
-            found[name] = Declared(
+            declared[name] = Declared(
                 columns,
                 _bounds([text for kind, _, text in held if kind == "CHECK"], columns),
                 members,
@@ -90,7 +90,7 @@ def _tables(database: Path) -> dict[str, Declared]:
                 dict(_foreign(schema, held)),
                 _collations(created),
             )
-    return found
+    return declared
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> dict[str, str]:

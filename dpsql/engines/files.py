@@ -35,7 +35,8 @@ def state_of(files: Sequence[Path]) -> State | None:
     except OSError:
         return None
     return tuple(
-        (name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) for name, found in seen
+        (name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        for name, status in seen
     )
 
 
@@ -51,21 +52,21 @@ def located(source: TableSource) -> TableSource:
     """
     if source.path is None:
         return source
-    found = _matches(source.path) if source.pattern else _below(source.path)
+    paths = _matches(source.path) if source.pattern else _below(source.path)
     lake = _lake(source.path)
     if lake:
         raise OperationalError(
             f"{source.path} is a table of {lake}, whose folder holds files with rows that it has no more; copy it into "
             "a DuckDB database with CREATE TABLE ... AS"
         )
-    if not found:
+    if not paths:
         raise OperationalError(_nothing(source))
-    if not all(map(_is_plain, found)):
-        named = source.path if found == (source.path,) else f"the path of a file of {source.path}"
+    if not all(map(_is_plain, paths)):
+        named = source.path if paths == (source.path,) else f"the path of a file of {source.path}"
         raise OperationalError(
             f"{named} holds *, ? or [, which DuckDB reads as a pattern, or is no UTF-8; rename the file or its folder"
         )
-    return replace(source, files=found)
+    return replace(source, files=paths)
 
 
 def _lake(path: Path) -> str:
@@ -126,21 +127,19 @@ def path_columns(source: TableSource, columns: Iterable[str]) -> dict[str, str]:
 
     Raises OperationalError where files disagree about the names, or where DuckDB could not tell one value.
     """
-    own = {name.lower() for name in columns}
+    stored = {name.lower() for name in columns}
     declared = {name.lower(): kind for name, kind in source.declared.items()}
     parts = [_partitions(path) for path in source.files]
     keys = parts[0] if parts else {}
-    added = {key: declared[key.lower()] for key in keys if key.lower() in declared and key.lower() not in own}
+    added = {key: declared[key.lower()] for key in keys if key.lower() in declared and key.lower() not in stored}
     if not added:
         return {}
-    if any(set(found) != set(keys) for found in parts) or not all(
-        _is_text(v) for found in parts for v in found.values()
-    ):
+    if any(set(part) != set(keys) for part in parts) or not all(_is_text(v) for part in parts for v in part.values()):
         raise OperationalError(
             f"the folders of {source.path} do not all have the same form key=value; "
             "give every file the same keys, once each, or leave the columns of its path undeclared"
         )
-    if any(key.lower() in own for key in keys):
+    if any(key.lower() in stored for key in keys):
         raise OperationalError(
             f"a column of {source.path} is both in the files and in the names of folders; "
             "write the files without it, or leave the columns of the path undeclared"
@@ -150,12 +149,12 @@ def path_columns(source: TableSource, columns: Iterable[str]) -> dict[str, str]:
 
 def _partitions(path: Path) -> Mapping[str, str | None]:
     """Value by key of the folders ``key=value`` above a file, as DuckDB reads them; None where a key comes twice."""
-    found: dict[str, str | None] = {}
+    keys: dict[str, str | None] = {}
     for part in path.parts[:-1]:
         key, equals, value = part.partition("=")
         if key and equals and "=" not in value and "\n" not in part:
-            found[key] = None if key.lower() in {name.lower() for name in found} else value
-    return found
+            keys[key] = None if key.lower() in {name.lower() for name in keys} else value
+    return keys
 
 
 def _is_text(value: str | None) -> bool:

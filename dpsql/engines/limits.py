@@ -41,8 +41,8 @@ class Limits:
             raise DataError('memory_limit must be a size such as "4GB" or "512MB"')
         if self.seconds is None:
             return
-        known = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
-        if not known or not 0 < self.seconds <= threading.TIMEOUT_MAX:
+        is_number = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
+        if not is_number or not 0 < self.seconds <= threading.TIMEOUT_MAX:
             raise DataError("scan_timeout must be a positive number of seconds, such as 600")
 
 
@@ -97,7 +97,7 @@ def run_within(
     DuckDB looks for an interrupt between pieces of 2,048 rows, and a piece of long texts may take many seconds. A scan
     that does not end within ``GRACE`` is left behind in its thread: it ends with its piece, and nobody reads it.
     """
-    found: list[dict[str, Any]] = []
+    batches: list[dict[str, Any]] = []
     short: list[bool] = []
     # An event, for a join() that Ctrl-C cuts short takes a running thread for ended (Python 3.11).
     ended = threading.Event()
@@ -105,7 +105,7 @@ def run_within(
     def work() -> None:
         with contextlib.suppress(BaseException):
             try:
-                found.append(connection.execute(statement).fetchnumpy())
+                batches.append(connection.execute(statement).fetchnumpy())
             except (duckdb.OutOfMemoryException, MemoryError):
                 short.append(True)
         ended.set()
@@ -126,8 +126,8 @@ def run_within(
             outcome, until = "interrupted", time.monotonic() + GRACE
     if outcome == "interrupted":
         return {}, "interrupted"
-    if ended.is_set() and found:
-        return found[0], "done"
+    if ended.is_set() and batches:
+        return batches[0], "done"
     if outcome == "late":
         return {}, "late"
     return {}, "short of memory" if short else "failed"

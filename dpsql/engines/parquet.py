@@ -41,10 +41,10 @@ def reader(connection: duckdb.DuckDBPyConnection, source: TableSource) -> str:
 
     Raises as ``schema``, but for differences between the files, of which ``schema`` has been asked before.
     """
-    own = _described(connection, source.files[:1])
+    first = _described(connection, source.files[:1])
     hive = bool(source.declared) and any("=" in str(path) for path in source.files)
-    added = path_columns(source, own) if hive else {}
-    listed = [identifier(column) for column in own]
+    added = path_columns(source, first) if hive else {}
+    listed = [identifier(column) for column in first]
     listed += [f"TRY_CAST({identifier(key)} AS {kind}) AS {identifier(key)}" for key, kind in added.items()]
     return f"(SELECT {', '.join(listed)} FROM {_read(source.files, hive=bool(added))})"  # noqa: S608
 
@@ -57,19 +57,19 @@ def schema(connection: duckdb.DuckDBPyConnection, source: TableSource) -> dict[s
     another, which may fail.
     """
     state = state_of(source.files)
-    found = _columns.pop(state, None)
-    if found is None:
+    cached = _columns.pop(state, None)
+    if cached is None:
         for path in _of_each_schema(connection, source.files):
             columns = _file_schema(connection, path)
-            if found is not None and columns != found:
-                raise OperationalError(_difference(source, found, columns))
-            found = found or columns
-    found = found or {}
+            if cached is not None and columns != cached:
+                raise OperationalError(_difference(source, cached, columns))
+            cached = cached or columns
+    cached = cached or {}
     if state is not None and state == state_of(source.files):  # none was replaced meanwhile
-        _columns[state] = found
+        _columns[state] = cached
         for old in list(_columns)[:-_MOST_READ]:
             _columns.pop(old, None)
-    return {**found, **path_columns(source, found)}
+    return {**cached, **path_columns(source, cached)}
 
 
 def _difference(source: TableSource, one: dict[str, str], other: dict[str, str]) -> str:
@@ -123,15 +123,15 @@ def _list(files: Sequence[Path]) -> str:
 
 def _top(elements: list[_Element]) -> list[_Element]:
     """The columns: elements right below the root, of which the footer lists the tree in preorder."""
-    found = []
+    names = []
     waiting = 0  # elements inside the present column that are still to come
     for element in elements[1:]:
         if waiting:
             waiting -= 1
         else:
-            found.append(element)
+            names.append(element)
         waiting += element[3] or 0
-    return found
+    return names
 
 
 def _is_total(kind: str, element: _Element) -> bool:

@@ -36,17 +36,17 @@ def attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
         other = any(":" in part for part in database.parts)
         copied = "; tables elsewhere, such as of Delta, are copied into one with CREATE TABLE ... AS" if other else ""
         raise OperationalError(f"{database} is not a file; give the path of the DuckDB database{copied}")
-    said = ""
+    message = ""
     try:
         connection.execute(f"ATTACH {string(str(database))} AS {ALIAS} (READ_ONLY)")
     except duckdb.Error as error:
         # The path itself may hold any word that is looked for below.
-        said = str(error).replace(str(database), "")
-    if not said:
+        message = str(error).replace(str(database), "")
+    if not message:
         return
-    if "lock" in said:
+    if "lock" in message:
         raise OperationalError(f"{database} is open for writing in another process; close it there, then try again")
-    if "already" in said or "same database file" in said or "handle" in said:
+    if "already" in message or "same database file" in message or "handle" in message:
         raise OperationalError(
             f"{database} is open for writing in this process; pass that connection: "
             "dpsql.connect(connection, policy=..., ledger=...)"
@@ -59,22 +59,22 @@ def schema_of(connection: duckdb.DuckDBPyConnection, source: TableSource, catalo
     if source.csv_types is not None and source.path is not None:
         return csv_files.schema(source)
     written, failed = "", False
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     try:
         written = "" if source.path is not None else _base_table(connection, source, catalog)
         if source.path is not None:
-            found = parquet.schema(connection, source)
+            types = parquet.schema(connection, source)
         else:
             reference = ".".join(map(identifier, (catalog, *schema_and_table(source))))
             rows = connection.execute(f"DESCRIBE SELECT * FROM {reference}").fetchall()  # noqa: S608
-            found = {str(row[0]): str(row[1]) for row in rows}
+            types = {str(row[0]): str(row[1]) for row in rows}
     except (duckdb.Error, ValueError):
         failed = True
     if failed:
         where = f"the source {source.path}" if source.path else "the database"
         raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
     computed = _generated(connection, source, catalog) if _GENERATED in written else set()
-    return {name: kind for name, kind in found.items() if name not in computed}
+    return {name: kind for name, kind in types.items() if name not in computed}
 
 
 def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
@@ -107,23 +107,23 @@ def _base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, cata
     """The text of a table in capitals. No view is one: it may hold any SQL, and the policy says nothing of it."""
     schema, table = schema_and_table(source)
     # A third of what the information schema takes, which lists every column of every catalog.
-    held = connection.execute(
+    rows = connection.execute(
         "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? AND NOT temporary "
         "AND system.main.lower(schema_name) = system.main.lower(?) "
         "AND system.main.lower(table_name) = system.main.lower(?)",
         [catalog, schema, table],
     ).fetchone()
-    if held is not None:
-        return _GENERATED if held[0] is None else str(held[0]).upper()
-    found = connection.execute(
+    if rows is not None:
+        return _GENERATED if rows[0] is None else str(rows[0]).upper()
+    views = connection.execute(
         "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
         "AND system.main.lower(table_schema) = system.main.lower(?) "
         "AND system.main.lower(table_name) = system.main.lower(?)",
         [catalog, schema, table],
     ).fetchone()
-    if found is None:
+    if views is None:
         copied = ", or copy it with CREATE TABLE ... AS if it is of an attached one" if "." in source.name else ""
         raise PolicyError(
             f"tables.{source.name}: the database has no such table; correct the policy's name for it{copied}"
         )
-    raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")
+    raise PolicyError(f"tables.{source.name} is a {str(views[0]).lower()}; the policy must name a table")

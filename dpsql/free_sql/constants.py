@@ -41,13 +41,13 @@ def constant(node: Node) -> Extent:
             return replace(text(len(written.encode())), constant=written)
         value = number_in(written)
         return Extent() if value is None else Extent(NUMBER, value, value)
-    held = node.get("value") or {}  # of DuckDB 1
-    value = held.get("value")
+    content = node.get("value") or {}  # of DuckDB 1
+    value = content.get("value")
     if isinstance(value, str):
         return replace(text(len(value.encode())), constant=value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return Extent(max(NUMBER, len(json.dumps(held)))) if value is not None else Extent()
-    scale = ((held.get("type") or {}).get("type_info") or {}).get("scale", 0)
+        return Extent(max(NUMBER, len(json.dumps(content)))) if value is not None else Extent()
+    scale = ((content.get("type") or {}).get("type_info") or {}).get("scale", 0)
     number = float(value) / 10**scale
     return Extent(NUMBER, number, number)
 
@@ -64,8 +64,8 @@ def type_of(node: Node) -> str:
 
 def parameter(value: object) -> Extent:
     if isinstance(value, str | bytes):
-        held = value.encode("utf-8", "replace") if isinstance(value, str) else value
-        return replace(text(len(held)), constant=value if isinstance(value, str) else None)
+        encoded = value.encode("utf-8", "replace") if isinstance(value, str) else value
+        return replace(text(len(encoded)), constant=value if isinstance(value, str) else None)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Extent(NUMBER, float(value), float(value)) if abs(value) < 1e300 else Extent()
     if isinstance(value, list | tuple | dict):
@@ -83,14 +83,14 @@ def number_in(written: str) -> float | None:
 
 def moment(written: str) -> Extent:
     """A date or time that is written out, in days from the year 1, whatever its time zone is."""
-    found = _DATE.fullmatch(written)
+    match = _DATE.fullmatch(written)
     try:
-        day = None if found is None else dt.date(int(found[1]), int(found[2]), int(found[3])).toordinal()
+        day = None if match is None else dt.date(int(match[1]), int(match[2]), int(match[3])).toordinal()
     except ValueError:
         return Extent()
-    if found is None or day is None:
+    if match is None or day is None:
         return Extent()
-    return Extent(NUMBER, day - 1, day + 2) if found[4] else Extent(NUMBER, day, day)
+    return Extent(NUMBER, day - 1, day + 2) if match[4] else Extent(NUMBER, day, day)
 
 
 def interval(written: str) -> Extent:

@@ -55,9 +55,9 @@ def copied_by_parser(text: str) -> int:
     overs = windows = 0
     before = b""
     for (start, kind), end in zip(tokens, ends, strict=True):
-        found = written[start:end].split(None, 1)[:1]
-        word = found[0].lower() if found and kind == duckdb.token_type.keyword and before not in _NAMING else b""
-        before = found[0].lower() if found else b""
+        head = written[start:end].split(None, 1)[:1]
+        word = head[0].lower() if head and kind == duckdb.token_type.keyword and before not in _NAMING else b""
+        before = head[0].lower() if head else b""
         if word == b"end" and len(cases) > 1:
             done = cases.pop()
             cases[-1].add(done.written_out)

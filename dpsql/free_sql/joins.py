@@ -44,12 +44,12 @@ class Case:
 
 def where(cases: Sequence[Case], equalities: Sequence[Equality]) -> list[Case]:
     """The cases that are left by equalities of all rows: none in which one compares NULL."""
-    found = []
+    cases_left = []
     for case in cases:
         present = {*case.tables, AROUND, CONSTANT}
         if all(any(a in present and b in present for (a, _), (b, _) in one) for one in equalities):
-            found.append(replace(case, equalities=(*case.equalities, *equalities)))
-    return found
+            cases_left.append(replace(case, equalities=(*case.equalities, *equalities)))
+    return cases_left
 
 
 def join(left: Sequence[Case], right: Sequence[Case], kind: str, equalities: Sequence[Equality]) -> list[Case] | None:
@@ -105,10 +105,10 @@ def _rows_of(case: Case, rows: Mapping[int, float], multiplicity: Callable[[int,
     starts = sorted(
         (table for table in tables if not case.before.get(table)), key=lambda table: (table != CONSTANT, -rows[table])
     )
-    found = inf
+    least = inf
     for start in starts[:_MOST_STARTS]:
-        found = min(found, _from_start(start, case, tables, compared, rows, multiplicity))
-    return found if tables else 1.0
+        least = min(least, _from_start(start, case, tables, compared, rows, multiplicity))
+    return least if tables else 1.0
 
 
 def _from_start(

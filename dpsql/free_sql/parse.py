@@ -46,30 +46,30 @@ def check_length(sql: str) -> None:
 def parsed(sql: str, connection: duckdb.DuckDBPyConnection) -> list[Node]:
     """DuckDB's parse of each SELECT of a text. Raises SQLError for a text that is too long or no SELECT."""
     check_length(sql)
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     try:
         row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-        found = json.loads(row[0]) if row is not None else {}
+        tree = json.loads(row[0]) if row is not None else {}
     except RecursionError:
         raise SQLError("the query nests too deeply; flatten it", code="too-large") from None
     except duckdb.InterruptException:
         raise
     except duckdb.Error:  # as of syntax, which whoever runs it says
         return []
-    return [one["node"] for one in found.get("statements", ())] if not found.get("error") else []
+    return [one["node"] for one in tree.get("statements", ())] if not tree.get("error") else []
 
 
 def children(node: object) -> list[Node]:
     """The expressions right below a node, through whatever lists and fields lie between; queries are not entered."""
-    found: list[Node] = []
-    held = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    for one in held:
+    nodes: list[Node] = []
+    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for one in values:
         if isinstance(one, dict) and isinstance(one.get("class"), str):
             if one["class"] != "TYPE":
-                found.append(one)
+                nodes.append(one)
         elif not (isinstance(one, dict) and str(one.get("type", "")).endswith("_NODE")):
-            found += children(one)
-    return found
+            nodes += children(one)
+    return nodes
 
 
 def descend(node: Node, kind: str) -> Iterator[Node]:
@@ -105,8 +105,8 @@ def column_references(node: Node) -> Iterator[list[str]]:
 def query_in(node: Node) -> Node:
     """The query that a node holds."""
     while not str(node.get("type", "")).endswith("_NODE"):
-        held = [one for one in (node.get(key) for key in ("node", "query_node", "query", "subquery")) if one]
-        node = held[0]
+        queries = [one for one in (node.get(key) for key in ("node", "query_node", "query", "subquery")) if one]
+        node = queries[0]
     return node
 
 
@@ -134,12 +134,12 @@ def type_names(node: Node) -> Iterator[str]:
 def array_elements(node: Node) -> float:
     """The elements of all arrays of a type, one for a type without arrays."""
     sizes = [node.get("type_info", None) or {}, *(node.get("children") or ())]
-    own = next((size for one in sizes if (size := _array_size(one))), 1)
+    size_of_array = next((size for one in sizes if (size := _array_size(one))), 1)
     info = node.get("type_info") or {}
     inner = [one for one in node.get("children") or () if one.get("class") == "TYPE"]
     inner += [one for one in [info.get("child_type")] if one]
     inner += [one.get("second", one) for one in info.get("child_types") or ()]
-    return own * prod(array_elements(one) for one in inner)
+    return size_of_array * prod(array_elements(one) for one in inner)
 
 
 def _array_size(node: Node) -> float:

@@ -56,8 +56,8 @@ def list_aggregate(gathering: frozenset[str]) -> Rule:
     def rule(args: Sequence[Extent]) -> Extent:
         if len(args) > 1 and args[1].constant is not None and str(args[1].constant).lower() not in gathering:
             return first_argument(args)
-        found = listed_out([args[0], *args[2:]])
-        return replace(found, elements=max(found.elements, args[0].elements), each=max(found.each, args[0].each))
+        listed = listed_out([args[0], *args[2:]])
+        return replace(listed, elements=max(listed.elements, args[0].elements), each=max(listed.each, args[0].each))
 
     return rule
 

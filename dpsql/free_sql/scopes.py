@@ -128,15 +128,15 @@ _CASTS = (
 
 def outer_columns(node: Node, outer: Scope, frame: Frame) -> dict[str, Frame]:
     """The columns of what stands around a query that it names, each with the SELECT that it is of."""
-    own = {alias for alias, _ in frame.tables}
-    found: dict[str, Frame] = {}
+    aliases = {alias for alias, _ in frame.tables}
+    frames: dict[str, Frame] = {}
     for names in column_references(node):
-        if (len(names) > 1 and names[-2] in own) or columns_named(names, frame):
+        if (len(names) > 1 and names[-2] in aliases) or columns_named(names, frame):
             continue
         of = next((inner for inner in reversed(outer) if columns_named(names, inner)), None)
         if of is not None:
-            found[".".join(names)] = of
-    return found
+            frames[".".join(names)] = of
+    return frames
 
 
 def rows_around(columns: Mapping[str, Frame], outer: Scope) -> float:

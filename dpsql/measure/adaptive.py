@@ -124,10 +124,10 @@ class AdaptiveJob:
 
     def law(self, step: Step, number: int) -> Noise:
         """The law of the noise of a step that measures candidate ``number``."""
-        moved = step.times * self.reach[number]
+        change = step.times * self.reach[number]
         if self.charge.noise == "gaussian":
-            return gaussian_noise(moved * moved, step.measure)
-        return pure_noise(moved, step.measure)
+            return gaussian_noise(change * change, step.measure)
+        return pure_noise(change, step.measure)
 
     def selection(self, step: Step) -> Selection:
         """The law of a step's selection."""
@@ -136,9 +136,9 @@ class AdaptiveJob:
     def scores(self, step: Step, exact: Sequence[int]) -> list[int]:
         """The scores of the candidates from ``step.first`` on, of exact values of L B x."""
         off = abs(_whole(exact) - _whole(step.estimate))
-        found = np.add.reduceat(off, [0, *self.stops[:-1]]).tolist()
-        penalties = step.penalties or [0] * len(found)
-        return [w * f - p for w, f, p in zip(self.weights, found, penalties, strict=True)][step.first :]
+        sums = np.add.reduceat(off, [0, *self.stops[:-1]]).tolist()
+        penalties = step.penalties or [0] * len(sums)
+        return [w * f - p for w, f, p in zip(self.weights, sums, penalties, strict=True)][step.first :]
 
     def cost(self, step: Step) -> Fraction:
         """What a step takes: epsilon, or mu^2."""
@@ -158,13 +158,13 @@ class AdaptiveJob:
         if isinstance(integers, KroneckerIntegers):
             alone = (replace(integers, residuals=(residual,)) for residual in integers.residuals)
             return [sensitivity_of("laplace", one, self.layouts) * self.common_steps for one in alone]
-        found = np.zeros(integers.shape[0], dtype=object)
+        reach = np.zeros(integers.shape[0], dtype=object)
         assert isinstance(integers, Factored)  # noqa: S101 - there are no others
         for layout in self.layouts:
-            moved = abs(sparse.csr_array(integers.basis @ corners_of([layout.entry], integers.shape[1])))
-            most = np.asarray(moved.max(axis=1).todense(), dtype=np.int64).ravel() if moved.shape[1] else found
-            found = np.maximum(found, most.astype(object) * (layout.multiplicity * self.common_steps))
-        return [int(value) for value in found]
+            change = abs(sparse.csr_array(integers.basis @ corners_of([layout.entry], integers.shape[1])))
+            most = np.asarray(change.max(axis=1).todense(), dtype=np.int64).ravel() if change.shape[1] else reach
+            reach = np.maximum(reach, most.astype(object) * (layout.multiplicity * self.common_steps))
+        return [int(value) for value in reach]
 
     reads = property(read_by)
 
@@ -190,16 +190,16 @@ class AdaptiveJob:
         integers, rows = self.integers, tuple(range(1, self.integers.shape[0] + 1))
         paid = self.charge.mu_squared if self.charge.noise == "gaussian" else self.charge.epsilon
         if isinstance(integers, KroneckerIntegers):
-            apart = self.stops == tuple(np.cumsum([residual.rows for residual in integers.residuals]).tolist())
+            disjoint = self.stops == tuple(np.cumsum([residual.rows for residual in integers.residuals]).tolist())
         else:
             identity = sparse.eye_array(integers.shape[0], format="csr")
             unmixed = isinstance(integers, Factored) and not (integers.mixing - identity).count_nonzero()
             sources = {layout.source.protects for layout in self.layouts}
-            apart = unmixed and len(sources) == len(self.layouts) and self.stops == rows
+            disjoint = unmixed and len(sources) == len(self.layouts) and self.stops == rows
         if (
             paid is None
             or self.spends > paid
-            or not apart
+            or not disjoint
             or any(claimed < least for claimed, least in zip(self.reach, self.least_reach, strict=True))
             or any(d < w * r for d, w, r in zip(self.steep, self.weights, self.reach, strict=True))
         ):

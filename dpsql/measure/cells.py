@@ -143,8 +143,8 @@ def _add_sums(
 
 def _add_at(x: np.ndarray, at: np.ndarray, values: np.ndarray, unit: int) -> None:
     """x[at] += unit * values where at >= 0; words are summed as 32-bit halves, which cannot overflow."""
-    kept = at >= 0
-    at, values = at[kept], values[kept]
+    read = at >= 0
+    at, values = at[read], values[read]
     if not at.size:
         return
     first = int(at.min())  # one layout of many fills a short stretch of x

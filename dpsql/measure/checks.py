@@ -28,10 +28,10 @@ def check_schemas(job: Scanned, engine: Engine) -> None:
     names = (table for layout in job.layouts for table in layout.source.tables)
     tables = checked_tables(engine, names, job.sources, job.schemas)
     for scan in scans_of(job.layouts, keeps=isinstance(engine, KEEPING)):
-        asked = scan.scan(job.sources)
+        statement = scan.scan(job.sources)
         if tables is not None:
-            tables.check(asked)
-        elif not passes_rehearsal(asked, job.schemas):
+            tables.check(statement)
+        elif not passes_rehearsal(statement, job.schemas):
             raise InternalError(
                 "DuckDB cannot run the scan of this batch on generated rows; report the SQL and the policy "
                 "(nothing was charged)"

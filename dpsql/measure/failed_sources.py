@@ -49,7 +49,7 @@ def noting_failure(
     try:
         return scan()
     except FailedScanError as error:
-        said, tables = error.args[0], [name for name in error.tables if name in sources]
+        message, tables = error.args[0], [name for name in error.tables if name in sources]
     with suppress(LedgerError):
         ledger.note_failed_scan(release, {name: _files(engine, sources[name]) for name in tables})
         log.warning(
@@ -57,7 +57,7 @@ def noting_failure(
             "'dpsql policy confirm' clears it",
             *(listed(tables), release),
         )
-    raise OperationalError(said)
+    raise OperationalError(message)
 
 
 def _files(engine: Engine, source: TableSource) -> str:

@@ -103,8 +103,8 @@ def rows_of(
         return plain if source.each is None else _once_each(plain, names)
     unit, owner = tree.Name(UNIT), (UNIT, _key(source.unit))
     if once:
-        kept = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
-        base, owner = values_of(once, base, owner, *kept), (UNIT, unit)
+        flag = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
+        base, owner = values_of(once, base, owner, *flag), (UNIT, unit)
     if least:
         rows = Select((owner, *columns), base)
         if source.counts_units:
@@ -112,20 +112,20 @@ def rows_of(
         return rows if source.each is None else _once_each(rows, names)
     tied = () if cell is None else ((CELL, cell),)
     rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps), *tied), base)
-    held = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
+    carried = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
     first: list[tree.Node] = []
     matters: tree.Test | None = tree.Compared(tree.Name(names[0]), ">=", tree.whole(0)) if source.distinct else counted
     if matters is not None and not source.counts_units:
         rows = Select(
-            (*same(UNIT, *held), (LAST, tree.CaseValue(((matters, tree.whole(0)),), tree.whole(1), "INTEGER"))), rows
+            (*same(UNIT, *carried), (LAST, tree.CaseValue(((matters, tree.whole(0)),), tree.whole(1), "INTEGER"))), rows
         )
-        first, held = [tree.Name(LAST)], [*held, LAST]
+        first, carried = [tree.Name(LAST)], [*carried, LAST]
     for cap in caps:
         if source.counts_units or tied:
             of_unit = CELL if tied else names[0]
-            rows = _capped(rows, held, [_below_zero(of_unit)], cap, [of_unit, *(cap.name for cap in caps)])
+            rows = _capped(rows, carried, [_below_zero(of_unit)], cap, [of_unit, *(cap.name for cap in caps)])
         else:
-            rows = _capped(rows, held, first, cap)
+            rows = _capped(rows, carried, first, cap)
     if source.counts_units:
         (name,) = names
         rows = replace(_with_unit(rows, name), group_by=2)
@@ -139,7 +139,7 @@ def rows_of(
     elif cell is not None and cells == 1:
         first = [_below_zero(CELL), *first]
     elif cell is not None:
-        rows, first = _first_of_cells(rows, held, names, first)
+        rows, first = _first_of_cells(rows, carried, names, first)
     if not few:
         rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
@@ -195,11 +195,11 @@ def _once_each(rows: Select, names: Sequence[str]) -> Select:
 
 def values_of(once: Sequence[Once], rows: Relation, *beside: Column) -> Select:
     """The rows with their values by name, each computed once, and the columns ``beside``."""
-    found = Select((*beside, *((value.name, value.first) for value in once)), rows, alias=VALUES)
+    select = Select((*beside, *((value.name, value.first) for value in once)), rows, alias=VALUES)
     if not any(value.then for value in once):
-        return found
+        return select
     then = [(value.name, value.then or tree.Name(value.name)) for value in once]
-    return Select((*same(*(name for name, _ in beside)), *then), replace(found, alias=""), alias=VALUES)
+    return Select((*same(*(name for name, _ in beside)), *then), replace(select, alias=""), alias=VALUES)
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select
         # Whose a row is as truncation and joins tell it apart: NaN is not NULL there.
         owners = [_key(_bare(owner)) for owner in source.owners]
         others = (part for part in column.apart if part[0] not in source.owners)
-        apart = (*owners, *(_comparable(named(*part), part[1]) for part in others), *where)
+        partition = (*owners, *(_comparable(named(*part), part[1]) for part in others), *where)
         order = [_comparable(named(value, line), line) for value, line, _ in column.by]
         falling = tuple(at for at, (_, _, falls) in enumerate(column.by) if falls)
         given: tuple[tree.Node, ...] = ()
@@ -345,12 +345,12 @@ def _windowed(source: RowSource, least: Sequence[tree.Stored]) -> Table | Select
             given = (tree.Name(named(*column.value).name), *([tree.whole(column.steps)] if column.steps else []))
         if column.function not in {"rank", "dense_rank"}:
             order += ties
-        found = tree.Window(column.function, given, apart, tuple(order), column.line.type, falling)
+        window = tree.Window(column.function, given, partition, tuple(order), column.line.type, falling)
         # Rows that WHERE leaves out have no number: they would take that of a row that counts from it.
         numbered = test if column.function == "row_number" else None
-        made.append((column.name, found if numbered is None else tree.Guarded(numbered, found)))
-    kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
-    beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
+        made.append((column.name, window if numbered is None else tree.Guarded(numbered, window)))
+    listed: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
+    beside = [*listed, *((name, tree.Truth(test)) for test, name in flags.items())]
     read = (*stored, *source.owners, *stored_columns(values.values(), beside))
     base = _least(source, read) if least else Table(source.table)
     rows = replace(values_of(list(values.values()), base, *beside), alias=BASE)
@@ -561,10 +561,10 @@ def _key(column: tree.Stored, other: tree.Stored | None = None) -> tree.Value:
     if column.name == EVERY and not column.source:
         return tree.Constant(True, "BOOLEAN")
     name = tree.Name(column.name, column.source or BASE)
-    found = column_type(column.type)
-    if found.kind == "text":
-        return tree.Binary(tree.Cast(name, "VARCHAR", bare=True) if found.name == "ENUM" else name)
-    if found.kind == "integer" and other is not None and column_type(other.type).name != found.name:
-        wide = {found.name, column_type(other.type).name} & {"UBIGINT", "HUGEINT"}
+    type_ = column_type(column.type)
+    if type_.kind == "text":
+        return tree.Binary(tree.Cast(name, "VARCHAR", bare=True) if type_.name == "ENUM" else name)
+    if type_.kind == "integer" and other is not None and column_type(other.type).name != type_.name:
+        wide = {type_.name, column_type(other.type).name} & {"UBIGINT", "HUGEINT"}
         return tree.Cast(name, "HUGEINT" if wide else "BIGINT", bare=True)
     return name

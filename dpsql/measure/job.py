@@ -99,8 +99,8 @@ class Job:
 
     def over_time(self, over: Over) -> Job:
         """The job of one period, measured of earlier ones, too. Raises SQLError as ``Over.all_layouts``."""
-        held = over.all_layouts(), over.all_integers(), over.sensitivity(self.common_steps)
-        return replace(self, layouts=held[0], integers=held[1], sensitivity=held[2], over=over)
+        parts = over.all_layouts(), over.all_integers(), over.sensitivity(self.common_steps)
+        return replace(self, layouts=parts[0], integers=parts[1], sensitivity=parts[2], over=over)
 
     @property
     def noise(self) -> Noise:
@@ -174,17 +174,17 @@ class Job:
         reads = Reads.of(self.description)
         charged = {entry.charge_id: entry for entry in ledger.entries()} if over.paid else {}
         for place, charge_id in enumerate(over.paid):
-            known = charged.get(charge_id)
+            earlier = charged.get(charge_id)
             period = over.periods.start(over.first + place).isoformat()
-            mine = None if known is None else known.reads
+            mine = None if earlier is None else earlier.reads
             if (
-                known is None
+                earlier is None
                 or mine is None
                 or reads is None
                 or (mine.table, mine.rule, mine.read) != (reads.table, reads.rule, (period,))
-                or known.description.get("horizon") != {**over.said, "place": place}
-                or (known.charge.noise, known.dataset) != ("gaussian", ledger.dataset)
-                or known.charge.units < self.charge.units
+                or earlier.description.get("horizon") != {**over.said, "place": place}
+                or (earlier.charge.noise, earlier.dataset) != ("gaussian", ledger.dataset)
+                or earlier.charge.units < self.charge.units
             ):
                 raise IntegrityError(
                     f"period {period} has not paid for this release of its horizon: it was charged otherwise, or of "

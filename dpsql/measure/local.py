@@ -69,8 +69,8 @@ class ReleasedColumn:
     size: int
 
     def __post_init__(self) -> None:
-        held = self.category
-        if len(held) != self.axis.size + 1 or not 0 <= int(held.min()) <= int(held.max()) < self.size:
+        category = self.category
+        if len(category) != self.axis.size + 1 or not 0 <= int(category.min()) <= int(category.max()) < self.size:
             raise InternalError(f"{self.axis.column}: a region has no category")
 
 
@@ -136,8 +136,8 @@ class LocalJob:
 
         Of one state of the tables: the number of rows, the lies and the rows, in this order.
         """
-        with opened(engine, self.source.tables, self.sources, self.schemas) as held:
-            return _observe(self, held, self.response.sample(_count(self, held)))
+        with opened(engine, self.source.tables, self.sources, self.schemas) as open_engine:
+            return _observe(self, open_engine, self.response.sample(_count(self, open_engine)))
 
 
 def _count(job: LocalJob, engine: Scanning) -> int:
@@ -150,10 +150,10 @@ def _observe(job: LocalJob, engine: Scanning, offsets: Codes) -> tuple[Codes, Id
 
     Exact combinations, and the order of the table, die with this frame.
     """
-    found: dict[str, Array] = engine.scan(job.scans[0])
+    columns: dict[str, Array] = engine.scan(job.scans[0])
     codes = np.zeros(offsets.size, dtype=np.int64)
     for at, column in enumerate(job.columns):
-        places = column.category[found.pop(f"a{at}")]
+        places = column.category[columns.pop(f"a{at}")]
         if places.shape != codes.shape:
             raise OperationalError(
                 f"the number of rows of {job.source.table} changed while they were read. What was charged stays "
@@ -161,7 +161,7 @@ def _observe(job: LocalJob, engine: Scanning, offsets: Codes) -> tuple[Codes, Id
             )
         codes *= column.size
         codes += places
-    ids = tuple(found[f"i{at}"] for at in range(len(job.ids)))
+    ids = tuple(columns[f"i{at}"] for at in range(len(job.ids)))
     return _in_order(job.response.shifted(codes, offsets), ids)
 
 
@@ -175,11 +175,11 @@ def _in_order(codes: Codes, ids: Ids) -> tuple[Codes, Ids]:
     keys: list[Array] = [codes]
     for column in reversed(ids):
         null = np.ma.getmaskarray(column)
-        held = np.ma.getdata(column)
-        if held.dtype.kind == "O":
-            held = np.where(null, "", held).astype(str)
+        values = np.ma.getdata(column)
+        if values.dtype.kind == "O":
+            values = np.where(null, "", values).astype(str)
         # Values may stand under a mask: they are no part of the column.
-        keys += [np.where(null, np.zeros(1, held.dtype), held), null]
+        keys += [np.where(null, np.zeros(1, values.dtype), values), null]
     order = np.lexsort(keys)
     return codes[order], tuple(column[order] for column in ids)
 
@@ -194,6 +194,6 @@ def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns
     if not columns:
         return []
     listed = tuple((f"c{at}", Cast(Name(name, BASE), "VARCHAR", bare=True)) for at, name in enumerate(columns))
-    asked = Scan(source.name, (source,), Select(listed, Table(source.name)))
-    found: dict[str, Array] = engine.scan(asked)
-    return [np.ma.array(found[f"c{at}"]).tolist() for at in range(len(columns))]
+    scan = Scan(source.name, (source,), Select(listed, Table(source.name)))
+    result: dict[str, Array] = engine.scan(scan)
+    return [np.ma.array(result[f"c{at}"]).tolist() for at in range(len(columns))]

@@ -90,10 +90,10 @@ def _on_run(value: tree.Value, axis: RunAxis) -> tree.Test:
 def _place(value: tree.Value, axis: RunAxis) -> tree.Value:
     """The distance from the first value of a run; both ends are checked before anything is subtracted."""
     if axis.line.kind == "date":
-        apart = tree.bare("-", value, at(axis.line, axis.first))
+        offset = tree.bare("-", value, at(axis.line, axis.first))
     else:
-        apart = tree.bare("-", tree.Cast(value, "BIGINT", tries=True), tree.long(axis.first))
-    return tree.Cast(when(_on_run(value, axis), apart, tree.whole(-1)), "INTEGER", bare=True)
+        offset = tree.bare("-", tree.Cast(value, "BIGINT", tries=True), tree.long(axis.first))
+    return tree.Cast(when(_on_run(value, axis), offset, tree.whole(-1)), "INTEGER", bare=True)
 
 
 def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
@@ -141,8 +141,8 @@ def _among(value: tree.Value, regions: Mapping[str, int], other: int, kind: str)
     """The region by the place of the value in a list of constants, 0 or NULL where it is in none."""
     constants = tree.bare("list_value", *(tree.Constant(text, "VARCHAR") for text in regions), type="VARCHAR[]")
     place = tree.bare("list_position", constants, value)
-    found = tree.bare("list_extract", tree.Numbers(tuple(regions.values()), kind), place, type=kind)
-    return tree.Coalesce((found, tree.whole(other)), kind)
+    looked_up = tree.bare("list_extract", tree.Numbers(tuple(regions.values()), kind), place, type=kind)
+    return tree.Coalesce((looked_up, tree.whole(other)), kind)
 
 
 def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
@@ -168,13 +168,13 @@ def _counted_up(value: tree.Value, axis: LineAxis, cuts: Sequence[Cut], pieces: 
     line, first, end = axis.line, int(cuts[0][0]), int(cuts[-1][0])
     back = first - pieces[1]
     if line.kind == "date":
-        apart = tree.bare("-", value, at(line, back))
+        offset = tree.bare("-", value, at(line, back))
     elif line.type == kind and max(abs(back), end - 1, end - 1 - back) <= _LARGEST[kind] and first >= 0:
-        apart = tree.bare("-", value, at(line, back), type=kind)
+        offset = tree.bare("-", value, at(line, back), type=kind)
     else:
-        apart = tree.bare("-", tree.Cast(value, "INTEGER", bare=True), tree.Constant(back, "INTEGER"))
+        offset = tree.bare("-", tree.Cast(value, "INTEGER", bare=True), tree.Constant(back, "INTEGER"))
     inside, missing = between(value, line, ((first, 0), (end, 0))), tree.IsNull(value)
-    return tree.CaseValue(((inside, apart), (missing, tree.whole(axis.null_region))), tree.whole(pieces[0]), "BIGINT")
+    return tree.CaseValue(((inside, offset), (missing, tree.whole(axis.null_region))), tree.whole(pieces[0]), "BIGINT")
 
 
 def _lookup(value: tree.Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> tree.Value:

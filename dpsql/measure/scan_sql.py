@@ -46,11 +46,11 @@ def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
     regions, steps = row_values(layout)
     if layout.source.distinct:
         regions = [tree.whole(-1)]
-    held, plain = layout.whole, layout.source.plain
-    place = {id(axis): tree.Name(f"a{number}") for number, axis in enumerate(held.cells.axes)}
+    whole, plain = layout.whole, layout.source.plain
+    place = {id(axis): tree.Name(f"a{number}") for number, axis in enumerate(whole.cells.axes)}
     if not plain:
         regions = [tree.Name("a0")] if layout.source.distinct else [place[id(axis)] for axis in layout.cells.axes]
-        steps = [tree.Name(f"u{held.measures.index(measure)}") for measure in layout.measures]
+        steps = [tree.Name(f"u{whole.measures.index(measure)}") for measure in layout.measures]
     names = [f"a{number}" for number in range(len(regions))]
     if tells(layout):
         if not regions:
@@ -69,12 +69,12 @@ def row_list(layout: Layout) -> tuple[Column, ...]:
     """The columns of the rows themselves: a0, ... and u0, ... of all that the batch reads, and ``KEPT``, -1 for a row
     that does not count.
     """
-    held = row_columns(layout.whole)
-    found = held if layout.source.plain else same(*(name for name, _ in held))
+    columns = row_columns(layout.whole)
+    listed = columns if layout.source.plain else same(*(name for name, _ in columns))
     inside = _counts(layout, ())
-    kept = when(tree.Every(inside), tree.whole(0), tree.whole(-1)) if inside else tree.whole(0)
-    counted = tree.Cast(kept, "TINYINT", bare=True)
-    return (*((name, value) for name, value in found if name != KEPT_UNIT), (KEPT, counted))
+    flag = when(tree.Every(inside), tree.whole(0), tree.whole(-1)) if inside else tree.whole(0)
+    counted = tree.Cast(flag, "TINYINT", bare=True)
+    return (*((name, value) for name, value in listed if name != KEPT_UNIT), (KEPT, counted))
 
 
 def _counts(layout: Layout, but: Sequence[Axis]) -> tuple[tree.Test, ...]:
@@ -106,13 +106,13 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     regions, steps = row_values(layout)
     if layout.source.distinct:
         counted_once = () if layout.source.each is None else (("d0", each_value(layout.source.each)),)
-        found = cell(layout, regions)
-        found = when(_KEPT_UNIT, found, tree.long(-1)) if layout.source.conditional else found
+        number = cell(layout, regions)
+        number = when(_KEPT_UNIT, number, tree.long(-1)) if layout.source.conditional else number
         sums = [(f"u{number}", value) for number, value in enumerate(steps)]
-        return (("a0", found), *counted_once, *sums)
+        return (("a0", number), *counted_once, *sums)
     named = [(f"a{number}", value) for number, value in enumerate(regions)]
-    kept = same(KEPT_UNIT) if layout.source.conditional else ()
-    return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
+    flag = same(KEPT_UNIT) if layout.source.conditional else ()
+    return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *flag)
 
 
 def each_value(each: Each) -> tree.Stored:
@@ -134,31 +134,31 @@ def counted(layout: Layout, regions: Sequence[tree.Value]) -> tree.Test | None:
     ``regions`` as in ``cell``. Rows without a region on an axis are in no cell; others may be in cells that the
     batch does not read, which is told where the tables of cells are short.
     """
-    cells, wanted = layout.cells, [np.ones(axis.size, dtype=np.bool_) for axis in layout.cells.axes]
+    cells, chosen = layout.cells, [np.ones(axis.size, dtype=np.bool_) for axis in layout.cells.axes]
     if isinstance(cells, Cells):
         read = np.asarray((layout.entry >= 0).any(axis=0))
         if not read.all() or (cells.cell_of_state < 0).any():
             if len(cells.axes) <= _WALKED and sum(table.size for table in cells.transitions) <= _WALKED_CONSTANTS:
                 return is_region(_walk(cells, np.where(read, 0, -1), regions))
-            wanted = _reading(cells, read)
-    told = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, wanted, strict=True)]
-    return tree.Every(tuple(filter(None, told))) if any(told) else None
+            chosen = _reading(cells, read)
+    tests = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, chosen, strict=True)]
+    return tree.Every(tuple(filter(None, tests))) if any(tests) else None
 
 
 def _reading(cells: Cells, read: Flags) -> list[Flags]:
     """Of each axis which regions are in some cell of ``read`` (cells,), whatever the other axes are."""
     ends = np.zeros(len(cells.cell_of_state), dtype=np.bool_)
-    known = cells.cell_of_state >= 0
-    ends[known] = read[cells.cell_of_state[known]]
+    ending = cells.cell_of_state >= 0
+    ends[ending] = read[cells.cell_of_state[ending]]
     leading = []
     for table in reversed(cells.transitions):
         leading.append(ends[table])
         ends = np.asarray(leading[-1].any(axis=1))
-    states, found = np.array([0]), []
+    states, reading = np.array([0]), []
     for table, leads in zip(cells.transitions, reversed(leading), strict=True):
-        found.append(np.asarray(leads[states].any(axis=0)))
+        reading.append(np.asarray(leads[states].any(axis=0)))
         states = np.unique(table[states])
-    return found
+    return reading
 
 
 def _one_of(axis: Axis, region: tree.Value, chosen: Flags) -> tree.Test | None:
@@ -183,9 +183,9 @@ def _walk(cells: Cells, values: IntArray, regions: Sequence[tree.Value]) -> tree
     if not cells.axes:
         return tree.long(int(values[0]) if len(values) else -1)
     # What the last state stands for: a cell, and its value.
-    known = cells.cell_of_state >= 0
+    ending = cells.cell_of_state >= 0
     last = np.full(len(cells.cell_of_state), -1, dtype=np.int64)
-    last[known] = values[cells.cell_of_state[known]]
+    last[ending] = values[cells.cell_of_state[ending]]
     state: tree.Value | None = None
     for number, (axis, table, of_axis) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
         constants = last[table] if number + 1 == len(cells.axes) else table
@@ -214,9 +214,9 @@ def steps_from_zero(added: UnitSum, values: Mapping[str, tree.Value]) -> tree.Va
     """A row's value in whole steps, clamped to its bounds, as BIGINT; 0 for NULL."""
     row = added.row
     # 2 x steps from the lower bound; the plan holds the bounds below 2^61 steps.
-    found = tree.bare("//", shifted(row, values), tree.long(2))
-    found = tree.bare("+", found, tree.long(added.shift)) if added.shift else found
-    return when(tree.IsNull(operand(row.column, row.line, values)), tree.long(0), found)
+    steps = tree.bare("//", shifted(row, values), tree.long(2))
+    steps = tree.bare("+", steps, tree.long(added.shift)) if added.shift else steps
+    return when(tree.IsNull(operand(row.column, row.line, values)), tree.long(0), steps)
 
 
 def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
@@ -243,8 +243,8 @@ def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
         under, over = _at_most(column, measure.line.type, low), _at_least(column, measure.line.type, high)
     else:
         value = tree.Cast(column, "DOUBLE", bare=True)
-        apart = tree.bare("-", value, _double(measure.lower), type="DOUBLE")
-        quotient = tree.bare("round", tree.bare("/", apart, _double(measure.step), type="DOUBLE"), type="DOUBLE")
+        offset = tree.bare("-", value, _double(measure.lower), type="DOUBLE")
+        quotient = tree.bare("round", tree.bare("/", offset, _double(measure.step), type="DOUBLE"), type="DOUBLE")
         index = tree.Cast(quotient, "BIGINT", tries=True)
         if not _stays_within(measure):
             most = tree.whole(steps)

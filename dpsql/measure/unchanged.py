@@ -28,9 +28,9 @@ def checked_tables(
     names = tuple(dict.fromkeys(names))
     listed = [sources[name] for name in names]
     tables = engine.tables(listed) if isinstance(engine, Refusing) else None
-    found = engine.schemas(listed) if tables is None else tables.schemas
+    schemas_now = engine.schemas(listed) if tables is None else tables.schemas
     for name in names:
-        if found[name] != schemas[name]:
+        if schemas_now[name] != schemas[name]:
             raise IntegrityError(f"the columns of {name} have changed {again} (nothing was charged)")
     return tables
 
@@ -44,12 +44,12 @@ def opened(
     Raises OperationalError where DuckDB finds others by now, after the charge; Spark scans what was found before it.
     """
     listed = [sources[name] for name in dict.fromkeys(names)]
-    with engine.opened(listed) as held:
-        found = held.schemas(listed) if isinstance(held, OpenEngine) else {}
-        for name, columns in found.items():
+    with engine.opened(listed) as open_engine:
+        schemas_now = open_engine.schemas(listed) if isinstance(open_engine, OpenEngine) else {}
+        for name, columns in schemas_now.items():
             if columns != schemas.get(name, columns):  # before the charge each of them was compared
                 raise OperationalError(
                     f"the columns of {name} changed just after the charge, so nothing is released. What was charged "
                     "stays charged; plan again"
                 )
-        yield held
+        yield open_engine

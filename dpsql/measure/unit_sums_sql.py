@@ -38,29 +38,29 @@ def added_up(
     if added is None:
         raise InternalError(f"{source.table}: no sums of units are asked for")
     groups = [cap.name for cap in caps]
-    found = Select((*same(UNIT), *columns, *((cap.name, cap.group) for cap in caps)), rows)
-    found = _clamped(found, groups, added)
+    select = Select((*same(UNIT), *columns, *((cap.name, cap.group) for cap in caps)), rows)
+    select = _clamped(select, groups, added)
     if added.limit is not None and cells * _combinations(added) > added.limit:
         order = (_nowhere(), hashed(UNIT, CELL, *groups), *map(tree.Name, (CELL, *groups)))
         place = tree.Window("row_number", (), (tree.Name(UNIT),), order)
-        found = within(found, [UNIT, CELL, *groups, SUM], place, added.limit)
+        select = within(select, [UNIT, CELL, *groups, SUM], place, added.limit)
     names = iter(groups)
     for bound in added.bounds:
         shared = [UNIT, next(names)] if bound.grouped else [UNIT]
         if not bound.alone:
-            found = _scaled(found, [UNIT, CELL, *groups, SUM], shared, bound.most)
+            select = _scaled(select, [UNIT, CELL, *groups, SUM], shared, bound.most)
     if groups:
-        found = Select((*same(UNIT, CELL), (SUM, tree.Cast(_sum(), "BIGINT", bare=True))), found, group_by=2)
+        select = Select((*same(UNIT, CELL), (SUM, tree.Cast(_sum(), "BIGINT", bare=True))), select, group_by=2)
     steps = tree.bare("*", tree.bare("+", tree.Name(SUM), tree.long(added.in_cell)), tree.long(2))
-    return Select((*same(CELL), (SUM, steps)), found)
+    return Select((*same(CELL), (SUM, steps)), select)
 
 
 def _combinations(added: UnitSum) -> int:
     """How many groups of bounds a cell's rows may be in."""
-    found = 1
+    count = 1
     for cap in added.caps:
-        found *= cap.axis.size
-    return found
+        count *= cap.axis.size
+    return count
 
 
 def _nowhere() -> tree.Value:
@@ -103,8 +103,8 @@ def _scaled(rows: Select, names: Sequence[str], shared: Sequence[str], most: int
     size = tree.bare("abs", tree.Name(SUM))
     # Of so many cells as are listed the total is below 2^62.
     total = tree.Window("sum", (size,), tuple(map(tree.Name, shared)), type="HUGEINT")
-    told = Select((*same(*names), (TOTAL, tree.Cast(total, "BIGINT", bare=True))), rows)
+    totals = Select((*same(*names), (TOTAL, tree.Cast(total, "BIGINT", bare=True))), rows)
     part = tree.bare("//", tree.bare("*", size, tree.long(most)), tree.Name(TOTAL))
     above = tree.Compared(tree.Name(TOTAL), ">", tree.long(most))
     scaled = tree.CaseValue(((above, _signed(part)),), tree.Name(SUM), "BIGINT")
-    return Select((*same(*(name for name in names if name != SUM)), (SUM, scaled)), told)
+    return Select((*same(*(name for name in names if name != SUM)), (SUM, scaled)), totals)

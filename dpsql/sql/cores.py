@@ -106,18 +106,18 @@ class _Keys:
         if isinstance(item, exp.Cube):
             parts = [self.one(part) for part in item.expressions]
             if 2 ** len(parts) > MAX_SETS:
-                held = list(self.keys.values())
+                keys = list(self.keys.values())
                 raise refuse(
                     f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,} are released: cube at "
                     f"most {MAX_SETS.bit_length() - 1}, or write GROUP BY dp_marginals(2, ...) for pairs; "
-                    f"the most groups have {finest([held[number] for number in sorted(set(sum(parts, ())))])}",
+                    f"the most groups have {finest([keys[number] for number in sorted(set(sum(parts, ())))])}",
                     item,
                     code="too-many-groups",
                 )
             sizes = range(len(parts), -1, -1)
             return [sum(chosen, ()) for size in sizes for chosen in combinations(parts, size)]
         if isinstance(item, exp.GroupingSets):
-            return [found for part in item.expressions for found in self.sets(part)]
+            return [one for part in item.expressions for one in self.sets(part)]
         if _function(item) == "dp_marginals":
             return self.marginals(item)
         return [self.one(item)]
@@ -401,8 +401,8 @@ class CoreDraft:
             else column
             for column in columns
         ]
-        apart = {number: asked for number, asked in collector.separate.items() if asked[1] is not None or not rowwise}
-        outputs = [o for i, o in enumerate(collector.outputs) if i not in apart]
+        alone = {number: asked for number, asked in collector.separate.items() if asked[1] is not None or not rowwise}
+        outputs = [o for i, o in enumerate(collector.outputs) if i not in alone]
         own = count()
         queries: list[Query] = []
         tables: list[Table] = []
@@ -410,10 +410,10 @@ class CoreDraft:
             queries.append(Query(label, self.rows.table.name, keys, tuple(outputs), *asked))
             tables.append(table)
         for number, output in enumerate(collector.outputs):
-            if number not in apart:
+            if number not in alone:
                 places.append((0, next(own)))
                 continue
-            counted = apart[number]
+            counted = alone[number]
             if isinstance(counted[1], Column):
                 units = sums_table(table, counted[0], keys, counted[1])
             else:
@@ -423,15 +423,15 @@ class CoreDraft:
             tables.append(units)
         core = Core(label, tuple(queries), tuple(places), tuple(columns), self.rows.minimum)
         if core.minimum is not None:
-            within = [output for at, output in enumerate(collector.outputs) if at not in apart]
+            within = [output for at, output in enumerate(collector.outputs) if at not in alone]
             summed = {term.column for output in within for term in output.terms if term.column is not None}
             pieces = {name: self._pieces(name) for name in sorted(summed)}
-            held = {**table.columns}
-            for column in (what for _, what in apart.values() if isinstance(what, Column)):
+            columns_now = {**table.columns}
+            for column in (what for _, what in alone.values() if isinstance(what, Column)):
                 name = unit_sum_name(column)
-                held[fold(name)] = replace(column, name=name)
+                columns_now[fold(name)] = replace(column, name=name)
                 pieces[name] = self._pieces(column.name)
-            core = replace(core, table=replace(table, columns=held), pieces=pieces)
+            core = replace(core, table=replace(table, columns=columns_now), pieces=pieces)
         check_core(core, self.select, whole=whole)
         most_numbers = self.rows.table.most_numbers
         if core.line is None and core.rows * len(core.outputs) > most_numbers:

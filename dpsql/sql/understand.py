@@ -113,14 +113,14 @@ def repeated(statements: Sequence[Statement], policy: Policy, tables: Mapping[st
     named = {fold(name).rpartition(".")[2] for name in (*tables, *policy.tables)}
     if not results.isdisjoint(named):
         return set()
-    found = set()
+    names_repeated = set()
     for source, statement in first.items():
         parts = list(nodes(statement.tree))
         read = [part.name for part in parts if isinstance(part, exp.Table)]
         plain = sum(isinstance(part, exp.Query) for part in parts) == 1 and not statement.named
         if plain and not any(fold(name) in results or policy.view(name) for name in read):
-            found.add(source)
-    return found
+            names_repeated.add(source)
+    return names_repeated
 
 
 class _Batch:
@@ -257,10 +257,10 @@ class _Statement:
             except SQLError as error:
                 failure = error
             if failure is not None or found is None:
-                said = "DuckDB cannot read it" if failure is None else without_place(failure)
+                message = "DuckDB cannot read it" if failure is None else without_place(failure)
                 known = failure is not None and failure.code in ("too-large", "recursive")
                 code = failure.code if failure is not None and known else "after-the-noise"
-                raise refuse(f"{self.statement.name}, after the noise: {said}", self.statement.tree, code=code)
+                raise refuse(f"{self.statement.name}, after the noise: {message}", self.statement.tree, code=code)
             batch.bounded[asked] = found
         return batch.bounded[asked]
 
@@ -268,12 +268,12 @@ class _Statement:
         """The types of outer SQL's columns over noisy tables of these types, as DuckDB says; SQLError otherwise."""
         sandbox, name = self.batch.sandbox, self.statement.name
         with sandbox.scratch():  # a later result may have a core's name
-            for noisy_table, held in noisy.items():
-                sandbox.create(noisy_table, held)
-            types, said = sandbox.describe(sql)
-        if said:
-            said = _without_inner_names(said, noisy)
-            raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")
+            for noisy_table, bounds in noisy.items():
+                sandbox.create(noisy_table, bounds)
+            types, message = sandbox.describe(sql)
+        if message:
+            message = _without_inner_names(message, noisy)
+            raise refuse(f"{name}, after the noise: {message}", self.statement.tree, code="after-the-noise")
         for column, kind in types:
             if not is_plain(kind):
                 items = [one for one in self.statement.tree.selects if fold(one.alias_or_name) == fold(column)]

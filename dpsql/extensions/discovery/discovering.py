@@ -95,10 +95,10 @@ class Discovering(Connection):
         of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
         is found for everybody; all before any charge.
         """
-        said = self._custodian(label)
+        custodian = self._custodian(label)
         of_values = max_groups is not None or max_bytes is not None or alphabet is not None
         kinds: dict[Kind, bool] = {"sum": unit_sum, "rows": unit_rows, "groups": unit_groups}
-        limits: list[Kind] = [kind for kind, asked in kinds.items() if asked]
+        limits: list[Kind] = [kind for kind, chosen in kinds.items() if chosen]
         if limits:
             if of_values or bounds or len(limits) > 1 or (unit_groups and per is not None):
                 raise DataError(
@@ -106,7 +106,7 @@ class Discovering(Connection):
                     "bounds, max_groups, max_bytes and alphabet, and unit_groups without per"
                 )
             budgets = (epsilon, delta, rho), sum_epsilon
-            return self._unit_limit(limits[0], (target, per), budgets, fresh=fresh, label=said)
+            return self._unit_limit(limits[0], (target, per), budgets, fresh=fresh, label=custodian)
         if per is not None or sum_epsilon is not None:
             raise DataError("per and sum_epsilon are for limits on one unit; add unit_sum=True, or leave them out")
         if bounds:
@@ -120,14 +120,14 @@ class Discovering(Connection):
             from dpsql.extensions.discovery.discovered_bounds import BoundsFinder
 
             maker = BoundsFinder(self._batches, self._domains.declared)
-            found, record = maker.find(target, request, fresh=fresh, label=said)
+            discovery, record = maker.find(target, request, fresh=fresh, label=custodian)
             self._batches.register(record, again=True)
-            return found
+            return discovery
         universe = _universe(max_bytes, alphabet)
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, universe)
-        found, record = finder.find(asked, fresh=fresh, label=said)
+        finder, query = self._finder(target, (epsilon, delta, rho), max_groups, universe)
+        discovery, record = finder.find(query, fresh=fresh, label=custodian)
         self._batches.register(record)
-        return found
+        return discovery
 
     @taking(
         target=text(),
@@ -148,8 +148,8 @@ class Discovering(Connection):
     ) -> Prospect:
         """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
         universe = _universe(max_bytes, alphabet)
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, universe)
-        return finder.prospect(asked)
+        finder, query = self._finder(target, (epsilon, delta, rho), max_groups, universe)
+        return finder.prospect(query)
 
     @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
     def survey(
@@ -171,11 +171,11 @@ class Discovering(Connection):
         each line with its error, for the custodian to confirm. Guarantee and proof: ``dpsql.measure.survey``. The same
         survey of the same version of the data is free again, unless ``fresh``. Raises as ``discover``.
         """
-        said = self._custodian(label)
+        custodian = self._custodian(label)
         surveyor, request, chance = self._surveyor((epsilon, delta, rho))
-        found, record = surveyor.find(request, chance, max_groups, fresh=fresh, label=said)
+        survey, record = surveyor.find(request, chance, max_groups, fresh=fresh, label=custodian)
         self._batches.register(record)
-        return found
+        return survey
 
     @taking(max_groups=whole(1, 10**6))
     def plan_survey(
@@ -308,10 +308,10 @@ class Discovering(Connection):
     def _custodian(self, label: str | None) -> str:
         """The label of a discovery; BudgetError where it is an analyst's, as what is found is found for everybody."""
         self._check_open()
-        said = self._label if label is None else label
-        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
-            raise finds_nothing(said)
-        return said
+        custodian = self._label if label is None else label
+        if Path(self.ledger_path).exists() and custodian in self._books.ledger().analysts():
+            raise finds_nothing(custodian)
+        return custodian
 
     def _finder(
         self,

@@ -119,9 +119,9 @@ def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[Release
             state = after(state, find.prospect.charge)
         state.within(plan.reads).check(plan.charge)
     for find in finds:
-        found, record = finder.find(find.query, fresh=False, label=label)
+        discovery, record = finder.find(find.query, fresh=False, label=label)
         register(record)
-        if not found.values:
+        if not discovery.values:
             raise RequestError(
                 f"no value of {find.prospect.table}.{find.prospect.column} has enough {find.prospect.unit}s at this "
                 "budget, so there is nothing to group by; the discovery stays charged, the batch was not: ask with more"

@@ -60,16 +60,16 @@ class SparsePlan(EstimatedPlan):
     def after(self, y: Sequence[int]) -> Self:
         """The plan of the groups that are shown, which only ``y`` tells."""
         listed = len(y) // 2
-        errors, widths = (np.full(listed, float(np.asarray(held)[0])) for held in (self.errors, self.widths))
+        errors, widths = (np.full(listed, float(np.asarray(sizes)[0])) for sizes in (self.errors, self.widths))
         accuracy = replace(self.accuracy, errors=errors, widths=widths)
         return replace(self, compiled=self.compiled.listing(listed), accuracy=accuracy)
 
     def shown(self, y: Sequence[int]) -> tuple[Integers, Integers]:
         """The numbers of the groups that are shown, and their counts; of a rehearsal's zeros, the first ones."""
-        held = np.array(y, dtype=np.int64).reshape(-1, 2)
-        if len(held) and not held.any():
-            return np.arange(len(held)), np.full(len(held), self.strategy.least)
-        return held[:, 0], held[:, 1]
+        pairs = np.array(y, dtype=np.int64).reshape(-1, 2)
+        if len(pairs) and not pairs.any():
+            return np.arange(len(pairs)), np.full(len(pairs), self.strategy.least)
+        return pairs[:, 0], pairs[:, 1]
 
 
 @dataclass(frozen=True)
@@ -140,18 +140,18 @@ def make_sparse_plan(
     options.say(f"{compiled.groups:,} groups, on stand-ins for the data")
     shape = tuple(len(key) for key in compiled.queries[0].keys)
     GeometricThreshold(Fraction(layout.multiplicity) / charge.epsilon, 1)  # refused before anything is computed with it
-    found = sparse_histogram(compiled.groups, layout.multiplicity, charge.epsilon, expected, shape, compiled.digest())
-    noise = GeometricThreshold(found.scale, found.least).noise
+    chosen = sparse_histogram(compiled.groups, layout.multiplicity, charge.epsilon, expected, shape, compiled.digest())
+    noise = GeometricThreshold(chosen.scale, chosen.least).noise
     errors = np.array([noise.variance**0.5])
-    widths = np.array([_width(float(found.scale), options.alpha)])
+    widths = np.array([_width(float(chosen.scale), options.alpha)])
     prepared = Prepared(sql, policy, schemas, understood, cast("Batch", compiled), options.rows_per_unit, reads)
     return SparsePlan(
         statements=Statements.of(prepared, prepared.compiled),
         compiled=compiled,
-        strategy=found,
+        strategy=chosen,
         payment=Payment(charge, state.affords(charge)),
-        accuracy=Accuracy(noise, TranscriptAnswers(found, no_rows(), errors**2), options.alpha, errors, widths),
-        notes=(*understood.notes, *_notes(found, expected, options.alpha)),
+        accuracy=Accuracy(noise, TranscriptAnswers(chosen, no_rows(), errors**2), options.alpha, errors, widths),
+        notes=(*understood.notes, *_notes(chosen, expected, options.alpha)),
     )
 
 

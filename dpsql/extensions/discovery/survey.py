@@ -340,12 +340,12 @@ def _largest_error(plan: Plan) -> float:
 
 def _tables(plan: SurveyPlan, job: SurveyJob, observed: Observed) -> tuple[ReleaseTable, ...]:
     """The tables of all parts, in their order."""
-    ys, found = iter(observed[0]), iter(zip(job.values, observed[1], strict=True))
+    ys, discovered = iter(observed[0]), iter(zip(job.values, observed[1], strict=True))
     names: list[str] = job.description["names"]
     out = []
     for part, name in zip(plan.parts, names, strict=True):
         if part.prospect is not None:
-            of, (texts, counts) = next(found)
+            of, (texts, counts) = next(discovered)
             out.append(values_table(part.prospect, of, texts, counts))
             continue
         assert part.plan is not None  # noqa: S101 - a part is one of the two

@@ -67,8 +67,8 @@ class Digit:
     def of(self, key: IntArray) -> IntArray:
         """The column; NaN is NULL, as of a column of Arrow."""
         place = key // self.factor % self.radix
-        found = place + (self.low - 1)
-        return found if place.all() else np.where(place == 0, np.nan, found)
+        digit = place + (self.low - 1)
+        return digit if place.all() else np.where(place == 0, np.nan, digit)
 
 
 def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, dict[str, Digit | None]]:
@@ -94,22 +94,22 @@ def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tup
     """
     source, scope = _from(select.source, tables)
     writer = Writer(scope)
-    found = {name: writer.value(value) for name, value in select.columns}
+    texts = {name: writer.value(value) for name, value in select.columns}
     if not select.columns:
         columns = scope.columns("").items()
-        found = {name: replace(column, text=writer.layers.column(column.text)) for name, column in columns}
-    listed = [name for name, value in found.items() if cast and value.type == "VARCHAR" and not _counts(select)]
-    for name, value in found.items():
+        texts = {name: replace(column, text=writer.layers.column(column.text)) for name, column in columns}
+    listed = [name for name, value in texts.items() if cast and value.type == "VARCHAR" and not _counts(select)]
+    for name, value in texts.items():
         if cast and not value.whole and name not in listed:
             raise refusal(
                 f"a column of {value.type} cannot be brought back",
                 "only counts and sums come from Spark; use a local release on one machine",
             )
     keys = select.group_by
-    key, digits = packed(list(found.values())[:keys]) if cast else ("", [])
-    shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
+    key, digits = packed(list(texts.values())[:keys]) if cast else ("", [])
+    shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in texts.items()}
     # What is no text, as Parquet may hold it, has no name.
-    shown |= {name: f"CASE WHEN is_valid_utf8({found[name].text}) THEN {found[name].text} END" for name in listed}
+    shown |= {name: f"CASE WHEN is_valid_utf8({texts[name].text}) THEN {texts[name].text} END" for name in listed}
     if digits:
         shown = {"dpsql_key": key, **dict(list(shown.items())[keys:])}
     where = [] if select.where is None else [writer.value(select.where).text]
@@ -120,8 +120,8 @@ def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tup
     if keys:
         text += f" GROUP BY {', '.join(str(at + 1) for at in range(1 if digits else keys))}"
     if cast:
-        return text, {name: values.column(quote(name), cast) for name in found}, digits
-    return text, {name: Expr(quote(name), value.type, value.low, value.high) for name, value in found.items()}, digits
+        return text, {name: values.column(quote(name), cast) for name in texts}, digits
+    return text, {name: Expr(quote(name), value.type, value.low, value.high) for name, value in texts.items()}, digits
 
 
 def _listed(texts: Mapping[str, str]) -> str:

@@ -61,15 +61,15 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
         raise refuse("GROUP BY takes a column or an expression over columns, not a constant", node)
     split = isinstance(node, exp.Case | exp.If | exp.Coalesce) or predicates.is_condition(node)
     if isinstance(node, exp.Column):
-        found: Groups | KeyDomain = _column_groups(node, scope)
+        result: Groups | KeyDomain = _column_groups(node, scope)
     else:
-        found = _groups(node, scope) if split else _finite(node, scope)
-    every = _domain(found) if isinstance(found, KeyDomain) else found.joined()
-    if isinstance(found, KeyDomain) and scope.within.on(found.column) == TRUE:
-        return found
+        result = _groups(node, scope) if split else _finite(node, scope)
+    every = _domain(result) if isinstance(result, KeyDomain) else result.joined()
+    if isinstance(result, KeyDomain) and scope.within.on(result.column) == TRUE:
+        return result
     left = _within(every, scope.within)
-    if isinstance(found, KeyDomain) and left == every:
-        return found
+    if isinstance(result, KeyDomain) and left == every:
+        return result
     groups = [(label, condition, False) for label, condition in left.labelled]
     label = left.other_label
     groups += [(label, left.other, label is None), (None, FALSE if _never(left.null, scope) else left.null, False)]
@@ -81,8 +81,8 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
     labels, conditions, others = zip(*groups, strict=True)
     text = node.sql("duckdb", comments=False)
     kind = _type(node, labels, scope)
-    if isinstance(found, KeyDomain):
-        text, kind = found.column, found.type
+    if isinstance(result, KeyDomain):
+        text, kind = result.column, result.type
     columns = [LabelColumn(text, kind, tuple(released(kind, label) for label in labels))]
     if any(others):
         columns.append(LabelColumn("other", "BOOLEAN", others))
@@ -98,10 +98,10 @@ def _never(null: Condition, scope: Scope) -> bool:
 
 def _within(groups: Groups, within: Within) -> Groups:
     """The groups that rows of ``within`` can be in; all where there is none."""
-    found = tuple((label, condition) for label, condition in groups.labelled if not within.excludes(condition))
+    labelled = tuple((label, condition) for label, condition in groups.labelled if not within.excludes(condition))
     null, other = (FALSE if within.excludes(condition) else condition for condition in (groups.null, groups.other))
-    left = replace(groups, labelled=found, null=null, other=other)
-    return left if found or (null, other) != (FALSE, FALSE) else groups
+    left = replace(groups, labelled=labelled, null=null, other=other)
+    return left if labelled or (null, other) != (FALSE, FALSE) else groups
 
 
 def _column_groups(node: exp.Column, scope: Scope) -> Groups | KeyDomain:
@@ -123,9 +123,9 @@ def _finite(node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
     """The groups of a value expression: on its column's declared domain, else all values that its type allows."""
     t = expressions.value_of(node, scope)
     base = _declared(t, scope)
-    found = None if base is None else taken(t, base, node, scope.within)
-    if found is not None:
-        return _by_value(found, t, node, scope)
+    groups = None if base is None else taken(t, base, node, scope.within)
+    if groups is not None:
+        return _by_value(groups, t, node, scope)
     if t.kind == "boolean":
         return _condition(node, scope)
     if t.kind != "exact" or t.high - t.low > MAX_RANGE:
@@ -142,24 +142,24 @@ def _computed(t: Typed, base: Column | None, node: exp.Expr, scope: Scope) -> Gr
     """The groups of an expression by its values: on pieces of its columns, or on moments that stand for all."""
     parts = stored(t.value)
     if t.kind != "timestamptz" and parts:
-        found: Groups | None = None
+        groups: Groups | None = None
         columns = [scope.computed.holding(part) for part in parts]
-        known = [column for column in columns if column is not None]
+        registered = [column for column in columns if column is not None]
         if base is not None:
-            found = pieced(t, base, node, scope.within)
-        elif 1 < len(known) == len(columns):
-            found = of_several(t, known, node, scope.within)
-        atoms = [atom for _, atom in found.labelled if isinstance(atom, LineAtom)] if found is not None else []
+            groups = pieced(t, base, node, scope.within)
+        elif 1 < len(registered) == len(columns):
+            groups = of_several(t, registered, node, scope.within)
+        atoms = [atom for _, atom in groups.labelled if isinstance(atom, LineAtom)] if groups is not None else []
         pieces = sum(len(atom.intervals) for atom in atoms)
         values = None
-        if len(parts) == 1 and (found is None or pieces > MAX_RANGE):
+        if len(parts) == 1 and (groups is None or pieces > MAX_RANGE):
             values = repeated(t, parts[0], line_of(parts[0].type), node)
         if values is not None and len(values) <= MAX_REPEATED:
             return _computed_domain(t, values, node, scope)
-        if found is not None:
+        if groups is not None:
             if pieces > MAX_GROUPS:
                 raise too_many(node)
-            return _by_value(found, t, node, scope)
+            return _by_value(groups, t, node, scope)
     raise _endless(t, node, scope)
 
 
@@ -206,12 +206,12 @@ def _groups(node: exp.Expr, scope: Scope) -> Groups:
     if isinstance(node, exp.Coalesce):
         return _coalesce(node, scope)
     if isinstance(node, exp.Column):
-        found = _column_groups(node, scope)
-        return _domain(found) if isinstance(found, KeyDomain) else found
+        groups = _column_groups(node, scope)
+        return _domain(groups) if isinstance(groups, KeyDomain) else groups
     if predicates.is_condition(node):
         return _condition(node, scope)
-    found = _finite(node, scope)
-    return _domain(found) if isinstance(found, KeyDomain) else found
+    groups = _finite(node, scope)
+    return _domain(groups) if isinstance(groups, KeyDomain) else groups
 
 
 def _endless(t: Typed, node: exp.Expr, scope: Scope) -> Exception:
@@ -232,7 +232,7 @@ def _endless(t: Typed, node: exp.Expr, scope: Scope) -> Exception:
 
 
 def _domain(key: KeyDomain) -> Groups:
-    found = tuple(
+    labelled = tuple(
         (
             constant(value) if not isinstance(value, str) else value,
             FALSE if point is None else LineAtom(key.column, (point,)),
@@ -241,7 +241,7 @@ def _domain(key: KeyDomain) -> Groups:
     )
     inside = union([point for point in key.points if point is not None])
     other = LineAtom(key.column, complement(inside)) if key.other else FALSE
-    return Groups(found, LineAtom(key.column, (), True) if key.nulls else FALSE, other, key.other_label)
+    return Groups(labelled, LineAtom(key.column, (), True) if key.nulls else FALSE, other, key.other_label)
 
 
 def _condition(node: exp.Expr, scope: Scope) -> Groups:
@@ -266,9 +266,9 @@ def _coalesce(node: exp.Coalesce, scope: Scope) -> Groups:
     merged = _Merged()
     reached: Condition = TRUE
     for part in (node.this, *node.expressions):
-        inner, known = _groups(part, scope), predicates.nonnull(part, scope)
-        merged.add(reached, replace(inner, null=FALSE, other=gather(And, inner.other, known)))
-        reached = gather(And, reached, negate(known))
+        inner, nonnull = _groups(part, scope), predicates.nonnull(part, scope)
+        merged.add(reached, replace(inner, null=FALSE, other=gather(And, inner.other, nonnull)))
+        reached = gather(And, reached, negate(nonnull))
     merged.null.append(reached)
     return merged.groups()
 
@@ -296,9 +296,9 @@ class _Merged:
 
     def groups(self) -> Groups:
         """The groups, equal labels joined."""
-        found = tuple((label, gather(Or, *conditions)) for (_, label), conditions in self.labelled.items())
+        labelled = tuple((label, gather(Or, *conditions)) for (_, label), conditions in self.labelled.items())
         label = self.labels.pop() if len(self.labels) == 1 else None
-        return Groups(found, gather(Or, *self.null), gather(Or, *self.other), label)
+        return Groups(labelled, gather(Or, *self.null), gather(Or, *self.other), label)
 
 
 def _declared(t: Typed, scope: Scope) -> Column | None:
@@ -324,14 +324,14 @@ def _type(node: exp.Expr, labels: Sequence[Scalar], scope: Scope) -> str:
     columns = {}
     for part in node.find_all(exp.Column):
         columns[part.sql("duckdb")] = scope.resolve(part).type
-    said = result_type(node, tuple(columns.items()))
-    known = [label for label in labels if label is not None]
-    kinds = {type(label) for label in known}
-    if said is not None and not said.startswith("ENUM"):
+    type_name = result_type(node, tuple(columns.items()))
+    given = [label for label in labels if label is not None]
+    kinds = {type(label) for label in given}
+    if type_name is not None and not type_name.startswith("ENUM"):
         if kinds != {int}:
-            return said
-        ends = min(known), max(known)
-        return next((kind for kind in (said, *_WIDER) if _holds(kind, ends)), said)
+            return type_name
+        ends = min(given), max(given)
+        return next((kind for kind in (type_name, *_WIDER) if _holds(kind, ends)), type_name)
     if kinds == {str}:
         return "VARCHAR"
     if kinds == {bool}:

@@ -34,12 +34,12 @@ def pieces_of(node: exp.Expr, scope: Scope) -> tuple[Piece, ...] | None:
 
     None where there are more than ``MOST_PIECES``, or where dpsql cannot say in which rows one of them is.
     """
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     waiting: list[tuple[Condition, exp.Expr]] = [(TRUE, node)]
     try:
         while waiting:
             where, part = waiting.pop()
-            if len(found) + len(waiting) >= MOST_PIECES:
+            if len(pieces) + len(waiting) >= MOST_PIECES:
                 return None
             inner = next((each for each in part.walk() if _is_branching(each, scope)), None)
             if inner is not None:
@@ -50,17 +50,17 @@ def pieces_of(node: exp.Expr, scope: Scope) -> tuple[Piece, ...] | None:
             elif isinstance(part.unnest(), exp.Null):
                 continue
             elif (value := _number(part)) is not None:
-                found.append(Piece(where, value))
+                pieces.append(Piece(where, value))
             elif not any(isinstance(each, exp.Column) for each in nodes(part)):
                 # A constant that is not worked out here: it differs from others, that is all.
-                found.append(Piece(where, varying=part.sql("duckdb", comments=False)))
+                pieces.append(Piece(where, varying=part.sql("duckdb", comments=False)))
             else:
                 here = gather(And, where, _nonnull(part, scope))
                 if here != FALSE:
-                    found.append(Piece(here, varying=part.unnest().sql("duckdb", comments=False)))
+                    pieces.append(Piece(here, varying=part.unnest().sql("duckdb", comments=False)))
     except SQLError:  # a piece by itself is no expression of a row that dpsql admits
         return None
-    return tuple(found)
+    return tuple(pieces)
 
 
 def makes_steps(node: exp.Expr) -> bool:
@@ -79,18 +79,18 @@ def _number(node: exp.Expr) -> Fraction | None:
     """The value of a constant number; None for anything else."""
     node = node.unnest()
     if isinstance(node, exp.Cast) and node.to.this in exp.DataType.NUMERIC_TYPES:
-        value = _number(node.this)
-        return value if value is not None and value.denominator == 1 else None
+        number = _number(node.this)
+        return number if number is not None and number.denominator == 1 else None
     if isinstance(node, exp.Neg):
-        value = _number(node.this)
-        return None if value is None else -value
+        number = _number(node.this)
+        return None if number is None else -number
     if isinstance(node, exp.Add | exp.Sub | exp.Mul):
         left, right = _number(node.this), _number(node.expression)
         if left is None or right is None:
             return None
         return left * right if isinstance(node, exp.Mul) else left + right * (1 if isinstance(node, exp.Add) else -1)
-    found = fold(node) if is_constant(node) else None
-    return Fraction(found) if isinstance(found, int | float | Fraction) and isfinite(found) else None
+    value = fold(node) if is_constant(node) else None
+    return Fraction(value) if isinstance(value, int | float | Fraction) and isfinite(value) else None
 
 
 def _nonnull(node: exp.Expr, scope: Scope) -> Condition:

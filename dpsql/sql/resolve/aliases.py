@@ -49,15 +49,15 @@ def aliases_written(select: exp.Select, columns: Iterable[str], *, row_wise: boo
 
 def _columns(part: exp.Expr) -> list[exp.Column]:
     """The columns without a table in an expression, but for those of queries in it."""
-    found, waiting = [], [part]
+    columns, waiting = [], [part]
     while waiting:
         node = waiting.pop()
         if isinstance(node, exp.Column):
             if not node.table and isinstance(node.this, exp.Identifier):
-                found.append(node)
+                columns.append(node)
         else:
             waiting.extend(inner for inner in node.iter_expressions() if not isinstance(inner, exp.Query))
-    return found
+    return columns
 
 
 def _written(part: exp.Expr, meant: Mapping[str, exp.Expr], columns: set[str], select: exp.Select) -> int:

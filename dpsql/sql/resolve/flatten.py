@@ -250,25 +250,25 @@ def _rewriter(sources: Sequence[tuple[str, Rows]], using: Sequence[str]) -> Rewr
         if isinstance(column.this, exp.Star):  # there is a row where the first of the tables has one
             first = next((rows.bases[0].alias for alias, rows in sources if fold(alias) == qualifier), column.table)
             return exp.Column(this=column.this.copy(), table=exp.to_identifier(first, quoted=True))
-        found = [
+        columns = [
             (alias, rows)
             for alias, rows in sources
             if (fold(alias) == qualifier if qualifier else not alias.startswith(LOOKED_UP))
             and name in {fold(n) for n in rows.names}
         ]
-        if not found:
+        if not columns:
             if qualifier and any(fold(alias) == qualifier for alias, _ in sources):
-                known = next(rows for alias, rows in sources if fold(alias) == qualifier)
-                if known.columns is not None:
+                source = next(rows for alias, rows in sources if fold(alias) == qualifier)
+                if source.columns is not None:
                     raise refuse(f"{column.table} has no column {column.name}", column, code="unknown-column")
             return None
-        if len(found) > 1 and name not in shared:
+        if len(columns) > 1 and name not in shared:
             raise refuse(
-                f"{column.name} is a column of {found[0][0]} and {found[1][0]}; write which",
+                f"{column.name} is a column of {columns[0][0]} and {columns[1][0]}; write which",
                 column,
                 code="unknown-column",
             )
-        _, rows = found[0]
+        _, rows = columns[0]
         if rows.columns is not None:
             expression = next(node for n, node in rows.columns if fold(n) == name).copy()
             inside = any(part.meta_get("start") is not None for part in nodes(expression))  # of the same text

@@ -44,9 +44,9 @@ class Lookup:
         """Whether a row is found, by columns of ``kinds``: the row outside is NULL where the row found is not."""
         cases: list[exp.Expr] = []
         for nulls, kind in zip(_subsets(self.without), kinds, strict=True):
-            held = self.ordered[-1].holds(kind) if self.ordered else exp.GT(this=kind, expression=exp.Literal.number(0))
+            test = self.ordered[-1].holds(kind) if self.ordered else exp.GT(this=kind, expression=exp.Literal.number(0))
             others = [_is_null(theirs) for mine, theirs in self.without if (mine, theirs) not in nulls]
-            cases.append(reduce(lambda left, right: exp.And(this=left, expression=right), [*others, held]))
+            cases.append(reduce(lambda left, right: exp.And(this=left, expression=right), [*others, test]))
         return _either(cases)
 
     @property
@@ -60,16 +60,16 @@ def lookups(compared: Pairs, tied: Tied, most: int) -> list[Lookup]:
 
     At most ``most`` columns find the rows that are equal in them; others are at least and at most the row's.
     """
-    found = []
+    made = []
     for without in _subsets(compared):
         rest = [*(pair for pair in compared if pair not in without), *tied.pairs]
         keys = [pair for pair in rest if isinstance(pair[1], exp.Column)][:most]
-        apart = [pair for pair in rest if pair not in keys]
+        loose = [pair for pair in rest if pair not in keys]
         equal = [
-            Ordered(kind(this=mine, expression=theirs), theirs) for mine, theirs in apart for kind in (exp.GTE, exp.LTE)
+            Ordered(kind(this=mine, expression=theirs), theirs) for mine, theirs in loose for kind in (exp.GTE, exp.LTE)
         ]
-        found.append(Lookup(keys, [*tied.ordered, *equal], without))
-    return found[1:]
+        made.append(Lookup(keys, [*tied.ordered, *equal], without))
+    return made[1:]
 
 
 def or_null(condition: exp.Expression, unknown: Sequence[exp.Expression]) -> exp.Expression:
@@ -103,4 +103,4 @@ def _either(parts: Sequence[exp.Expr]) -> exp.Expression:
 
 def _subsets(pairs: Pairs) -> Iterator[Pairs]:
     """All subsets, the smaller ones first."""
-    return (found for size in range(len(pairs) + 1) for found in combinations(pairs, size))
+    return (subset for size in range(len(pairs) + 1) for subset in combinations(pairs, size))

@@ -327,14 +327,14 @@ class _Draft:
                 argument,
                 code="no-bounds",
             )
-        found = flat(t, argument)
-        if type_of(found.low, found.high) != "BIGINT":
+        level = flat(t, argument)
+        if type_of(level.low, level.high) != "BIGINT":
             raise refuse(
                 f"{called}({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
                 argument,
                 code="overflow",
             )
-        return found
+        return level
 
     def middle(self, whole: exp.Expression, level: Typed, where: Condition) -> exp.Expression:
         """The median of whole numbers."""

@@ -25,13 +25,13 @@ Nested = Callable[[exp.Query], Relation]
 def sources_of(select: exp.Select) -> list[exp.Expression]:
     """What FROM and its joins name, in order."""
     clause = select.args.get("from_")
-    found = [] if clause is None else [clause.this]
-    return found + [join.this for join in select.args.get("joins") or []]
+    items = [] if clause is None else [clause.this]
+    return items + [join.this for join in select.args.get("joins") or []]
 
 
 def declares(tables: Mapping[str, object], name: str) -> bool:
     """Whether the policy declares a table of that name."""
-    return fold(name) in {fold(known) for known in tables} | {fold(known).removeprefix("main.") for known in tables}
+    return fold(name) in {fold(table) for table in tables} | {fold(table).removeprefix("main.") for table in tables}
 
 
 def renamed(names: Sequence[str], columns: Sequence[str] | None, query: exp.Expr, of: str = "the query") -> list[str]:
@@ -99,16 +99,16 @@ def over_relations(
     for part in whole.find_all(exp.Columns):
         raise refuse("COLUMNS(...) stands in SELECT alone; list the columns", part)
     names = _names(whole, sources, columns)
-    known = {(fold(alias), fold(c.name)): c for alias, relation in sources for c in relation.columns}
+    columns_read = {(fold(alias), fold(c.name)): c for alias, relation in sources for c in relation.columns}
     keeps = not any(whole.args.get(clause) for clause in ("group", "distinct", "having"))
-    held: list[Relation] = [relation for _, relation in sources]
+    relations: list[Relation] = [relation for _, relation in sources]
     items = []
-    tree = _without_queries(whole, [alias for alias, _ in sources], held, nested)
+    tree = _without_queries(whole, [alias for alias, _ in sources], relations, nested)
     for item, name in zip(tree.expressions, names, strict=True):
         node = item.this if isinstance(item, exp.Alias) else item
         companions: tuple[tuple[str, str], ...] = ()
         if keeps and isinstance(node, exp.Column):
-            companions = _passed_on(node, known)
+            companions = _passed_on(node, columns_read)
         items.append(Item(written(node), name, companions))
     distinct = ""
     if tree.args.get("distinct"):
@@ -121,7 +121,7 @@ def over_relations(
             tree.set(key, value)
     tail = exp.Select(**{key: tree.args[key] for key in _CLAUSES if tree.args.get(key) and key not in _NO_TAIL})
     ending = exp.Select(**{key: tree.args[key] for key in ("order", "limit", "offset") if tree.args.get(key)})
-    return Selected(tuple(items), _after_select(tail), tuple(held), distinct, _after_select(ending))
+    return Selected(tuple(items), _after_select(tail), tuple(relations), distinct, _after_select(ending))
 
 
 _NO_TAIL = frozenset({"expressions", "distinct", "with_", "order", "limit", "offset"})
@@ -174,13 +174,13 @@ def _passed_on(node: exp.Column, columns: Mapping[tuple[str, str], ColumnInfo]) 
 
 def _with_aliases(sources: Sequence[tuple[str, Relation]]) -> list[tuple[str, Relation]]:
     """The sources, those without an alias under the names that DuckDB gives them."""
-    found, unnamed = [], 0
+    aliased, unnamed = [], 0
     for alias, relation in sources:
         if not alias:
             unnamed += 1
             alias = "unnamed_subquery" + (str(unnamed) if unnamed > 1 else "")
-        found.append((alias, relation))
-    return found
+        aliased.append((alias, relation))
+    return aliased
 
 
 def _without_queries(select: exp.Select, aliases: Sequence[str], sources: list[Relation], nested: Nested) -> exp.Select:
@@ -236,11 +236,11 @@ def _positions(select: exp.Select, names: Sequence[str]) -> exp.Order | None:
             position = int(str(node.this)[:60])  # of 60 digits none is a position
             if not 1 <= position <= len(names):
                 raise refuse(f"ORDER BY {str(node.this)[:20]} is not a position in SELECT", node)
-            wanted = [names[position - 1]]
+            listed = [names[position - 1]]
         elif isinstance(node, exp.Var) and fold(node.name) == "all":
-            wanted = list(names)
+            listed = list(names)
         else:
             out.append(part)
             continue
-        out.extend(exp.Ordered(this=exp.to_identifier(name, quoted=True), **options) for name in wanted)
+        out.extend(exp.Ordered(this=exp.to_identifier(name, quoted=True), **options) for name in listed)
     return exp.Order(expressions=out)

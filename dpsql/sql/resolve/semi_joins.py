@@ -66,8 +66,8 @@ def with_joins(select: exp.Select, catalog: Catalog) -> exp.Select:
             if made is not None:
                 joins.extend(made.joins)
                 over = node.parent if isinstance(node, exp.In) and counts_as_false(node) else None
-                asked = over if isinstance(over, exp.Coalesce) else node
-                asked.replace(standing_for(made.result, asked.copy()))
+                replaced = over if isinstance(over, exp.Coalesce) else node
+                replaced.replace(standing_for(made.result, replaced.copy()))
     if len(joins) == len(select.args.get("joins") or []):
         return select
     out.set("joins", joins)
@@ -122,11 +122,11 @@ def _joined(node: exp.Exists | exp.In | exp.Subquery, alias: str, catalog: Catal
     compared: Pairs = []
     if isinstance(node, exp.In):
         left = node.this.unnest()
-        asked = list(left.expressions) if isinstance(left, exp.Tuple) else [left]
+        lefts = list(left.expressions) if isinstance(left, exp.Tuple) else [left]
         items = [item.this if isinstance(item, exp.Alias) else item for item in query.expressions]
-        if len(items) != len(asked):
-            raise refuse(f"IN compares {len(asked)} columns with {len(items)}; select as many", node, code="subquery")
-        compared = list(zip(items, asked, strict=True))
+        if len(items) != len(lefts):
+            raise refuse(f"IN compares {len(lefts)} columns with {len(items)}; select as many", node, code="subquery")
+        compared = list(zip(items, lefts, strict=True))
         if query.args.get("limit"):
             raise refuse(
                 "LIMIT in the subquery of IN looks at several units at once; leave it out", query, code="subquery"
@@ -152,7 +152,7 @@ def _unknown(
     nulls: list[exp.Expression] = []
     for lookup in columns:
         if not public and not _finds_units(query, lookup.keys, tied, catalog):
-            found = lookup.outside
+            condition = lookup.outside
         elif len(lookup.ordered) > 2:
             raise refuse(
                 "what IN is of NULL in so many columns is not answered; write EXISTS (SELECT 1 FROM d WHERE d.k = v.k "
@@ -167,8 +167,8 @@ def _unknown(
             for item in (*(ordered.along for ordered in along), *kinds):
                 derived.append("expressions", item)
             joins.append(_left_join(derived, name, lookup.keys, along, results=len(kinds)))
-            found = lookup.finds([exp.column(f"found{number or ''}", name) for number in range(len(kinds))])
-        nulls.append(exp.Paren(this=whole([found, *tied.outside])))
+            condition = lookup.finds([exp.column(f"found{number or ''}", name) for number in range(len(kinds))])
+        nulls.append(exp.Paren(this=whole([condition, *tied.outside])))
     return joins, nulls
 
 
@@ -228,11 +228,11 @@ def _matched(
     if not ordered:
         derived.append("expressions", exp.Count(this=exp.Star()))
     join = _left_join(derived, alias, pairs, ordered[:-1])
-    found: exp.Expression = exp.Not(this=exp.Is(this=exp.column("found", alias), expression=exp.Null()))
+    result: exp.Expression = exp.Not(this=exp.Is(this=exp.column("found", alias), expression=exp.Null()))
     if ordered or tied.outside:
-        held = whole([ordered[-1].holds(exp.column("found", alias)) if ordered else found, *tied.outside])
-        found = exp.Case(ifs=[exp.If(this=held, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
-    return _Made([join], exp.Paren(this=found))
+        condition = whole([ordered[-1].holds(exp.column("found", alias)) if ordered else result, *tied.outside])
+        result = exp.Case(ifs=[exp.If(this=condition, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
+    return _Made([join], exp.Paren(this=result))
 
 
 def _left_join(
@@ -309,8 +309,8 @@ def _by_key(
     on = whole(exp.EQ(this=named[fold(k)].copy(), expression=at) for k, at in zip(key, keys, strict=True))
     joined = {id(named[fold(column)]) for column in key}
     equal = [exp.EQ(this=theirs.copy(), expression=on_join(mine)) for mine, theirs in pairs if id(theirs) not in joined]
-    found = exp.Not(this=exp.Is(this=keys[0].copy(), expression=exp.Null()))
-    matches = whole([found, *equal, *map(on_join, tied.inner), *tied.outside])
+    present = exp.Not(this=exp.Is(this=keys[0].copy(), expression=exp.Null()))
+    matches = whole([present, *equal, *map(on_join, tied.inner), *tied.outside])
     items = [
         exp.alias_(exp.column(exp.to_identifier(column, quoted=True)), names[fold(column)]) for column in rows.names
     ]
@@ -365,10 +365,10 @@ def _value(query: exp.Select, sources: Sources, alias: str, catalog: Catalog) ->
             query,
             code="subquery",
         )
-    found: exp.Expression = exp.column("found", alias)
+    result: exp.Expression = exp.column("found", alias)
     if isinstance(item.this if isinstance(item, exp.Filter) else item, exp.Count | exp.CountIf):
-        found = exp.Coalesce(this=found, expressions=[exp.Literal.number(0)])  # of no rows there are none
-    return _Made([_left_join(derived, alias, tied.pairs)], exp.Paren(this=found))
+        result = exp.Coalesce(this=result, expressions=[exp.Literal.number(0)])  # of no rows there are none
+    return _Made([_left_join(derived, alias, tied.pairs)], exp.Paren(this=result))
 
 
 def _grouped(query: exp.Select, keys: Sequence[exp.Expression], rest: Sequence[exp.Expression]) -> exp.Select:

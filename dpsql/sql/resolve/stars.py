@@ -61,21 +61,21 @@ def _star_of(item: exp.Expression) -> exp.Star | None:
 def _columns(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.Expression]:
     """The items that a star stands for."""
     star, pattern = _star_of(item), item if isinstance(item, _PATTERNS) else None
-    held = item.this if pattern is not None else item
-    wanted = fold(held.table) if isinstance(held, exp.Column) else None
+    inner = item.this if pattern is not None else item
+    table = fold(inner.table) if isinstance(inner, exp.Column) else None
     assert star is not None  # noqa: S101 - the caller has looked
     left_out = {fold(part.name) for part in star.args.get("except_") or star.args.get("except") or []}
     replaced = {fold(part.alias): part for part in star.args.get("replace") or []}
     renamed = {fold(part.this.name): part.alias for part in star.args.get("rename") or []}
-    found = [(a, names) for a, names in sources if wanted is None or fold(a) == wanted]
-    every = [name for _, names in found for name in names]
+    chosen = [(a, names) for a, names in sources if table is None or fold(a) == table]
+    every = [name for _, names in chosen for name in names]
     unknown = [name for name in (*left_out, *replaced, *renamed) if name not in {fold(name) for name in every}]
     if unknown:
         raise refuse(f"* has no column {unknown[0]} here", item, code="unknown-column")
-    kept = None if pattern is None else _matching(_with_plain_star(pattern), every, item)
+    matches = None if pattern is None else _matching(_with_plain_star(pattern), every, item)
     items: list[exp.Expression] = []
-    for alias, name in _distinguished(found, shared):
-        if fold(name) in left_out or (kept is not None and fold(name) not in kept):
+    for alias, name in _distinguished(chosen, shared):
+        if fold(name) in left_out or (matches is not None and fold(name) not in matches):
             continue
         if fold(name) in replaced:
             items.append(replaced[fold(name)].copy())
@@ -96,20 +96,20 @@ def _with_plain_star(pattern: exp.Expression) -> exp.Expression:
 
 def _each(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.Expression]:
     """An item with COLUMNS(...) once for each column that it means."""
-    asked = list(dict.fromkeys(written(part) for part in item.find_all(exp.Columns)))
-    said = next(part for part in nodes(item) if isinstance(part, exp.Columns))
-    if len(asked) > 1 or said.args.get("unpack"):
+    patterns = list(dict.fromkeys(written(part) for part in item.find_all(exp.Columns)))
+    pattern = next(part for part in nodes(item) if isinstance(part, exp.Columns))
+    if len(patterns) > 1 or pattern.args.get("unpack"):
         raise refuse("an item takes one COLUMNS(...), however often", item)
-    strange = next((part for part in nodes(said) if not isinstance(part, _SAID)), None)
+    strange = next((part for part in nodes(pattern) if not isinstance(part, _SAID)), None)
     if strange is not None:
         raise refuse(
             "COLUMNS takes *, a pattern, a list of names, or a lambda that compares the name with texts", strange
         )
     every = [name for _, names in sources for name in names]
-    kept = _matching(said, every, item)
+    matches = _matching(pattern, every, item)
     alias = item.alias if isinstance(item, exp.Alias) else ""
     body = item.this if isinstance(item, exp.Alias) else item
-    chosen = [(source, name) for source, name in _distinguished(sources, shared) if fold(name) in kept]
+    chosen = [(source, name) for source, name in _distinguished(sources, shared) if fold(name) in matches]
     if "\\" in alias or (alias and len(chosen) > 1):
         raise refuse(f"COLUMNS(...) AS {alias} would name {len(chosen)} columns alike; leave the alias out", item)
     items: list[exp.Expression] = []

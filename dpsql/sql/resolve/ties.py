@@ -80,16 +80,16 @@ def tied(query: exp.Select, sources: Sources, is_date: IsDate) -> Tied:
     def is_day(node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and is_inner(node) and is_date(sources, node)
 
-    found = Tied([], [], [], [])
+    parts = Tied([], [], [], [])
     where = query.args.get("where")
     for part in () if where is None else (one for each in conjuncts(where.this) for one in _without_between(each)):
         part = _of_days(part, is_day, whose)
         if False not in whose(part):
-            found.inner.append(part)  # type: ignore[arg-type]
+            parts.inner.append(part)  # type: ignore[arg-type]
         elif True not in whose(part):
-            found.outside.append(part)  # type: ignore[arg-type]
-        elif (ordered := _inequality(part, whose)) is not None and len(found.ordered) < 2:
-            found.ordered.append(ordered)
+            parts.outside.append(part)  # type: ignore[arg-type]
+        elif (ordered := _inequality(part, whose)) is not None and len(parts.ordered) < 2:
+            parts.ordered.append(ordered)
         else:
             sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part.unnest(), exp.EQ) else []
             inside = [isinstance(side, exp.Column) and is_inner(side) for side in sides]
@@ -100,8 +100,8 @@ def tied(query: exp.Select, sources: Sources, is_date: IsDate) -> Tied:
                     part,
                     code="subquery",
                 )
-            found.pairs.append((sides[0], sides[1]) if inside[0] else (sides[1], sides[0]))
-    return found
+            parts.pairs.append((sides[0], sides[1]) if inside[0] else (sides[1], sides[0]))
+    return parts
 
 
 def _without_between(part: exp.Expr) -> list[exp.Expr]:

@@ -49,14 +49,14 @@ def windows_in(select: exp.Select) -> list[exp.Window]:
     """The windows in the items and QUALIFY of a SELECT over rows; none where it aggregates."""
     if any(select.args.get(clause) for clause in _NO_ROWS):
         return []
-    found: list[exp.Window] = []
+    windows: list[exp.Window] = []
     for clause in (*select.expressions, *([select.args["qualify"]] if select.args.get("qualify") else [])):
         for node in clause.walk():
             if isinstance(node, exp.Window):
-                found.append(node)
+                windows.append(node)
             elif isinstance(node, exp.AggFunc | exp.WithinGroup) and not node.find_ancestor(exp.Window):
                 return []
-    return found
+    return windows
 
 
 def within_units(select: exp.Select, rows: RowScope, computed: Computed) -> tuple[Table, exp.Select, Rows] | None:
@@ -140,11 +140,11 @@ class _Draft:
         by = tuple((*row_value(part.this, self.scope)[:2], bool(part.args.get("desc"))) for part in order.expressions)
         if any(_nulls_first(part) for part in order.expressions):
             raise refuse("NULLS FIRST within a window is not answered; leave it out", order, code="per-unit")
-        apart = tuple(self._partition(part.unnest(), window) for part in window.args["partition_by"])
+        partition = tuple(self._partition(part.unnest(), window) for part in window.args["partition_by"])
         if type(function) in _PLACES:
             line = Line("integer", "BIGINT", 0, _MOST)
             policy = ColumnPolicy(name, lower=Fraction(1), upper=Fraction(self.source.limit), nulls=False)
-            made = OfPlace(name, _PLACES[type(function)], None, 0, line, apart, by, self.where)
+            made = OfPlace(name, _PLACES[type(function)], None, 0, line, partition, by, self.where)
             return made, Column(name, "BIGINT", line, policy)
         value, line, column = row_value(function.this, self.scope)
         steps = self._steps(function, window)
@@ -153,7 +153,7 @@ class _Draft:
         fix(policy, "nulls", True)
         fix(policy, "public", False)
         kind = {"text": "VARCHAR", "real": "DOUBLE"}.get(line.kind, column.type)
-        made = OfPlace(name, _VALUES[type(function)], (value, line), steps, line, apart, by, self.where)
+        made = OfPlace(name, _VALUES[type(function)], (value, line), steps, line, partition, by, self.where)
         return made, Column(name, kind, line, policy)
 
     def _partition(self, node: exp.Expression, window: exp.Window) -> tuple[Value, Line]:

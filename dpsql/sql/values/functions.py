@@ -128,16 +128,16 @@ def _bounds(rule: Real, x: Typed) -> tuple[Fraction, Fraction] | None:
     low, high = (to_float(end) for end in x.bounds)
     if low < rule.stretches[0][0] or high > rule.stretches[-1][1]:
         return None
-    found: list[float] = []
+    ends: list[float] = []
     for first, last in rule.stretches:
         if first <= high and low <= last:
             for end in (max(first, low), min(last, high)):
                 at_zero = rule.at_zero if end == 0.0 else None
-                found.append(evaluate_one(rule.made(_double(end)), "real") if at_zero is None else at_zero)
-    if not all(map(isfinite, found)):
+                ends.append(evaluate_one(rule.made(_double(end)), "real") if at_zero is None else at_zero)
+    if not all(map(isfinite, ends)):
         return None
-    spare = max(abs(Fraction(value)) for value in found) * _SPARE
-    return Fraction(min(found)) - spare, Fraction(max(found)) + spare
+    spare = max(abs(Fraction(value)) for value in ends) * _SPARE
+    return Fraction(min(ends)) - spare, Fraction(max(ends)) + spare
 
 
 def _real(t: Typed, node: exp.Expr) -> Typed:
@@ -154,8 +154,8 @@ def _constant(part: exp.Expr) -> float | None:
     value = fold(part) if is_constant(part) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         return None
-    found = to_float(Fraction(value)) if not isinstance(value, float) else value
-    return found if isfinite(found) else None
+    number = to_float(Fraction(value)) if not isinstance(value, float) else value
+    return number if isfinite(number) else None
 
 
 _ROUNDED: dict[type[exp.Expr], str] = {exp.Floor: "floor", exp.Ceil: "ceil", exp.Trunc: "trunc", exp.Round: "round"}
@@ -265,8 +265,8 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
         raise refuse("a subquery depends on other rows; split it into views of its own", node, code="subquery")
     if isinstance(node, exp.AggFunc | exp.Window):
         raise _of_rows(node)
-    for found in (_number, real_function, _time, text_function):
-        result = found(node, inner)
+    for reader in (_number, real_function, _time, text_function):
+        result = reader(node, inner)
         if result is not None:
             return result
     if isinstance(node, exp.Any | exp.All) and node.find(exp.Query) is not None:
@@ -302,8 +302,8 @@ def _instead(node: exp.Expr) -> str:
     if not isinstance(node, exp.Func):
         return ""
     name = called(node).lower()
-    found = f"did you mean {_KNOWN_AS[name]}?" if name in _KNOWN_AS else nearest(name, _NAMES)
-    return f": {found}" if found.startswith("did you mean") else ""
+    advice = f"did you mean {_KNOWN_AS[name]}?" if name in _KNOWN_AS else nearest(name, _NAMES)
+    return f": {advice}" if advice.startswith("did you mean") else ""
 
 
 def plus(a: Typed, b: Typed, node: exp.Expr) -> Typed:

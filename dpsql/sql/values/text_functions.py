@@ -113,14 +113,14 @@ def text_function(node: exp.Expr, inner: Inner) -> Typed | None:
         )
     if isinstance(node, exp.Trim):
         rule = replace(rule, name=_SIDES[str(node.args.get("position") or "")])
-    held = [_argument(part, role, node, inner) for name, role in rule.takes for part in _listed(given.get(name))]
-    if len(held) < rule.least:
+    arguments = [_argument(part, role, node, inner) for name, role in rule.takes for part in _listed(given.get(name))]
+    if len(arguments) < rule.least:
         raise refuse("a function or operator of the statement lacks an operand; write it", node, code="syntax")
     if rule.takes[1:2] == (("expression", PATTERN),):
-        held[0] = _matched(held, rule, node)
+        arguments[0] = _matched(arguments, rule, node)
     if rule.name in {"replace", "regexp_replace"}:
-        held[0] = _capped(held[0], _longest_replaced(held, rule), node)
-    return _result(rule, held, node)
+        arguments[0] = _capped(arguments[0], _longest_replaced(arguments, rule), node)
+    return _result(rule, arguments, node)
 
 
 def _split(node: exp.SplitPart) -> exp.RegexpExtract:
@@ -158,12 +158,12 @@ def _listed(given: object) -> list[exp.Expr]:
 def _argument(part: exp.Expr, role: Role, node: exp.Expr, inner: Inner) -> Typed:
     """An argument in its role: a text with a cap, or a constant."""
     if isinstance(role, int):
-        found = inner(part)
-        if isinstance(node, exp.Concat) and found.kind == "null":
-            found = Typed("text", Constant(None, "VARCHAR"))
-        elif isinstance(node, exp.DPipe | exp.Concat) and found.kind not in {"text", "null"}:
-            found = to_text(found, node)  # DuckDB casts what is joined
-        return _capped(found, role, node)
+        argument = inner(part)
+        if isinstance(node, exp.Concat) and argument.kind == "null":
+            argument = Typed("text", Constant(None, "VARCHAR"))
+        elif isinstance(node, exp.DPipe | exp.Concat) and argument.kind not in {"text", "null"}:
+            argument = to_text(argument, node)  # DuckDB casts what is joined
+        return _capped(argument, role, node)
     value = fold(part) if is_constant(part) else None
     if role in {COUNT, GROUP}:
         low, high = (-_MOST_COUNT, _MOST_COUNT) if role == COUNT else (0, 9)
@@ -216,7 +216,7 @@ def _matched(arguments: list[Typed], rule: Rule, node: exp.Expr) -> Typed:
 
 def _weight(pattern: str) -> int:
     """The steps that RE2 may take for each byte of a text: the pattern's length with its counted repetitions."""
-    counts = [max(int(n) for n in found if n) for found in re.findall(r"\{(\d+)(?:,(\d*))?\}", pattern)]
+    counts = [max(int(n) for n in bounds if n) for bounds in re.findall(r"\{(\d+)(?:,(\d*))?\}", pattern)]
     classes = 64 if re.search(r"\\[pP]", pattern) else 1
     return max(1, len(pattern)) * prod(max(1, count) for count in counts) * classes
 
@@ -242,8 +242,8 @@ def _tried(value: Value, node: exp.Expr) -> object:
     try:
         return evaluate_one(value, "text")
     except InternalError as error:
-        said = str(error).split(": ", 2)[-1].splitlines()[0][:120]
-        raise refuse(f"{shown(node)} is not run by DuckDB: {said}", node, code="function") from None
+        message = str(error).split(": ", 2)[-1].splitlines()[0][:120]
+        raise refuse(f"{shown(node)} is not run by DuckDB: {message}", node, code="function") from None
 
 
 def _on_empty(rule: Rule, arguments: list[Typed]) -> Call:
