@@ -15,6 +15,7 @@ from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.gaussian import groups as groups_module
 from dpsql.strategies.gaussian.groups import TiedGroups, plan_tied_groups
 from dpsql.workloads.compile import unlisted
+from dpsql.workloads.families import reach
 from dpsql.workloads.families.contributions import Tied
 from dpsql.workloads.families.matrix import Workload
 
@@ -141,3 +142,48 @@ def test_many_groups_are_planned_by_themselves() -> None:
     assert few.error > 1.02 * few.lower
     assert many.apart.root.shape == (3, 3)
     assert many.apart.copies == 2000
+
+
+def drawn(seed: int, alike: bool) -> tuple[np.ndarray, Tied]:
+    """Products of columns of some classes of corners, the same for all classes if ``alike``, and how they are tied."""
+    draw = np.random.default_rng(seed)
+    classes, corners, most = int(draw.integers(1, 5)), int(draw.integers(1, 4)), int(draw.integers(1, 5))
+    label = np.tile(np.arange(classes), corners) if alike else draw.integers(-1, classes, classes * corners)
+    label[0], c = 0, label.size
+    moved = draw.normal(size=(3, 2 * c))
+    if alike:
+        each, shared = draw.normal(size=(2, 3, 2, corners))
+        own = np.einsum("gh,dtk->gdtkh", np.eye(classes), each).reshape(3 * classes, -1)
+        moved = np.vstack([own, np.repeat(shared.reshape(3, -1), classes, axis=1)])
+    both = sparse.csc_array(np.eye(2 * c, dtype=np.int64))
+    return moved.T @ moved, Tied(both[:, :c], both[:, c:], label, most, nobody=bool(draw.integers(2)))
+
+
+def short(seeds: int, *, alike: bool) -> tuple[int, int]:
+    """How often a sum is longer than what none is said to exceed, and how often none reaches that."""
+    below = above = 0
+    for seed in range(seeds):
+        K, tied = drawn(seed, alike)
+        sums = tied.listed().toarray()
+        true, bound = np.einsum("ij,ij->j", sums, K @ sums).max(initial=0.0), reach.reach_tied(K, tied)
+        below, above = below + bool(bound < true * (1 - 1e-9)), above + bool(bound > true * (1 + 1e-9))
+    return below, above
+
+
+def test_no_sum_exceeds_the_bound_and_one_of_alike_classes_reaches_it() -> None:
+    assert short(200, alike=False)[0] == 0
+    assert short(200, alike=True) == (0, 0)
+
+
+@pytest.mark.parametrize("wrong", ["fewer rows", "one class", "no others"])
+def test_sums_tell_a_bound_that_is_too_small(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = reach._tied_by_corners
+
+    def small(K: np.ndarray, tied: Tied, known: float) -> float:
+        if wrong == "no others":
+            return float(real(np.diag(np.diag(K)), tied, known))
+        other = replace(tied, most=max(1, tied.most - 1)) if wrong == "fewer rows" else replace(tied, classes=1)
+        return float(real(K, other, known))
+
+    monkeypatch.setattr(reach, "_tied_by_corners", small)
+    assert short(100, alike=True)[0] > 0

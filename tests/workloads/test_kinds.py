@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from time import monotonic
 
@@ -26,6 +27,8 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
     "of b": lambda a, b: 1 if b > 0 else None,
     "a, or none": lambda a, b: a,
     "half a, or none": lambda a, b: a // 2,
+    **{f"over {x}": lambda a, b, x=x: 1 if a > x else None for x in range(20)},
+    **{f"{x} and next": lambda a, b, x=x: 1 if x <= a <= x + 1 else None for x in range(4)},
 }
 
 
@@ -78,7 +81,10 @@ def all_of(given: Patterns) -> np.ndarray:
                 found.add(tuple(units))
             else:
                 units[N : N + J] = counts[N : N + J]
-                found |= {tuple(units), tuple(np.where(np.arange(units.size) < N, 0, units))}
+                found |= {
+                    tuple(units),
+                    *([tuple(np.where(np.arange(units.size) < N, 0, units))] if given.nobody else []),
+                }
     return np.array(sorted(found))
 
 
@@ -102,6 +108,9 @@ CASES = [
     (("a", "b", "both"), None, (3, 3), 3, (0, 0), "b"),
     (("a", "half a"), None, (4, 3), 2, (0, -1), "b"),
     (("b",), "a, if b", (2, 3), 3, (0, -1), "both"),
+    (("over 0", "over 1", "over 2"), "a", (4, 1), 3, (0, 0)),
+    (("0 and next", "1 and next", "2 and next"), "a", (4, 1), 4, (0, 0)),
+    (("0 and next", "1 and next", "over 2"), "both", (4, 2), 3, (0, 0)),
     (("a, or none", "half a, or none", "all"), None, (4, 1), 3, (-1, 0)),
     (("a, or none", "half a, or none"), "a, or none", (4, 1), 3, (-1, 0)),
     (("a", "a, or none", "all"), "both", (3, 2), 3, (0, 0)),
@@ -109,10 +118,11 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("nobody", [True, False])
 @pytest.mark.few(every=3)
-def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
+def test_lists_are_what_rows_add(case: tuple, nobody: bool) -> None:  # type: ignore[type-arg]
     """All that is listed is added by some rows; all that rows add is a mean of what is listed, and 0."""
-    given = patterns(*case)
+    given = replace(patterns(*case), nobody=nobody)
     listed = given.listed().toarray().T
     whole = {tuple(one) for one in (all_of(given) @ given.columns.toarray().T)}
     assert {tuple(one) for one in listed} <= whole
@@ -123,6 +133,12 @@ def test_lists_are_what_rows_add(case: tuple) -> None:  # type: ignore[type-arg]
     for _ in range(20):
         to = draw.normal(size=given.size)
         assert max(np.array(list(whole)) @ to) <= max(0.0, *(listed @ to)) + 1e-9
+
+
+def test_thresholds_have_few_extreme_vectors() -> None:
+    """All that one unit adds are its farthest row, and none or all others of one column up to it; or rows of nobody."""
+    given = patterns(tuple(f"over {x}" for x in range(20)), "a", (21, 1), 10, (0, 0))
+    assert given.count == 21 + 20 * 2 + sum(range(1, 21))
 
 
 def test_entries_that_count_the_same_rows_are_one() -> None:

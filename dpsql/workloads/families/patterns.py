@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from scipy import sparse
@@ -118,11 +119,11 @@ class Patterns:
     @cached_property
     def _vectors(self) -> list[tuple[int, int, int]]:
         """Unions as sets of bits with a column of rows and how many more of these; more than ``ENOUGH`` if they are."""
+        if self.rows is not None and self.classes is None:
+            return list(islice(self._with_rows(), ENOUGH + 1))
         bits = [sum(1 << int(bit) for bit in column if bit >= 0) for column in self.numbered.T]
         newest = dict.fromkeys(bits)
         seen, found = set(newest), dict.fromkeys(self._added(newest))
-        if self.rows is not None and self.classes is None and self.nobody:
-            found |= {(0, column, self.most): None for column in self.numbered[-1].tolist()}
         for _ in range(self.most - 1):
             longer: dict[int, None] = {}
             for union in newest:
@@ -144,23 +145,43 @@ class Patterns:
         return 0 if self.classes is None else -1 << int(self.numbered[-1].min())
 
     def _added(self, unions: Iterable[int]) -> Iterator[tuple[int, int, int]]:
-        """What rows add whose unions these are."""
+        """What rows add whose unions these are: rows of classes also without their unit."""
         units = (1 << np.unique(self._first).size) - 1
         for union in unions:
-            counted = union & ~self._once
-            yield counted, 0, 0
-            if self.rows is None:
-                continue
-            if self.classes is not None:
-                if self.nobody:
-                    yield counted & ~units, 0, 0
-                continue
-            left, inside = counted & ~units, []
-            while left:
-                inside.append((left & -left).bit_length() - 1)
-                left &= left - 1
-            rest = self.most - len(inside)
-            yield from ((counted, column, rest) for column in inside if rest)
+            yield union & ~self._once, 0, 0
+            if self.rows is not None and self.nobody:
+                yield union & ~self._once & ~units, 0, 0
+
+    def _with_rows(self) -> Iterator[tuple[int, int, int]]:
+        """The extreme vectors where rows count and no class bounds them.
+
+        Of rows of one union some are enough, none of which can be left out. Whatever further rows inside the union
+        there are, the vector is a mean of those with none and with all that may be of one column: extreme are these.
+        Where that column could be in the place of one of the enough, it is a mean of two vectors whose further rows are
+        of a column that is there: (a + k b) = (a + k a + k (b + k b)) / (k + 1).
+        """
+        first, J = int(self.numbered[-1, 0]), self.cells.shape[1]
+        inside = [sum(1 << int(bit) for bit in column[:-1] if bit >= 0) for column in self.numbered.T]
+        yield from ((0, first + j, self.most) for j in range(J) if self.nobody or not inside[j])
+        newest: list[tuple[tuple[int, ...], int, list[int]]] = [((), 0, [])]  # columns, union, what each is alone in
+        every = list(newest)
+        for left in range(self.most - 1, -1, -1):
+            longer = []
+            for rows, union, alone in newest:
+                for j in range(rows[-1] + 1 if rows else 0, J):
+                    new, rest = inside[j] & ~union, [bits & ~inside[j] for bits in alone]
+                    if new and all(rest):
+                        longer.append(((*rows, j), union | inside[j], [*rest, new]))
+                        entries = _bits(longer[-1], first)
+                        yield entries, 0, 0
+                        yield from ((entries, first + i, left) for i in longer[-1][0] if left)
+            every, newest = every + longer, longer
+        for one in every[1:]:
+            rows, union, alone = one
+            left = self.most - len(rows)
+            for j in range(J) if left else ():
+                if not inside[j] & ~union and all(bits & ~inside[j] for bits in alone):
+                    yield _bits(one, first), first + j, left
 
     def listed(self) -> Sparse:
         """All vectors (n x count)."""
@@ -199,3 +220,8 @@ class Patterns:
             found += [each[:, chosen] + sparse.csc_array(further, shape=(N, chosen.size))]
             found += [sparse.csc_array(alone, shape=(N, chosen.size))] if self.nobody else []
         return sparse.csc_array(self.columns @ sparse.hstack(found, format="csc"))
+
+
+def _bits(one: tuple[tuple[int, ...], int, list[int]], first: int) -> int:
+    """Some columns and their union as bits, those of rows from ``first`` on."""
+    return one[1] | sum(1 << first + i for i in one[0])

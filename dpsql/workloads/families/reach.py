@@ -8,6 +8,7 @@ are alike. K is of whole numbers or floats, and so are the bounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -104,7 +105,7 @@ def reach_tied(products: Array, tied: Tied) -> Any:
 
     At each number s of classes, and for each corner of which the other rows are or none: a class adds at most its best
     row of K, that is its own entry, the s - 1 largest of other classes and twice the others' product. The class that
-    has the others is one of the s. Exact where classes are alike. None for many.
+    has the others is one of the s. Or by ``_tied_by_corners``, if that is less. None for many.
     """
     label, most, c = tied.label, tied.most, tied.label.size
     inside, free = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
@@ -132,7 +133,41 @@ def reach_tied(products: Array, tied: Tied) -> Any:
         mine[np.arange(inside.size), own] = mine.min(axis=1)
         ranked = np.sort(mine, axis=1)[:, ::-1][:, : s - 1].sum(axis=1)
         total = max(total, (beside[np.arange(inside.size), inside] + ranked + left**2 * alone[inside]).max())
-    return total
+    return min(total, _tied_by_corners(products, tied, total))
+
+
+def _tied_by_corners(products: Array, tied: Tied, known: Any) -> Any:
+    """``reach_tied`` by how many of the classes have their first corner, their second and so on; ``known`` for many.
+
+    A pair of corners adds at most the largest such product between two classes. Exact where classes are alike.
+    """
+    label, most, c = tied.label, tied.most, tied.label.size
+    inside, free = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
+    order = inside[np.argsort(label[inside], kind="stable")]
+    place = np.arange(order.size) - np.searchsorted(label[order], label[order])
+    corners = [order[place == t] for t in range(int(place.max(initial=-1)) + 1)]
+    T = len(corners)
+    if not 0 < T <= KINDS or (tied.limit + 1) ** T * T > MEETINGS:
+        return known
+
+    def largest(a: Ints, b: Ints, further: int) -> Any:
+        held = products[np.ix_(a, b + further)]
+        return np.where(label[a][:, None] == label[b][None, :], held.min(), held).max()
+
+    one, more, cross = np.diag(products)[:c], np.diag(products)[c:], np.diagonal(products, c)
+    n = np.stack(np.meshgrid(*(np.arange(tied.limit + 1),) * T, indexing="ij")).reshape(T, -1)
+    n = n[:, (n.sum(axis=0) <= tied.limit) & (n.sum(axis=0) > 0)]
+    left = most - n.sum(axis=0)
+    total = sum(n[t] * one[own].max() for t, own in enumerate(corners))
+    for t, u in product(range(T), repeat=2):
+        total = total + n[t] * (n[u] - (t == u)) * largest(corners[t], corners[u], 0)
+    best = max(total.max(), most**2 * more[tied.alone].max(initial=0))
+    for u, own in enumerate([*corners, free] if free.size else corners):
+        beside = sum((n[t] - (t == u)) * largest(mine, own, c) for t, mine in enumerate(corners))
+        beside = beside + cross[own].max() * (u < T)
+        longer = total + 2 * left * beside + left**2 * more[own].max()
+        best = max(best, longer[n[u] > 0].max() if u < T else longer.max())
+    return best
 
 
 def longest_sum(moved: Floats, label: Ints, most: int) -> float:
