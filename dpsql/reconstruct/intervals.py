@@ -286,11 +286,9 @@ def _largest_and_support(matrix: Matrix) -> tuple[Floats, np.ndarray[tuple[int, 
         magnitudes = np.abs(matrix)
         largest = magnitudes.max(axis=1, initial=0.0)
         return largest, np.count_nonzero(magnitudes, axis=1).astype(np.int64)
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    largest = np.zeros(matrix.shape[0])
-    np.maximum.at(largest, rows, np.abs(matrix.data))
-    support = np.bincount(rows[matrix.data != 0], minlength=matrix.shape[0])
-    return largest, support.astype(np.int64)
+    sizes = abs(matrix)
+    sizes.eliminate_zeros()
+    return sizes.max(axis=1).toarray().ravel(), np.diff(sizes.indptr).astype(np.int64)
 
 
 def _laplace(matrix: Matrix, support: np.ndarray[tuple[int, ...], np.dtype[np.int64]], alpha: float) -> Floats:

@@ -232,12 +232,11 @@ def search(
     every machine; ``deadline`` (monotonic seconds) is for those who set one. ``G`` (N x N) is the Gram matrix. The
     weighted tree, and where work suffices starts of both kinds and two numbers of rows, share half of the
     work; the best of them takes the rest. Of ranges over many cells it is the best of the hats, with less of it. The
-    search ends after a start that is far above the error ``known``; a start ends in its midst that is far above this or
-    the best before it.
+    search ends after a start that is far above the error ``known``, or in its midst.
     """
     if objective.ranges:
         return _from_hats(objective, deadline, work)
-    N = objective.N
+    N, known = objective.N, min(known, objective.unit)
     wide, narrow = row_counts(N)
     total = work / _step(objective, wide)
     grown = weighted_tree(G)
@@ -252,8 +251,7 @@ def search(
     share = 0.5 / len(runners)
     for first in runners:
         limit = int(np.clip(share * work / _step(objective, first.shape[0]), 20, 120))
-        least = min(known / objective.unit, best[0])
-        value, Theta = optimise(objective, first, deadline, limit, hopeless=_FAR * least)
+        value, Theta = optimise(objective, first, deadline, limit, hopeless=_FAR * known / objective.unit)
         if value < best[0]:
             best = (value, Theta)
         if min(value, best[0]) * objective.unit > HOPEFUL * known:

@@ -145,8 +145,7 @@ class Layout:
     @cached_property
     def filled(self) -> IntArray:
         """The entries of x that it fills."""
-        found: IntArray = np.unique(self.entry[self.entry >= 0])
-        return found
+        return np.flatnonzero(np.bincount(self.entry[self.entry >= 0]))
 
     @cached_property
     def values_counted(self) -> tuple[IntArray, Floats]:
