@@ -29,7 +29,6 @@ from dpsql.workloads.expr.unit_sums import UnitSum
 WORD = 2**32
 # The key that says whether a row counts, of a scan by no axis.
 KEPT = "kept"
-_WALKED, _WALKED_CONSTANTS = 4, 4_096  # axes and constants by which a row is told to be in a cell that is read
 _KEPT_UNIT = tree.Compared(tree.Name(KEPT_UNIT), "=", tree.whole(0))
 
 
@@ -138,7 +137,7 @@ def counted(layout: Layout, regions: Sequence[tree.Value]) -> tree.Test | None:
     if isinstance(cells, Cells):
         read = np.asarray((layout.entry >= 0).any(axis=0))
         if not read.all() or (cells.cell_of_state < 0).any():
-            if len(cells.axes) <= _WALKED and sum(table.size for table in cells.transitions) <= _WALKED_CONSTANTS:
+            if layout.tells_cells:
                 return is_region(_walk(cells, np.where(read, 0, -1), regions))
             chosen = _reading(cells, read)
     tests = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, chosen, strict=True)]

@@ -14,10 +14,11 @@ from scipy import sparse
 from unit_rows import Ask, compiled_of, most_of_claim, policy_of, scan, sources_of, tables_of
 
 from dpsql.errors import PolicyError
-from dpsql.measure import ConnectionEngine, from_sql, reading, scan_sql
+from dpsql.measure import ConnectionEngine, from_sql, reading
 from dpsql.policy import Policy
 from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile import caps as caps_module
+from dpsql.workloads.compile import layout as layout_module
 from dpsql.workloads.compile import units
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.sensitivity import sensitivity_of
@@ -286,7 +287,7 @@ def test_rows_that_no_query_counts_displace_none(
 ) -> None:
     """Of three rows of a unit that count and a hundred others the three are kept, by caps and by the limit alike."""
     if not walked:
-        monkeypatch.setattr(scan_sql, "_WALKED", 0)
+        monkeypatch.setattr(layout_module, "_MOST_AXES", 0)
     for held in (policy(3), policy(3, WARDS), policy(3, ROWS_BY_DAY)):
         asks = [Ask("visits WHERE ward = 'a' AND day >= 4", ("day",)), Ask("visits WHERE ward = 'a' AND cost = 2")]
         batch = compiled_of(asks, held, tables_of(held, ConnectionEngine(con)))

@@ -16,12 +16,16 @@ from helpers import compiled_of, engine_of, tables_of
 from scipy.optimize import linprog
 from unit_worlds import COLUMNS, Ask, World, asks, enumerated, further_asks, least, norm, norm_of, paid
 
+from dpsql.engines.base import TableSource
 from dpsql.errors import SQLError
+from dpsql.measure import cells
+from dpsql.measure.reading import scan_of
 from dpsql.planning.prepare import Prepared
 from dpsql.policy import Policy
 from dpsql.workloads.compile import one_unit, retained_rows, row_kinds, units
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.units import wider_than_true
+from dpsql.workloads.expr.value_sql import select_text
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 ONE = dict.fromkeys(COLUMNS, 1)
@@ -324,6 +328,56 @@ def test_many_numbers_of_rows_are_not_listed() -> None:
         "labs (patient INTEGER)",
     )
     assert not compiled.units.exact
+
+
+OF_SIX = """[tables.patients]
+unit = "patient"
+key = ["patient"]
+max_rows_per_unit = 1
+[tables.visits]
+unit = "patient"
+references = { patient = "patients.patient" }
+max_rows_per_unit = 1
+[tables.visits.columns]
+patient = {}
+""" + "".join(f"{name} = {{ lower = 0, upper = 2 }}\n" for name in "abcdef")
+
+
+def test_rows_that_count_nowhere_may_take_the_place_of_others() -> None:
+    """A scan by many axes does not tell all rows apart that it does not count: of a person whose row is counted as one
+    of a person, it may count none.
+    """
+    compiled = batch(
+        "SELECT COUNT(*) AS n FROM visits WHERE (a = 1 AND b = 1 AND c = 1) OR (a = 0 AND d = 1 AND e = 1) OR "
+        "(b = 0 AND f = 1); "
+        "SELECT COUNT(DISTINCT patient) AS n FROM visits JOIN patients USING (patient) WHERE a = 1 AND b = 1 AND c = 1",
+        OF_SIX,
+        "patients (patient INTEGER)",
+        "visits (patient INTEGER, a INTEGER, b INTEGER, c INTEGER, d INTEGER, e INTEGER, f INTEGER)",
+    )
+    rows, persons = sorted(compiled.layouts, key=lambda layout: layout.source.counts_units)
+    assert compiled.units.exact
+    assert not rows.tells_cells
+    names = {name: name for name in ("patients", "visits")}
+    sources = {name: TableSource(name) for name in names}
+    scanned = [(one, select_text(scan_of(one, sources).select, names)) for one in (rows, persons)]
+    found = set()
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE patients (patient INTEGER)")
+        database.execute(
+            "CREATE TABLE visits (patient INTEGER, a INTEGER, b INTEGER, c INTEGER, d INTEGER, e INTEGER, f INTEGER)"
+        )
+        for person in range(20):
+            database.execute("DELETE FROM patients; DELETE FROM visits")
+            database.execute(f"INSERT INTO patients VALUES ({person})")
+            two = f"({person}, 1, 1, 1, 0, 0, 0), ({person}, 1, 0, 1, 1, 1, 0)"
+            database.execute(f"INSERT INTO visits VALUES {two}")
+            x = np.zeros(2, dtype=object)
+            for layout, text in scanned:
+                cells.add(x, layout, database.execute(text).fetchnumpy(), compiled.common_steps)
+            found.add(tuple(int(value) for value in x))
+    assert len(found) == 2
+    assert all(covers(compiled, one) for one in found)
 
 
 def test_agreement_without_one_choice_breaks_the_sensitivity() -> None:

@@ -23,6 +23,8 @@ from dpsql.workloads.expr.rows import RowSource
 from dpsql.workloads.expr.values import Value
 
 MAX_COMMON_BITS = 200
+_MOST_AXES, _MOST_CONSTANTS = 4, 4_096
+"""By how many axes and constants a scan of rows tells whether a row is in a cell that is read."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,18 @@ class Layout:
         if not isinstance(self.cells, Cells):
             raise InternalError(f"{self.table}: its cells are not listed")
         return self.cells
+
+    @property
+    def tells_cells(self) -> bool:
+        """Whether its scan of rows tells all rows apart that are in no cell that is read: rows that it does not may
+        take the place of rows that count, where a unit has more than its limit.
+        """
+        cells = self.cells
+        if not isinstance(cells, Cells):
+            return True
+        every_cell = bool((self.entry >= 0).any(axis=0).all()) and not (cells.cell_of_state < 0).any()
+        short = sum(table.size for table in cells.transitions) <= _MOST_CONSTANTS
+        return every_cell or (len(cells.axes) <= _MOST_AXES and short)
 
     @property
     def multiplicity(self) -> int:

@@ -30,13 +30,14 @@ class Reader:
     """Scans of one table that keep the same rows of a unit, at most ``limit``, by their numbers.
 
     ``rows`` counts rows and sums, ``values`` counts values, ``units`` count units. Without rows and values the limit is
-    on cells.
+    on cells. ``tells_cells``: whether rows that it does not count come after all that it does; else it may retain any.
     """
 
     rows: tuple[int, ...]
     values: tuple[int, ...]
     units: tuple[int, ...]
     limit: int
+    tells_cells: bool = True
 
     @property
     def by_cells(self) -> bool:
@@ -81,7 +82,8 @@ def readers_of(scans: Sequence[Layout]) -> list[Reader]:
         units = tuple(number for number in members if scans[number].source.counts_units)
         values = tuple(number for number in members if scans[number].source.each is not None)
         rows = tuple(number for number in members if number not in (*units, *values))
-        readers.append(Reader(rows, values, units, scans[members[0]].source.limit))
+        tells = all(scans[number].tells_cells for number in rows if scans[number].together is None)
+        readers.append(Reader(rows, values, units, scans[members[0]].source.limit, tells))
     return readers
 
 
@@ -156,7 +158,7 @@ def _of_several(readers: Sequence[Reader], kinds: RowKinds, *, all_rows: bool) -
         if reader.by_cells:
             there, counted = (_by_column(one, column) for one in (rows, mine))
             fits &= np.where(full[:, None], there >= counted, there == counted).all(axis=1)
-        else:
+        elif reader.tells_cells:
             fits &= full | (rows * (column >= 0) == mine).all(axis=1)
             free &= full[:, None] | (column < 0)
     more = free.any(axis=1) | kinds.uncounted
