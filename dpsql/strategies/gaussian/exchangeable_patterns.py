@@ -158,16 +158,15 @@ class _Growing:
         return found
 
     def sums(self, value: float, rows: list[int]) -> list[Sum]:
-        """The union, and with all other rows that may count in the entry of one row inside it."""
+        """The union, and with all other rows that may count in the entry of one of them."""
         union = self.union(rows)
         chosen, rest = np.flatnonzero(union), self.kinds.most - len(rows)
         found: list[Sum] = [(value, chosen, np.ones(chosen.size, dtype=np.int64))]
         if self.kinds.rows and not self.kinds.classes and rest:
-            own = self.held[-1, ~self.new(union)[:-1].any(axis=0)]
+            own = self.held[-1, rows]
             longer = 2 * rest * self.K[own][:, union].sum(axis=1) + rest**2 * np.diag(self.K)[own]
             best = int(np.argmax(longer))
-            times = union + rest * (np.arange(union.size) == own[best])
-            found.append((value + float(longer[best]), np.flatnonzero(times), times[times > 0]))
+            found.append((value + float(longer[best]), chosen, 1 + rest * (chosen == own[best])))
         return found
 
     def new(self, union: Flags) -> Flags:
