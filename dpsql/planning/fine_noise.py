@@ -22,7 +22,7 @@ from dpsql.planning.planned_batch import BOUNDED, HUGE
 from dpsql.planning.prepare import Prepared, scaled_sensitivity
 from dpsql.privacy.charge import Charge
 from dpsql.strategies import MatrixStrategy, Strategy, select
-from dpsql.strategies.core.simple import error_as_asked
+from dpsql.strategies.core.simple import workload_error
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.families.matrix import Workload
 
@@ -75,7 +75,7 @@ def _drafted(found: Strategy, method: str) -> float:
     """The error at which a method was considered, with noise of any numbers; 0 where that is not known."""
     known = dict(found.considered).get(method, 0.0)
     if not known and method == "workload" and isinstance(found.planned, Workload):
-        return error_as_asked(found.planned)
+        return workload_error(found.planned)
     return known
 
 

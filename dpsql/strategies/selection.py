@@ -89,7 +89,7 @@ class Selection:
         if not isinstance(self.method, str):
             raise DataError(f"strategy: method is a name, such as 'auto', not this {type(self.method).__name__}")
         if self.method not in ("auto", *catalogue(), RESIDUALS, BLOCKS, SIGNS):
-            raise self.not_known()
+            raise self.unknown_method()
         if not _number(self.tolerance) or not 0 < self.tolerance <= 1:
             raise DataError("strategy: tolerance must be above 0 and at most 1")
         if self.time_limit is not None and (not _number(self.time_limit) or not self.time_limit > 0):
@@ -121,7 +121,7 @@ class Selection:
         """The seconds that are left, at least 1e-9; None where time is not limited."""
         return None if self.time_limit is None else max(self.time.deadline - monotonic(), 1e-9)
 
-    def not_known(self) -> DataError:
+    def unknown_method(self) -> DataError:
         """The error for a method that is none of the workload's."""
         near = nearest(self.method, (*catalogue(), "auto"))
         return DataError(f"strategy: method {quoted(self.method)} is not known; {near}")
@@ -194,7 +194,7 @@ def select(
         raise TypeError(f"select() has no argument {min(unknown)!r}")
     selection = Selection(noise, FORMER_NAMES.get(method, method) if isinstance(method, str) else method, **options)
     if method in (RESIDUALS, BLOCKS, SIGNS) and not isinstance(W, Marginals):
-        raise selection.not_known()
+        raise selection.unknown_method()
     return _selected(W, selection)
 
 
@@ -296,7 +296,7 @@ def _of_unlisted_units(W: Workload, selection: Selection) -> Selected | None:
     if W.units is None or W.units.listable:
         return None
     if selection.method == "workload":
-        return _as_asked(selection.task(W))
+        return _workload_strategy(selection.task(W))
     from dpsql.strategies.choose.by_source import strategy_by_source
 
     return strategy_by_source(selection.task(W, known=selection.known))
@@ -363,7 +363,7 @@ def _residuals_or_levels(W: Structured, selection: Selection) -> StructuredStrat
     return best
 
 
-def _as_asked(task: Task) -> MatrixStrategy:
+def _workload_strategy(task: Task) -> MatrixStrategy:
     """The queries measured as they are weighted, where all that a unit can change is too much to list.
 
     Weighted by 1 over how far a unit moves the queries of its column, k columns move by k at most (k^1/2 in L2), so

@@ -12,7 +12,7 @@ from dpsql.errors import DataError
 from dpsql.linalg import basis as basis_module
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.core import certificate, frame, integer, matrix_strategy, reduce, simple
-from dpsql.strategies.core.copies import alike, spread
+from dpsql.strategies.core.copies import copies_of, spread
 from dpsql.strategies.core.integer import Piece, check_entries
 from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.core.time_left import NO_LIMIT
@@ -88,10 +88,10 @@ def test_alike_means_equal_weights_too():
     W = repeated(3)
     weight = np.ones(12)
     label = np.repeat(np.arange(3), 4)
-    assert [c.count for c in alike(W.span, weight, W.span, label)] == [3]
+    assert [c.count for c in copies_of(W.span, weight, W.span, label)] == [3]
     weight[5] = 2.0
-    assert sorted(c.count for c in alike(W.span, weight, W.span, label)) == [1, 2]
-    assert alike(W.span, weight, W.span, np.arange(12)) == []
+    assert sorted(c.count for c in copies_of(W.span, weight, W.span, label)) == [1, 2]
+    assert copies_of(W.span, weight, W.span, np.arange(12)) == []
 
 
 def test_the_certificate_of_copies_proves_their_bound():

@@ -23,7 +23,7 @@ from dpsql.common.arrays import Floats
 from dpsql.linalg.forms import kron, sparse_kron
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block, cholesky
-from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategies.core.simple import cell_gram, cells_of, image_columns
 from dpsql.strategies.core.symmetric import Lines, solve
 from dpsql.workloads.families.matrix import Workload
 
@@ -80,7 +80,7 @@ def eigen_piece(block: Block, W: Workload, deadline: float) -> Piece:
     lift, D = cells_of(block)
     G = cell_gram(block, D)
     M = completed(design(G, deadline).metric())
-    return Piece(lift, cholesky(M), moved_columns(lift, W), G)
+    return Piece(lift, cholesky(M), image_columns(lift, W), G)
 
 
 def eigen_product_piece(W: Workload, blocks: list[Block], deadline: float) -> Piece:
@@ -92,7 +92,7 @@ def eigen_product_piece(W: Workload, blocks: list[Block], deadline: float) -> Pi
         grams.append(cell_gram(block, D))
     M = completed(product([design(G, deadline) for G in grams]).metric())
     rows = reduce(sparse_kron, lifts)
-    return Piece(rows, cholesky(M), moved_columns(rows, W), reduce(kron, grams))
+    return Piece(rows, cholesky(M), image_columns(rows, W), reduce(kron, grams))
 
 
 def _parts(d: Design) -> tuple[Floats, Floats, Floats]:

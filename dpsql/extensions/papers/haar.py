@@ -17,7 +17,7 @@ from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block
-from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategies.core.simple import cell_gram, cells_of, image_columns
 from dpsql.strategies.pure.hierarchical import block_trace
 from dpsql.workloads.families.matrix import Workload
 
@@ -59,7 +59,7 @@ def haar_piece(block: Block, W: Workload, noise: str, weighted: bool = False) ->
     H, level = matrix(D.shape[1])
     w = level_weights(G, noise) if weighted else np.ones(int(level.max()) + 1)
     A = _merged(H, w[level], noise)
-    return Piece(lift, A, moved_columns(lift, W), G)
+    return Piece(lift, A, image_columns(lift, W), G)
 
 
 def _merged(H: Floats, w: Floats, noise: str) -> Floats:

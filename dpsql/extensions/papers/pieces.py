@@ -27,7 +27,7 @@ from dpsql.strategies.core.copies import spread
 from dpsql.strategies.core.integer import Piece, check_entries, normalise
 from dpsql.strategies.core.parts import split, total_of, union_piece
 from dpsql.strategies.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns, product_piece, single_rows
+from dpsql.strategies.core.simple import cell_gram, cells_of, image_columns, product_piece, single_rows
 from dpsql.strategies.gaussian.optimal import solve
 from dpsql.strategies.pure import row_mixing
 from dpsql.strategies.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
@@ -112,7 +112,7 @@ def _over_cells(name: str, block: Block, W: Workload, terms: Terms) -> Piece:
         A = levels.rows(terms.noise)
     else:
         A = generalised_levels(G, max(1, round(n ** (1 / 3))), deadline=terms.deadline).rows(terms.noise)
-    return Piece(lift, A, moved_columns(lift, W), G)
+    return Piece(lift, A, image_columns(lift, W), G)
 
 
 def _mixing(name: str, block: Block, W: Workload, terms: Terms) -> Piece:
@@ -159,4 +159,4 @@ def augmented_piece(block: Block, W: Workload, C: Floats, noise: str) -> Piece:
     root = linalg.block_diag(C, np.diag(extra[np.arange(used.size), used]))
     frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
     held = dense(coordinates(block.basis, frame.rows))
-    return Piece(rows, root, moved_columns(rows, W), held.T @ block.gram @ held, dense(frame.coords))
+    return Piece(rows, root, image_columns(rows, W), held.T @ block.gram @ held, dense(frame.coords))

@@ -110,15 +110,15 @@ def key_of(W: Workload, noise: str, method: str, tolerance: float, effort: float
 
 
 def load(
-    folder: Path, key: str, W: Workload, noise: str, method: str, tolerance: float, known: Sequence[str]
+    folder: Path, key: str, W: Workload, noise: str, method: str, tolerance: float, methods: Sequence[str]
 ) -> MatrixStrategy | None:
-    """The strategy kept under ``key``, checked as the module says, or None. ``known``: the names of methods."""
+    """The strategy kept under ``key``, checked as the module says, or None. ``methods``: their names."""
     path = folder / f"{key}.npz"
     try:
         if not path.is_file():
             return None
         with np.errstate(all="ignore"):
-            return admitted(read(path, key, ENTRY_CAP), W, noise, method, tolerance, known)
+            return admitted(read(path, key, ENTRY_CAP), W, noise, method, tolerance, methods)
     except _DAMAGED as error:
         log.debug("a kept strategy was ignored: %s", type(error).__name__)
     with suppress(OSError):
@@ -247,21 +247,21 @@ _PLAIN = 512  # rank up to which the bound is evaluated in one piece
 
 
 def admitted(
-    held: tuple[Json, dict[str, Array]],
+    entry: tuple[Json, dict[str, Array]],
     W: Workload,
     noise: str,
     method: str,
     tolerance: float,
-    known: Sequence[str],
+    methods: Sequence[str],
 ) -> MatrixStrategy:
     """The Strategy of an entry, with every figure worked out again. ValueError and its like where one is wrong."""
-    head, arrays = held
+    head, arrays = entry
     mixing, basis = unpack_matrix(arrays, "mixing"), unpack_matrix(arrays, "basis")
     if not isinstance(basis, sparse.csr_array) or mixing.shape[1] != basis.shape[0] or basis.shape[1] != W.shape[1]:
         raise ValueError("shapes do not fit")
     chosen = head["method"]
     considered = tuple((str(name), float(error)) for name, error in head["considered"])
-    if chosen not in known or method not in ("auto", chosen) or not {name for name, _ in considered} <= set(known):
+    if chosen not in methods or method not in ("auto", chosen) or not {name for name, _ in considered} <= set(methods):
         raise ValueError("an unknown method")
     if not _fits(mixing, basis, W.contributions):
         raise ValueError("integers out of range")
@@ -300,9 +300,9 @@ def admitted(
     return MatrixStrategy(chosen, noise, mixing, basis, W.contributions, *figures, blocks=blocks)
 
 
-def _same(found: float, kept: object) -> float:
-    """``kept`` where it is ``found`` but for rounding."""
-    return kept if isinstance(kept, float) and abs(kept - found) <= ROUNDING * found else found
+def _same(computed: float, stored: object) -> float:
+    """``stored`` where it is ``computed`` but for rounding."""
+    return stored if isinstance(stored, float) and abs(stored - computed) <= ROUNDING * computed else computed
 
 
 def _framed(mixing: Matrix, basis: Csr, W: Workload) -> tuple[Frame, Matrix]:

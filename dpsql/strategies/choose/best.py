@@ -44,7 +44,7 @@ def _best_of(task: Task, method: str, offer: Callable[[Callable[[], Strategy]], 
 
         pieces, error, _ = plan_by_source(task)
         apart = error, BY_SOURCE, pieces
-        task.apart, task.known = pieces, error
+        task.source_pieces, task.known = pieces, error
     best = [np.inf]
 
     def hear(draft: Draft) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from time import monotonic
 
@@ -29,20 +29,20 @@ from dpsql.strategies.core.reduce import Block, cholesky, distinct_cells, reduce
 from dpsql.strategies.core.simple import (
     cell_gram,
     cells_of,
-    error_as_asked,
     identity_piece,
-    moved_columns,
+    image_columns,
     product_piece,
     single_rows,
+    workload_error,
     workload_piece,
 )
 from dpsql.strategies.core.time_left import (
     LateError,
     TimeLeft,
-    asked_seconds,
     cells_seconds,
     finish_seconds,
     parts_seconds,
+    workload_seconds,
 )
 from dpsql.strategies.gaussian.optimal import solve
 from dpsql.strategies.pure import norm_blocks, p_identity, row_mixing
@@ -109,7 +109,7 @@ class Task:
     ``in_blocks``: with "laplace", whether rows may be measured in blocks, too (noise "pure" of ``select``).
     ``turned``: what a unit changes adds up over cells, so that mixings are searched from several turns.
     ``known``: the least error of the methods that were tried before; a search that cannot come below it ends.
-    ``apart``: pieces for each source of a unit by itself, of sensitivity 1 together, from which rows are turned.
+    ``source_pieces``: of each source of a unit by itself, of sensitivity 1 together, from which rows are turned.
     """
 
     W: Workload
@@ -121,11 +121,10 @@ class Task:
     turned: bool = False
     in_blocks: bool = False
     known: float = np.inf
-    apart: tuple[Piece, ...] = ()
+    source_pieces: tuple[Piece, ...] = ()
     _blocks: tuple[Block, ...] | None = None
     _optimum: Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
-    _held: dict[str, Piece | None] = field(default_factory=dict)
 
     @property
     def deadline(self) -> float:
@@ -142,7 +141,7 @@ class Task:
         if self.time.last == np.inf:
             return 0.0
         if name == "workload":
-            return self.finish + asked_seconds(self.blocks(), self.W)
+            return self.finish + workload_seconds(self.blocks(), self.W)
         if name == "union-of-parts":
             cells = sum(distinct_cells(part).keep.size for part in self.parts())
             return self.finish + parts_seconds(cells, sum(block.rank * block.count for block in self.blocks()))
@@ -170,7 +169,7 @@ class Task:
         registered = strategies()
         if name in registered and (self.work <= WORK or not registered[name].tried_with_effort):
             return False  # p-identity starts from the weighted hierarchy; few of the others ever won
-        start = self._start() if name in _APART or name == NORM_BLOCKS else None
+        start = self._start if name in _APART or name == NORM_BLOCKS else None
         if start is not None and (name in _APART or max(start.blocks) == 1):
             return False
         if name == "union-of-parts":
@@ -191,7 +190,7 @@ class Task:
             return self._cell_by_cell(min(error for error, _, _ in drafts))
         if name == "p-identity":
             return bool(cells <= CELLS_AUTO or (cells <= _CELLS_OF_RANGES and self._of_ranges()))
-        if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
+        if name == "workload" and drafts and drafts[0][0] <= self._workload_error():
             return False
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
             return False  # union-of-parts weighs the queries of each part at least as well
@@ -204,7 +203,7 @@ class Task:
     @functools.cached_property
     def very_wide(self) -> bool:
         """Is W, by a sample, so wide that ``worthwhile`` says no of all but its parts and its cells?"""
-        if self.deadline < np.inf or self.apart or self.work > WORK or self.W.units is not None:
+        if self.deadline < np.inf or self.source_pieces or self.work > WORK or self.W.units is not None:
             return False
         rank, cells = least_sizes(self.W)
         wide = cells > _CELLS_ASKED and rank * cells > _IN_BLOCKS and rank * rank * cells > _ROOM
@@ -218,20 +217,20 @@ class Task:
     def _of_ranges(self) -> bool:
         return ends_of(sparse.csr_array(columns_at(self.W.span, distinct_cells(self.W).keep))) is not None
 
-    def _cell_by_cell(self, known: float) -> bool:
-        """May every cell measured have an error below ``known``? It is ||W||_F^2 over the distinct cells, at least."""
+    def _cell_by_cell(self, rival: float) -> bool:
+        """May every cell measured have an error below ``rival``? It is ||W||_F^2 over the distinct cells, at least."""
         diagonal, few = self.W.inner.diagonal(), np.arange(0, self.W.shape[1], self.W.shape[1] // _SOME_CELLS + 1)
         if diagonal is None:
             return True
         some = columns_at(self.W.span, few)
-        if _squares(some, distinct_columns(some).keep, diagonal) >= known:
+        if _squares(some, distinct_columns(some).keep, diagonal) >= rival:
             return False
-        return _squares(self.W.span, distinct_cells(self.W).keep, diagonal) < known
+        return _squares(self.W.span, distinct_cells(self.W).keep, diagonal) < rival
 
-    def _as_asked(self) -> float:
-        """``error_as_asked`` of very many queries; 0 for few."""
+    def _workload_error(self) -> float:
+        """The error of "workload" where queries are very many; 0 for few."""
         many = max((float(self.W.shape[0]) * b.rank**2 for b in self.blocks()), default=0.0) >= _MANY_QUERIES
-        return error_as_asked(self.W) if many else 0.0
+        return workload_error(self.W) if many else 0.0
 
     def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:
         """(pieces of sensitivity 1, error) of one method."""
@@ -319,7 +318,7 @@ class Task:
         rival = self.known / block.count
         C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()), rival=rival)
         found = Piece(block.basis, C, block.columns, block.gram)
-        joined = self._start()
+        joined = self._start
         if joined is None or max(joined.blocks) > 1 or joined.root.shape[0] != joined.root.shape[1]:
             return found
         # Over the columns that matter, as other turns.
@@ -341,9 +340,9 @@ class Task:
         else:
             objective = p_identity.Objective(G, None, tuple(f.shape[1] for f in self.W.factors))
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
-        moved = moved_columns(lift, self.W)
-        known = self.known / block.count / _one_sign(moved) ** 2
-        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()), known)
+        moved = image_columns(lift, self.W)
+        rival = self.known / block.count / _one_sign(moved) ** 2
+        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()), rival)
         if until < self.time.deadline and monotonic() > until:
             self.say(f"{NO_TIME}all of p-identity")
         # Cells hold the queries as they are.
@@ -351,14 +350,10 @@ class Task:
         placed = None if found is None or found.keep.size != N else (lift, columns_at(self.W.span, found.keep))
         return Piece(lift, p_identity.root_of(Theta), moved, G, placed=placed)
 
+    @functools.cached_property
     def _start(self) -> Piece | None:
         """The rows of what was planned apart, where there are few of them beside very many changes of a unit."""
-        if "start" not in self._held:
-            self._held["start"] = self._joined()
-        return self._held["start"]
-
-    def _joined(self) -> Piece | None:
-        held = self.apart
+        held = self.source_pieces
         if not self.in_blocks or len(held) < 2 or any(piece.copies > 1 or piece.coords is not None for piece in held):
             return None
         (block, *more) = self.blocks()
@@ -396,14 +391,14 @@ class Task:
 
     def _turned_blocks(self, block: Block, goal: float) -> Piece:
         """Rows in blocks of the max-norm."""
-        start = self._start()
+        start = self._start
         if start is None or 2 * max(start.blocks) > sum(start.blocks):
             # Rows of other sources may join a block of nearly all rows, which turning does not see.
             return self._in_blocks(block, goal)
         turned = norm_blocks.turned_on(start.gram, _dense(start), start.root, start.blocks, self.deadline)
         return replace(start, root=turned.C, blocks=turned.blocks)
 
-    def _in_blocks(self, block: Block, known: float) -> Piece:
+    def _in_blocks(self, block: Block, rival: float) -> Piece:
         """Rows as they are or lifted, in one block or in blocks joined two by two, and turned."""
         v, work = block.rank, self.work / len(self.blocks())
         self.below(norm_blocks.least_in_blocks(block.gram, _dense(block)) * block.count)
@@ -412,15 +407,15 @@ class Task:
         columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
         Y = columns.toarray().astype(np.float64)
         total = np.linalg.lstsq(Y[:v].T, Y[v], rcond=None)[0]
-        plain = norm_blocks.search(block.gram, Y[:v], [np.eye(v)], self.deadline, work, known)
-        known = min(known, plain.error)
+        plain = norm_blocks.search(block.gram, Y[:v], [np.eye(v)], self.deadline, work, rival)
+        rival = min(rival, plain.error)
         if np.abs(total @ Y[:v] - Y[v]).max() <= 1e-9:
             lifted = norm_blocks.lifted(Y[:v], total)
-            found = norm_blocks.search(block.gram, Y[:v], [lifted], self.deadline, work, known)
+            found = norm_blocks.search(block.gram, Y[:v], [lifted], self.deadline, work, rival)
         else:
             gram = np.zeros((v + 1, v + 1))
             gram[:v, :v] = block.gram
-            found = norm_blocks.search(gram, Y, [norm_blocks.lifted(Y, None)], self.deadline, work, known)
+            found = norm_blocks.search(gram, Y, [norm_blocks.lifted(Y, None)], self.deadline, work, rival)
             if found.error < plain.error:
                 return Piece(rows, found.C, columns, gram, blocks=found.blocks)
         best = min(plain, found, key=lambda draft: draft.error) if found.C.shape[1] == v else plain
@@ -548,9 +543,9 @@ def _dense(piece: Piece | Block) -> Floats:
     return np.asarray(piece.columns.toarray(), dtype=np.float64)
 
 
-def _one_sign(moved: Sparse) -> float:
+def _one_sign(changes: Sparse) -> float:
     """How far a change of one sign moves cells, at most: so far do rows that are not negative, of sum 1 a cell, go."""
-    held = sparse.csc_array(moved)
+    held = sparse.csc_array(changes)
     size = np.asarray(abs(held).sum(axis=0)).ravel()
     whole = np.abs(np.asarray(held.sum(axis=0)).ravel())
     return float(size[whole == size].max(initial=1))

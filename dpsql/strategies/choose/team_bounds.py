@@ -40,17 +40,17 @@ _MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
 class Proof:
     """M_i and m_i of a team in coordinates in which the Gram matrix is the identity, and what stands apart from both.
 
-    ``apart``: terms of tr (G^1/2 M G^1/2)^1/2 whose share of M is a multiple of the identity and of mean 0.
+    ``isotropic``: terms of tr (G^1/2 M G^1/2)^1/2 whose share of M is a multiple of the identity and of mean 0.
     """
 
     second: Floats
     first: Floats
-    apart: float = 0.0
+    isotropic: float = 0.0
 
     @property
     def bound(self) -> float:
         """The lower bound of the team by itself. Cost: the eigenvalues of ``second``."""
-        return float((squared_root_trace(self.second) ** 0.5 + self.apart) ** 2)
+        return float((squared_root_trace(self.second) ** 0.5 + self.isotropic) ** 2)
 
 
 def together(lowers: Sequence[float], each: Sequence[Proof | None], means: Sequence[float | None]) -> float:
@@ -78,7 +78,7 @@ def together(lowers: Sequence[float], each: Sequence[Proof | None], means: Seque
         weight = np.repeat(meeting + alone, np.diff(starts))
         M = blocks * weight[:, None] + meeting * cross
         t = squared_root_trace(M) ** 0.5
-        t += sum(float(np.sqrt(meeting + a)) * p.apart for a, p in zip(alone, proofs, strict=True))
+        t += sum(float(np.sqrt(meeting + a)) * p.isotropic for a, p in zip(alone, proofs, strict=True))
         best = max(best, t * t)
     return best
 

@@ -84,10 +84,10 @@ def equal_weights_bound(block: Block, fits: Callable[[float], bool]) -> float:
     return found * (1.0 - ROUNDING)
 
 
-def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None, moved: Sparse | None = None) -> float:
+def dual_value(W: Workload, certificate: Certificate, basis: Basis | None = None, image: Sparse | None = None) -> float:
     """The lower bound that the weights prove for W; below the exact value by rounding at most, never above it.
 
-    ``known``: independent rows and coordinates of W in them, where they are at hand, and ``moved``: these rows
+    ``basis``: independent rows and coordinates of W in them, where they are at hand, and ``image``: these rows
     @ contributions; they need not be well conditioned, since what rounding can have added to an eigenvalue is
     taken off it. Cost O(nnz + v^2 k + v^3).
     Raises DataError for weights that do not fit W: wrong lengths, unknown columns, negative, not finite, all zero.
@@ -108,8 +108,8 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
     if not np.isfinite(lam).all() or float(lam.min()) < 0 or not 0 < float(lam.sum()) < np.inf:
         raise DataError("strategy: the weights of a certificate are finite, not negative and not all zero")
     lam = lam / float(lam.sum())
-    if known is not None and moved is not None:
-        return nuclear_norm(known.gram(W.inner), sparse.csc_array(moved)[:, places], lam) ** 2
+    if basis is not None and image is not None:
+        return nuclear_norm(basis.gram(W.inner), sparse.csc_array(image)[:, places], lam) ** 2
     total = 0.0
     for block in reduce_workload(W):
         if block.copies is not None:
@@ -120,7 +120,7 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
                 int(k) * nuclear_norm(block.gram, block.columns, own) for own, k in zip(each, times, strict=True)
             )
             continue
-        Y = _moved(block.basis, W, places)
+        Y = _image(block.basis, W, places)
         if block.solo:
             total += float(np.sqrt(block.gram * (Y.power(2) @ lam)).sum())
         else:
@@ -128,7 +128,7 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
     return total**2
 
 
-def _moved(rows: Sparse, W: Workload, places: Ints) -> Sparse:
+def _image(rows: Sparse, W: Workload, places: Ints) -> Sparse:
     return sparse.csc_array(sparse.csc_array(W.moved(rows))[:, places])
 
 

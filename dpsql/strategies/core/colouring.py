@@ -99,14 +99,14 @@ class Decomposition:
     units: tuple[Floats, ...]
 
     @classmethod
-    def of(cls, cells: Colouring, kept: Flags | None = None) -> Decomposition | None:
+    def of(cls, cells: Colouring, support: Flags | None = None) -> Decomposition | None:
         """The parts of a colouring; None where it is refused. Cost: O(L^2 N + N^2 + L^3 s), s eigenspaces.
 
-        ``kept`` (L,): the colours on which an invariant matrix may be other than 0, if not all; products must keep it.
+        ``support`` (L,): the colours on which an invariant matrix may be other than 0, if not all; products keep it.
         """
         rng = np.random.default_rng(SEED)
         for _ in range(3):  # random matrices may nearly have one eigenvalue twice
-            one, two, three = rng.normal(size=(3, cells.size.size)) * (1.0 if kept is None else kept)
+            one, two, three = rng.normal(size=(3, cells.size.size)) * (1.0 if support is None else support)
             a, b, c = (each + each[cells.transposed] for each in (one, two, three))
             units = _linked(cells, a, b)
             split = None if units is None else cls(cells, units)

@@ -35,16 +35,16 @@ class Copies:
         return int(self.cells.shape[0])
 
 
-def alike(span: Sparse, weight: Floats, moved: Sparse, label: Ints) -> list[Copies]:
+def copies_of(span: Sparse, weight: Floats, image: Sparse, label: Ints) -> list[Copies]:
     """The problems of at least two rows, those that are alike together, in the order of their first.
 
-    ``span`` (q x n integer csr) and ``moved`` (q x N) fall apart by ``label`` (q,), ``weight`` (q,) is what errors of
+    ``span`` (q x n integer csr) and ``image`` (q x N) fall apart by ``label`` (q,), ``weight`` (q,) is what errors of
     a row weigh. Two are alike where entries, weights and the order of rows and columns agree, byte for byte: what is
     alike in another order is taken for two. Cost O(nnz log nnz), and some ten microseconds a problem.
     """
     order = np.argsort(label, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(label))])
-    parts = [_Rows(span, order, label), _Rows(moved, order, label)]
+    parts = [_Rows(span, order, label), _Rows(image, order, label)]
     sorted_weight = weight[order]
     found: dict[tuple[bytes, ...], list[tuple[Ints, Ints, Ints]]] = {}
     for c in np.flatnonzero(np.diff(ends) > 1).tolist():

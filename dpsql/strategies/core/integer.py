@@ -278,7 +278,7 @@ def finish(
     """
     units = W.units
     if units is None and (len(pieces) > 1 or pieces[0].copies > 1):
-        _check_apart(W, pieces)
+        _check_disjoint(W, pieces)
     blocks = _blocks_of(pieces)
     patterned = any(isinstance(block, PatternBlock) for block in blocks)
     peaks = [float(np.abs(p.root).max()) for p in pieces]
@@ -358,7 +358,7 @@ def _stacked(pieces: tuple[Piece, ...]) -> Csr:
     return sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64)
 
 
-def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
+def _check_disjoint(W: Workload, pieces: tuple[Piece, ...]) -> None:
     rows = _stacked(pieces)
     sizes = [p.rows.shape[0] // p.copies for p in pieces for _ in range(p.copies)]
     owner = np.repeat(np.arange(len(sizes)), sizes)

@@ -221,12 +221,12 @@ class MatrixStrategy(Strategy):
         found: Frame = self._cache["frame"]
         return found
 
-    def _framed(self, even: Matrix, rows: Csr, coords: Matrix | None, span: Csr, held: Matrix) -> Frame | None:
+    def _framed(self, even: Matrix, rows: Csr, coords: Matrix | None, span: Csr, span_coords: Matrix) -> Frame | None:
         """The frame in ``rows`` that were chosen before, with the coordinates of ``span``; None where these fail."""
         try:
-            check(span, held, rows)
+            check(span, span_coords, rows)
         except InternalError:
             return None
         frame = Frame(even if coords is None else even.astype(np.float64) @ coords, rows, independent=True)
-        frame.hold(span, held)
+        frame.hold(span, span_coords)
         return frame

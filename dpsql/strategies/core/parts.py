@@ -25,7 +25,7 @@ from dpsql.strategies.core.blocks import whitened
 from dpsql.strategies.core.integer import Piece, check_entries
 from dpsql.strategies.core.limits import PAIRED_ROWS
 from dpsql.strategies.core.reduce import inverse_of, merge_cells, reduced_basis
-from dpsql.strategies.core.simple import moved_columns
+from dpsql.strategies.core.simple import image_columns
 from dpsql.workloads.families.matrix import OF_ROWS, Workload
 
 
@@ -109,7 +109,7 @@ def joined_piece(
             at += root.shape[1]
         share = _refine(share, metrics, gram, squares)
     joined = scipy.linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
-    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks, placed=(basis, held))
+    piece = Piece(rows, joined, image_columns(rows, W), gram, coords, blocks=blocks, placed=(basis, held))
     return piece, piece.trace(piece.root)
 
 

@@ -24,7 +24,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import Distinct, columns_at, disjoint_blocks, distinct_columns
 from dpsql.linalg.forms import MATRIX_CAP, RANK_CAP
-from dpsql.strategies.core.copies import Copies, alike
+from dpsql.strategies.core.copies import Copies, copies_of
 from dpsql.workloads.families.matrix import OF_ROWS, Workload
 
 _FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal
@@ -179,7 +179,7 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
             f"the cap of {MATRIX_CAP}; plan its factors or parts apart"
         )
     if diagonal is not None and number > 1:
-        return (*out, *_apart(span, diagonal, moved, found.keep, label, W, deadline, last))
+        return (*out, *_separate_blocks(span, diagonal, moved, found.keep, label, W, deadline, last))
     gram = None if diagonal is not None else inner.gram()
     for b in range(number):
         if sizes[b] == 1 and diagonal is not None:
@@ -217,12 +217,12 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
     return tuple(out)
 
 
-def _apart(
-    span: Csr, weight: Floats, moved: Csr, keep: Ints, label: Ints, W: Workload, deadline: float, last: float
+def _separate_blocks(
+    span: Csr, weight: Floats, image: Csr, keep: Ints, label: Ints, W: Workload, deadline: float, last: float
 ) -> list[Block]:
     """The blocks of at least two rows, each reduced over its own columns: so many cost no more than one."""
     out: list[Block] = []
-    problems = alike(span, weight, moved, label)
+    problems = copies_of(span, weight, image, label)
     for done, copies in enumerate(problems):
         if done and len(problems) - done > _FEW and monotonic() > deadline:
             raise _late(len(problems), done, W)

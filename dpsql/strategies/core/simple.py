@@ -36,7 +36,7 @@ def cells_of(block: Block) -> tuple[Csr, Csr]:
     return lift, columns_at(block.basis, found.keep)
 
 
-def moved_columns(rows: Sparse, W: Workload) -> Sparse:
+def image_columns(rows: Sparse, W: Workload) -> Sparse:
     """Distinct columns, up to sign, of rows @ contributions (csc)."""
     moved = W.moved(rows)
     return sparse.csc_array(columns_at(moved, distinct_columns(moved, up_to_sign=True).keep))
@@ -58,7 +58,7 @@ def identity_piece(block: Block, W: Workload) -> Piece:
         for at in range(0, D.shape[1], 4096):
             part = R @ D[:, at : at + 4096].toarray()
             gram[at : at + 4096] = np.einsum("ij,ij->j", part, part)
-    return Piece(lift, np.ones(lift.shape[0]), moved_columns(lift, W), gram)
+    return Piece(lift, np.ones(lift.shape[0]), image_columns(lift, W), gram)
 
 
 def workload_piece(block: Block, W: Workload) -> Piece:
@@ -87,10 +87,10 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     rows = sparse.csr_array(W.span[mine])
     coords = coordinates(rows, block.basis) if block.coords is None else block.coords[mine]
     placed = None if block.coords is None else (block.basis, block.coords)
-    return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords, placed=placed)
+    return Piece(rows, np.sqrt(diagonal[mine]), image_columns(rows, W), block.gram, coords, placed=placed)
 
 
-def error_as_asked(W: Workload) -> float:
+def workload_error(W: Workload) -> float:
     """The error for Laplace noise of the queries measured as they are weighted; 0 where it is not known without that.
 
     For one block it is L1^2 rank W, as tr(G G^+) is the rank.
@@ -142,4 +142,4 @@ def product_piece(W: Workload, factors: list[tuple[Piece, ...]]) -> Piece:
     rows = reduce(sparse_kron, (p[0] for p in parts))
     root = leaves_first(np.asarray(reduce(kron, (p[1] for p in parts))))
     gram = np.asarray(reduce(kron, (p[2] for p in parts)))
-    return Piece(rows, root, moved_columns(rows, W), gram)
+    return Piece(rows, root, image_columns(rows, W), gram)

@@ -20,14 +20,14 @@ _SAMPLE, _MANY = 2**18, 2**21  # rows that one is made of
 _KINDS, _SHARE = 6, 0.4  # of rows whose columns go together
 
 
-def stand_in_tables(sizes: Sequence[int], wanted: Sequence[Axes], rows: int) -> list[dict[Axes, Floats]]:
-    """Marginals on the ``wanted`` axes of two tables: columns by Zipf's law, apart, and with kinds in common."""
+def stand_in_tables(sizes: Sequence[int], sets: Sequence[Axes], rows: int) -> list[dict[Axes, Floats]]:
+    """Marginals on the ``sets`` of axes of two tables: columns by Zipf's law, apart, and with kinds in common."""
     made = []
     for shared in (0.0, _SHARE):
         size = max(1, min(rows, _SAMPLE))
-        columns = _columns(sizes, sorted({i for S in wanted for i in S}), size, shared)
+        columns = _columns(sizes, sorted({i for S in sets for i in S}), size, shared)
         tables = {}
-        for S in wanted:
+        for S in sets:
             shape = [sizes[i] for i in S]
             flat = np.ravel_multi_index([columns[i] for i in S], shape) if S else np.zeros(size, dtype=np.int64)
             tables[S] = np.rint(np.bincount(flat, minlength=prod(shape)).reshape(shape) * (rows / size))

@@ -69,7 +69,7 @@ def step_seconds(v: int, N: int) -> float:
     return _STEP * v**3 + PRODUCT * v * v * max(0, N - v)
 
 
-def asked_seconds(blocks: Sequence[Block], W: Workload) -> float:
+def workload_seconds(blocks: Sequence[Block], W: Workload) -> float:
     """The error of the queries measured as they are asked."""
     return sum(_STEP * W.shape[0] * block.rank**2 for block in blocks if not block.solo)
 

@@ -37,10 +37,10 @@ class Classes:
     between: Floats
 
 
-def classes_of(gram: Floats, apart: float = _ALIKE) -> Classes | None:
+def classes_of(gram: Floats, tolerance: float = _ALIKE) -> Classes | None:
     """The classes of alike regions of a Gram matrix; None where they are more than half as many. Cost O(d^2).
 
-    ``apart``: of the largest entry, how far entries of one class may be apart.
+    ``tolerance``: of the largest entry, how far entries of one class may be apart.
     """
     d = gram.shape[0]
     top = float(np.abs(gram).max())
@@ -62,7 +62,7 @@ def classes_of(gram: Floats, apart: float = _ALIKE) -> Classes | None:
     np.fill_diagonal(entries, inside)
     whole = entries[label][:, label]
     np.fill_diagonal(whole, diagonal[label])
-    if float(np.abs(whole - gram).max()) > apart * top:
+    if float(np.abs(whole - gram).max()) > tolerance * top:
         return None
     within = np.where(sizes > 1, diagonal - inside, 1.0)
     if within.min() <= 0:

@@ -101,13 +101,13 @@ def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = No
     return cells if cells.size.size <= COLOURS and cells.constant(gram) else None
 
 
-def _kinds(gram: Floats, own: Ints, other: Ints) -> Ints:
-    """The kind of each of ``own``: alike are those with the same of ``other`` and equal Gram matrices over these."""
+def _kinds(gram: Floats, label: Ints, other: Ints) -> Ints:
+    """The kind of each ``label``: alike are those with the same of ``other`` and equal Gram matrices over these."""
     found: dict[bytes, int] = {}
-    kinds = np.zeros(int(own.max()) + 1, dtype=np.int64)
+    kinds = np.zeros(int(label.max()) + 1, dtype=np.int64)
     scale = np.abs(gram).max()
-    for one in np.unique(own):
-        mine = np.flatnonzero(own == one)
+    for one in np.unique(label):
+        mine = np.flatnonzero(label == one)
         mine = mine[np.argsort(other[mine])]
         told = other[mine].tobytes() + (gram[np.ix_(mine, mine)] / scale).round(8).tobytes()
         kinds[one] = found.setdefault(told, len(found))
@@ -122,16 +122,16 @@ def solve_alike_cells(
     deadline: float,
     *,
     alone: bool = True,
-    kept: Flags | None = None,
+    support: Flags | None = None,
 ) -> AlikeOptimum | None:
     """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells.
 
     ``longest``: sums c of which c^T K c is large, the largest first. ``alone``: whether a cell is one by itself.
-    ``kept`` (L,): False for the colours of pairs of cells that are to be measured apart, in which X and G are 0;
+    ``support`` (L,): False for the colours of pairs of cells that are to be measured apart, in which X and G are 0;
     ``lower`` is of any X. None where the colouring is refused.
     """
-    split = Decomposition.of(cells, kept)
-    whole = split if kept is None else Decomposition.of(cells)
+    split = Decomposition.of(cells, support)
+    whole = split if support is None else Decomposition.of(cells)
     if split is None or whole is None:
         return None
     kinds = np.diag(cells.colour)

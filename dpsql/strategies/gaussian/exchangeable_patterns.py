@@ -45,9 +45,9 @@ def solve_alike_patterns(
     if apart and found is not None:
         # Colours of pairs of a unit's entry and a row's.
         rows = np.isin(kinds.kind, kinds.rows)
-        kept = np.ones(cells.size.size, dtype=bool)
-        kept[cells.colour[rows[:, None] != rows[None, :]]] = False
-        two = solved(alone=False, kept=kept)
+        support = np.ones(cells.size.size, dtype=bool)
+        support[cells.colour[rows[:, None] != rows[None, :]]] = False
+        two = solved(alone=False, support=support)
         found = None if two is None else replace(two, lower=max(found.lower, two.lower))
     return None if found is None else (found, float(kinds.longest(found.metric)))
 

@@ -204,7 +204,7 @@ def solve(
     """
     v, N = block.columns.shape
     Y = block.columns.toarray().astype(np.float64) if v == N else np.zeros((v, 0))
-    back = _moved_back(Y) if v == N else None
+    back = _inverse_congruence(Y) if v == N else None
     if back is not None:
         G = block.gram if np.array_equal(Y, np.eye(v)) else Y.T @ block.gram @ Y
         classes = classes_of(G, EXACTLY) if v >= _LONG_FROM else None
@@ -288,7 +288,7 @@ def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
         raise LateError
 
 
-def _moved_back(Y: Floats) -> Callable[[Floats], Floats] | None:
+def _inverse_congruence(Y: Floats) -> Callable[[Floats], Floats] | None:
     """X to M with Y^T M Y = X, for Y (v x v); None where its columns are dependent, as what units add may be."""
     if np.array_equal(Y, np.eye(len(Y))):
         return lambda X: X

@@ -65,13 +65,13 @@ AxisCentres = Mapping[tuple[int, int], AxisCentre]
 """By table and axis; axes without one have all regions alike."""
 
 
-def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], deadline: float) -> AxisCentres:
+def centres_of(batch: Structured, by_place: Mapping[Place, Sequence[RowBlock]], deadline: float) -> AxisCentres:
     """The centres of a batch's axes; none where they save less than a thousandth, or are too large to be searched.
 
-    ``wanted``: the residuals with the blocks that have a part there. Cost: 100 steps of O(d^3) for each axis that some
+    ``by_place``: residuals with the blocks that have a part there. Cost: 100 steps of O(d^3) for each axis that some
     factor treats other than as groups, and of the blocks' residuals; none past ``deadline`` (monotonic seconds).
     """
-    search = _Search.of(batch, wanted, _RUNS)
+    search = _Search.of(batch, by_place, _RUNS)
     if search is None:
         return {}
     for _ in range(_STEADY):
@@ -91,7 +91,7 @@ def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], de
         return {key: AxisCentre(None, _short(axis.spread @ axis.even_mu)) for key, axis in search.axes.items()}
     steady = _STEADY
     if any(axis.spread.shape[0] > axis.d for axis in search.axes.values()):
-        runs, search, steady = search, _Search.of(batch, wanted, None), _POLISHED
+        runs, search, steady = search, _Search.of(batch, by_place, None), _POLISHED
         assert search is not None  # noqa: S101 - as it was over runs
         for key, axis in search.axes.items():
             axis.begin(runs.axes[key])
@@ -254,12 +254,12 @@ class _Search:
     best: float = np.inf
 
     @classmethod
-    def of(cls, batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], runs: int | None) -> _Search | None:
+    def of(cls, batch: Structured, by_place: Mapping[Place, Sequence[RowBlock]], runs: int | None) -> _Search | None:
         """None where no axis may have a centre of its own, or the terms are too many.
 
         ``runs``: so many stand for the regions of an axis that has more; None for all regions.
         """
-        if sum(len(held) for held in wanted.values()) > _MAX_TERMS:
+        if sum(len(held) for held in by_place.values()) > _MAX_TERMS:
             return None
         factors = {id(f): (b.table, f) for b in batch.blocks for f in b.factors}
         apart = {(table, axis) for table, f in factors.values() if len(f.axes) > 1 for axis in f.axes}
@@ -294,7 +294,7 @@ class _Search:
         columns: list[int] = []
         ends, scale, place = [0], [], []
         fixed: dict[tuple[int, tuple[int, ...]], float] = {}
-        for at, ((table, _, T), blocks) in enumerate(wanted.items()):
+        for at, ((table, _, T), blocks) in enumerate(by_place.items()):
             means = even(batch.sizes[table])
             for block in blocks:
                 value = (block.weight * block.coefficient) ** 2

@@ -223,7 +223,7 @@ class _Problem:
             keys = list(dict.fromkeys(key for *_, terms in numbers for key in terms))
             if len(keys) > 4 * _MOST_READINGS:
                 return False
-            h = self._moved(part, keys, homes, corners)
+            h = self._corner_changes(part, keys, homes, corners)
             chosen, coordinates = _independent(h)
             if not chosen or len(chosen) > _MOST_READINGS:
                 return False
@@ -253,7 +253,7 @@ class _Problem:
         nulls = nulls_of(self.batch.histograms, self.batch.layouts)
         return list(LevelIntegers(self.batch.histograms, self.axes, ()).corners(nulls))
 
-    def _moved(
+    def _corner_changes(
         self,
         part: tuple[int, ...],
         keys: Sequence[_Key],

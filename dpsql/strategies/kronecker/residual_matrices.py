@@ -258,15 +258,15 @@ class ResidualMatrices:
         held = classes_of(_ridged(gram))
         return None if held is None or (self.noise == "laplace" and held.sizes.size > MOST_CLASSES) else held
 
-    def _sums_by_classes(self, gram: Floats, held: Classes) -> Mixed:
+    def _sums_by_classes(self, gram: Floats, classes: Classes) -> Mixed:
         """For Laplace noise, where regions fall into a few classes of alike ones: all regions, and sums of classes."""
-        root = sums_of_classes(held, np.inf if self.deadline is None else self.deadline)
+        root = sums_of_classes(classes, np.inf if self.deadline is None else self.deadline)
         whole = np.rint(root * (2.0**_CLASS_BITS / float(root.max()))).astype(np.int64)
         return _shortened(whole, _root(gram), 0, self.tolerance / 10.0)
 
-    def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
+    def _by_classes(self, gram: Floats, classes: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
-        found = solve_classes(held, self.tolerance / 30, self._until)  # a step costs next to nothing
+        found = solve_classes(classes, self.tolerance / 30, self._until)  # a step costs next to nothing
         return self._rounded(found.metric, found.upper, _root(gram))
 
     def _of_long_axis(self, gram: Floats, ridged: Floats, n: Ints | None = None) -> Mixed | None:
@@ -276,7 +276,7 @@ class ResidualMatrices:
         """
         d = gram.shape[0]
         v = np.full(d, 1.0 / d) if n is None else n / float(n.sum())
-        wanted = _root(gram) if n is None else cholesky(ridged)
+        root = _root(gram) if n is None else cholesky(ridged)
         if n is not None:  # of rows w - w v 1
             pull = ridged @ v
             ridged = ridged - pull[:, None] - pull + float(v @ pull)
@@ -290,22 +290,22 @@ class ResidualMatrices:
         if key:
             self.optima.setdefault(key, found.weights)
         X = found.metric - v @ found.metric  # what rounding left of the null vector adds up over all rows
-        return self._rounded(X - (X @ v)[:, None], found.upper, wanted, n)
+        return self._rounded(X - (X @ v)[:, None], found.upper, root, n)
 
     @property
     def _until(self) -> float:
         return np.inf if self.deadline is None else self.deadline
 
-    def _rounded(self, X: Floats, upper: float, wanted: Floats, n: Ints | None = None) -> Mixed | None:
-        """A matrix in integers whose squares are X, X 1 = 0 or X n = 0, for ``wanted``, a root of the Gram matrix; None
+    def _rounded(self, X: Floats, upper: float, root: Floats, n: Ints | None = None) -> Mixed | None:
+        """A matrix in integers whose squares are X, X 1 = 0 or X n = 0, for ``root``, a root of the Gram matrix; None
         where it costs more than a third of the tolerance.
         """
         # X = F^T M F with F = [I, -1] and M without the last row and column of X, or F = N [I, 0] - n 1^T, N = sum n.
-        root = cholesky(X[:-1, :-1] if n is None else _differences(X))
-        short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
+        factor = cholesky(X[:-1, :-1] if n is None else _differences(X))
+        short = np.rint(factor * (2.0**_CLASS_BITS / float(np.abs(factor).max()))).astype(np.int64)
         target = (1.0 + self.tolerance / 3) * upper
-        found = _shortened(_spanned(short, n), wanted, 1, self.tolerance / 10.0, n)
-        return found if float(found.norms[1]) * float(found.squares(wanted).sum()) <= target else None
+        found = _shortened(_spanned(short, n), root, 1, self.tolerance / 10.0, n)
+        return found if float(found.norms[1]) * float(found.squares(root).sum()) <= target else None
 
 
 def _spanned(S: Ints, n: Ints | None) -> Ints:
@@ -377,12 +377,12 @@ def _shortened(
         out = _spanned(S, centre) if centred or centre is not None else S
         return Mixed(np.asarray(out // np.gcd.reduce(out, axis=None)), centre)
 
-    held, wanted = coordinates(matrix), coordinates(root).T
+    held, numerator = coordinates(matrix), coordinates(root).T
 
     def error(part: Mixed) -> float:
         size = np.abs(part.matrix.astype(np.float64))
         norm = float((size * size if order else size).sum(axis=0).max())  # exact ones of large entries take long
-        return (norm if order else norm**2) * _squared_quotient(wanted, coordinates(part.matrix).astype(np.float64))
+        return (norm if order else norm**2) * _squared_quotient(numerator, coordinates(part.matrix).astype(np.float64))
 
     whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)), centre)
     target, top = (1.0 + tolerance) * error(whole), float(np.abs(held).max())
@@ -397,8 +397,8 @@ def _shortened(
     return best
 
 
-def _squared_quotient(wanted: Floats, S: Floats) -> float:
-    """||T S^+||_F^2, ``wanted`` = T^T, for S (p x v) of full column rank; inf where it has not."""
+def _squared_quotient(numerator: Floats, S: Floats) -> float:
+    """||T S^+||_F^2, ``numerator`` = T^T, for S (p x v) of full column rank; inf where it has not."""
     if S.shape[0] < S.shape[1]:
         return np.inf
     triangular = S.shape[0] == S.shape[1] and not np.tril(S, -1).any()
@@ -406,5 +406,5 @@ def _squared_quotient(wanted: Floats, S: Floats) -> float:
     diagonal = np.abs(np.diag(R))
     if diagonal.min() <= diagonal.max() * SINGULAR:
         return np.inf
-    half = scipy.linalg.solve_triangular(R, wanted, trans="T", check_finite=False)
+    half = scipy.linalg.solve_triangular(R, numerator, trans="T", check_finite=False)
     return float(np.einsum("ij,ij->", half, half))

@@ -44,7 +44,7 @@ def unlike(mine: Sequence[RowBlock]) -> set[int]:
     return out
 
 
-def alike(mine: Sequence[RowBlock], sizes: Sequence[int]) -> list[RowBlock]:
+def with_common_factors(mine: Sequence[RowBlock], sizes: Sequence[int]) -> list[RowBlock]:
     """The same blocks with one division of the keys among factors: the finest that all of them have."""
     sets = [frozenset(factor.keys) for block in mine for factor in block.factors if factor.keys]
     joined: list[frozenset[int]] = []

@@ -46,7 +46,7 @@ from dpsql.strategies.kronecker.centres import centres_of
 from dpsql.strategies.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategies.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategies.kronecker.structured_blocks import block_residuals
-from dpsql.strategies.kronecker.weights_under_bounds import ApartWeights, least_apart
+from dpsql.strategies.kronecker.weights_under_bounds import ApartWeights, table_bound
 from dpsql.strategies.marginals.multipliers import Place, homes, subsets, whole_multipliers
 from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
@@ -155,15 +155,15 @@ def structured_strategy(
     for marginals. Raises DataError above 200,000 residuals or 2^23 measurements.
     """
     say = progress or (lambda _: None)
-    wanted = _wanted(batch)
-    say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
+    by_place = _blocks_by_place(batch)
+    say(f"{len(by_place):,} residuals of {len(batch.histograms):,} histograms")
     until = np.inf if time_limit is None else monotonic() + time_limit
-    centres = centres_of(batch, wanted, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
+    centres = centres_of(batch, by_place, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
     units, around = _Units.of(batch), centres
     while True:
         chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, around)
         try:
-            drafts, costs = _drafts(batch, wanted, chooser)
+            drafts, costs = _drafts(batch, by_place, chooser)
             tables = _Tables(drafts, units) if noise == "gaussian" else None
             residuals, expected, l1, l2 = _rounded(batch, drafts, units, tables, tolerance)
         except DataError:
@@ -190,14 +190,14 @@ def structured_strategy(
 
 
 def _drafts(
-    batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices
+    batch: Structured, by_place: Mapping[Place, Sequence[RowBlock]], chooser: ResidualMatrices
 ) -> tuple[list[tuple[Residual, float]], dict[Place, float]]:
     """The residuals with their errors e_T, and for Laplace noise the errors where every region is measured."""
-    home = homes(batch.histograms, wanted)
+    home = homes(batch.histograms, by_place)
     costs: dict[Place, float] = {}
     drafts: list[tuple[Residual, float]] = []
     measured = 0
-    for place, blocks in wanted.items():
+    for place, blocks in by_place.items():
         table, component, axes = place
         mine = [block for block in blocks if chooser.reaches(block, axes)]
         if not mine:
@@ -210,7 +210,7 @@ def _drafts(
         error = sum(chooser.squared(block, axes, integers) for block in mine)
         measured += residual.rows
         if measured > MEASURED:
-            raise _too_many_measurements(batch, wanted)
+            raise _too_many_measurements(batch, by_place)
         drafts.append((residual, error))
     return drafts, costs
 
@@ -302,7 +302,7 @@ class _Tables:
         return out
 
 
-def _known(batch: Structured, residuals: tuple[Residual, ...]) -> tuple[int, int]:
+def _sensitivities(batch: Structured, residuals: tuple[Residual, ...]) -> tuple[int, int]:
     """(L1, squared L2) sensitivity of what is measured, worked out as for any other strategy."""
     held = KroneckerIntegers(batch.histograms, residuals)
     held.check()
@@ -319,7 +319,7 @@ def _tables(
     extended, residuals, variance = found
     if sum(residual.rows for residual in residuals) > MEASURED:
         return None
-    l1, l2 = _known(extended, residuals)
+    l1, l2 = _sensitivities(extended, residuals)
     common = common_multiplicity(extended.layouts)
     expected = (l1 / common) ** 2 * variance
     return StructuredStrategy(
@@ -327,7 +327,7 @@ def _tables(
     )
 
 
-def _wanted(batch: Structured) -> dict[Place, list[RowBlock]]:
+def _blocks_by_place(batch: Structured) -> dict[Place, list[RowBlock]]:
     """The residuals that some block has a part in, with those blocks."""
     found: dict[Place, list[RowBlock]] = {}
     for block in batch.blocks:
@@ -356,9 +356,9 @@ def _too_many_residuals(batch: Structured) -> DataError:
     )
 
 
-def _too_many_measurements(batch: Structured, wanted: Mapping[Place, object]) -> DataError:
-    names = [[batch.names[table][axis] for axis in axes] for table, _, axes in wanted]
-    sizes = [prod(batch.sizes[table][axis] for axis in axes) for table, _, axes in wanted]
+def _too_many_measurements(batch: Structured, places: Mapping[Place, object]) -> DataError:
+    names = [[batch.names[table][axis] for axis in axes] for table, _, axes in places]
+    sizes = [prod(batch.sizes[table][axis] for axis in axes) for table, _, axes in places]
     dropped = to_leave_out(names, sizes, MEASURED) or ["the finest of them"]
     return DataError(
         f"strategy: the batch needs about {sum(sizes):,} measurements, at most {MEASURED:,} are made: ask for "
@@ -423,7 +423,7 @@ def _rounded(
     common = tuple(replace(residual, multiplier=residual.multiplier * units.common) for residual in residuals)
     if tables is not None and any(tables.reaches.values()) and KroneckerIntegers(batch.histograms, common).fits:
         residuals, error = common, error / units.common**2
-    l1, l2 = _known(batch, residuals)
+    l1, l2 = _sensitivities(batch, residuals)
     sensitivity = (l1 / units.common) ** 2 if tables is None else l2 / units.common**2
     return residuals, sensitivity * squares(k), -(-l1 // units.common), -(-l2 // units.common**2)
 
@@ -435,7 +435,7 @@ def _bound(
 ) -> float:
     """The singular value bound of marginals: t = sum_T (e_T n_T)^1/2 of a table, of which the empty T has |m|.
 
-    Of a table whose rows are kept apart ``least_apart``, by the bound that is used, or what so many rows do that may
+    Of a table whose rows are kept apart ``table_bound``, by the bound that is used, or what so many rows do that may
     be in one cell.
     """
     from dpsql.strategies.kronecker.structured_bound import bound_of_tables, together
@@ -451,7 +451,7 @@ def _bound(
             mean = bound[1] if bound is not None and bound[0] is reach else float(reach.apart.most)
             if len(tables.reaches[table]) > 1 and (bound is None or bound[0] is not reach):
                 continue  # it may forbid what is least by the other
-            least = least_apart(tables.residuals[table], tables.errors[table], reach, mean)
+            least = table_bound(tables.residuals[table], tables.errors[table], reach, mean)
             times = rows.get(table, together(batch, table))
             if least is not None and least[0] > times * found[table][0]:
                 found[table], rows[table] = least, 1.0

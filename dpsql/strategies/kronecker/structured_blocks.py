@@ -115,12 +115,12 @@ def precision_of(
 def _rounded(
     batch: Structured,
     costs: Mapping[Place, float],
-    wanted: Mapping[Place, float],
+    multipliers: Mapping[Place, float],
     rows: Mapping[int, int],
     unit: Mapping[int, str],
     tolerance: float,
 ) -> dict[Place, int]:
-    """Whole multipliers in proportion to ``wanted``, doubled until the loss is within ``tolerance``."""
+    """Whole numbers in proportion to ``multipliers``, doubled until the loss is within ``tolerance``."""
 
     def loss(k: Mapping[Place, int]) -> float:
         reach: dict[str, int] = {}
@@ -128,7 +128,7 @@ def _rounded(
             reach[unit[table]] = reach.get(unit[table], 0) + rows[table] * times
         return float(max(reach.values())) ** 2 * error_of(batch, costs, k)
 
-    return whole_multipliers(wanted, loss, (1.0 + tolerance) * error_of(batch, costs, wanted))
+    return whole_multipliers(multipliers, loss, (1.0 + tolerance) * error_of(batch, costs, multipliers))
 
 
 __all__ = ["METHOD", "block_residuals", "error_of", "precision_of"]

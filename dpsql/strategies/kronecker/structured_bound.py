@@ -55,15 +55,15 @@ from dpsql.strategies.kronecker import shared_rows
 from dpsql.strategies.kronecker.root_parts import Item, Parts
 from dpsql.strategies.kronecker.shared_rows import (
     LostError,
-    alike,
     by_span,
     dead_regions,
     leaning,
     means_of,
     treated,
     unlike,
+    with_common_factors,
 )
-from dpsql.strategies.kronecker.weights_under_bounds import alone_apart, blocks_apart
+from dpsql.strategies.kronecker.weights_under_bounds import single_row_factor, turned_blocks
 from dpsql.workloads.compile.layout import common_multiplicity
 from dpsql.workloads.compile.rows_in_classes import rows_anywhere, rows_apart
 from dpsql.workloads.compile.structured import Structured
@@ -104,7 +104,7 @@ def structured_bound(
             if (means := means_of(blocks)).any():
                 tables.insert(0, _Table(batch, table, leaning(blocks, means), weights_here, nulls=False))
             norms[table] = _best(tables, deadline, serves)
-            apart = _apart(batch, table, blocks, norms[table] if not given else None)
+            apart = _bound_in_regions(batch, table, blocks, norms[table] if not given else None)
             if apart is not None and apart[0] > together(batch, table) * norms[table][0]:
                 norms[table], rows[table] = apart, 1.0
         except LostError:
@@ -150,7 +150,7 @@ def together(batch: Structured, table: int) -> float:
     return float(rows_anywhere(batch.layouts[batch.owners[table][0]]))
 
 
-def _apart(
+def _bound_in_regions(
     batch: Structured, table: int, blocks: Sequence[RowBlock], single: tuple[float, float] | None
 ) -> tuple[float, float] | None:
     """t and |m| of rows of a unit in different regions of one axis; None where that is not known.
@@ -160,16 +160,16 @@ def _apart(
     """
     bounds = rows_apart(batch.layouts[batch.owners[table][0]])
     least: tuple[float, float] | None = None
-    for apart in bounds:
+    for bound in bounds:
         held = _Table(batch, table, blocks)
         best: tuple[float, float] | None = None
-        if all(axis != apart.axis for _, axis in held.dead):
-            times = alone_apart(apart, ~held._idle(apart.axis))
+        if all(axis != bound.axis for _, axis in held.dead):
+            times = single_row_factor(bound, ~held._idle(bound.axis))
             if times is not None:
                 with suppress(LostError):
-                    t, mean = single if single is not None and held.counts_alike else held.at(0.0)
+                    t, mean = single if single is not None and held.equal_weights else held.at(0.0)
                     best = times * t, times * mean
-            for moved in blocks_apart(blocks, apart, ~held._idle(apart.axis), held.sizes):
+            for moved in turned_blocks(blocks, bound, ~held._idle(bound.axis), held.sizes):
                 with suppress(LostError):
                     found = _Table(batch, table, moved).at(0.0)
                     best = found if best is None else max(best, found)
@@ -205,7 +205,7 @@ class _Table:
     ) -> None:
         self.given, self.nulls = given or {}, nulls
         self.sizes = batch.sizes[table]
-        self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
+        self.spans = [with_common_factors(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]
         self.dead = dead_regions(batch, table)
         self.axes = sorted({axis for block in blocks for axis in block.axes} | {axis for _, axis in self.dead})
@@ -222,7 +222,7 @@ class _Table:
         self.spent = 0.0
 
     @property
-    def counts_alike(self) -> bool:
+    def equal_weights(self) -> bool:
         """Whether all weights that are tried are equal ones: of counts, every region of which is counted."""
         return not any(block.component for block in self.blocks) and not any(map(self.any_idle, self.axes))
 
@@ -342,7 +342,7 @@ class _Table:
         key = (id(left), i, id(right), j)
         if key in self.products:
             return self.products[key]  # type: ignore[no-any-return]
-        same = (*self._alike(left, i), *self._alike(right, j), left.axes == right.axes)
+        same = (*self._signature(left, i), *self._signature(right, j), left.axes == right.axes)
         if same in self.equal:
             self.products[key] = self.equal[same]
             return self.equal[same]  # type: ignore[no-any-return]
@@ -375,7 +375,7 @@ class _Table:
         self.products[key] = self.equal[same] = found
         return found
 
-    def _alike(self, factor: RowFactor, component: int) -> tuple[object, ...]:
+    def _signature(self, factor: RowFactor, component: int) -> tuple[object, ...]:
         """What tells a factor from others in a product: its entries, and the bases of its axes."""
         matrix = factor.matrix
         held = matrix.indptr.tobytes(), matrix.indices.tobytes(), matrix.data.tobytes(), matrix.shape
@@ -426,7 +426,7 @@ class _Table:
 
     def _numbers(
         self,
-        held: dict[tuple[int, Label], int],
+        places: dict[tuple[int, Label], int],
         memo: dict[object, Ints],
         contrasts: Label,
         component: int,
@@ -436,7 +436,7 @@ class _Table:
         if key not in memo:
             every = [[(axis, at) for at in range(size)] for axis, size in order]
             memo[key] = np.array([
-                held.setdefault((component, tuple(sorted(part for part in label if part[1]))), len(held))
+                places.setdefault((component, tuple(sorted(part for part in label if part[1]))), len(places))
                 for label in product(*every)
             ])  # fmt: skip
         return memo[key]

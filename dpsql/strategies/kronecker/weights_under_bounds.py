@@ -90,7 +90,7 @@ class ApartWeights:
         return float(self._by_size(squares)[1].max())
 
 
-def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mean: float) -> tuple[float, float] | None:
+def table_bound(residuals: Sequence[Residual], errors: Floats, reach: Reach, mean: float) -> tuple[float, float] | None:
     """The root of a lower bound for a table of marginals, and at most how much of it the count of all rows has.
 
     ``mean``: the number of rows that the weights found are for. None where classes or what is measured are not alike.
@@ -124,38 +124,38 @@ def least_apart(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
 _MOST = 256  # regions of the axis
 
 
-def alone_apart(apart: RowsApart, counted: NDArray[np.bool_]) -> float | None:
+def single_row_factor(bound: RowsApart, counted: NDArray[np.bool_]) -> float | None:
     """By what the norm of single rows is multiplied, at least, for rows of a unit in very many classes of one region.
 
     The matrix of the module is at least its part on the diagonal, less what is beside it. None where the ``counted``
     regions (d,) are few or share classes, or single rows do as much.
     """
-    label = apart.label[counted]
+    label = bound.label[counted]
     g = label.size
-    if g <= _MOST or label.min() < 0 or np.unique(label).size < g or apart.each > apart.least:
+    if g <= _MOST or label.min() < 0 or np.unique(label).size < g or bound.each > bound.least:
         return None
-    squares = [Q - (R * R - Q) / (g - 1) for R, Q in apart.rows if R * apart.each == Q]
+    squares = [Q - (R * R - Q) / (g - 1) for R, Q in bound.rows if R * bound.each == Q]
     best = max(squares, default=0.0)
-    return float(best**0.5) if best > apart.each**2 else None
+    return float(best**0.5) if best > bound.each**2 else None
 
 
-def blocks_apart(
-    blocks: Sequence[RowBlock], apart: RowsApart, counted: NDArray[np.bool_], sizes: Sequence[int]
+def turned_blocks(
+    blocks: Sequence[RowBlock], bound: RowsApart, counted: NDArray[np.bool_], sizes: Sequence[int]
 ) -> Iterator[list[RowBlock]]:
     """The blocks of a table for some numbers of rows; none where the ``counted`` regions (d,) are in unlike classes."""
-    label = apart.label[counted]
+    label = bound.label[counted]
     each = np.unique(label, return_counts=True)[1]
-    if not label.size or each.min() < each.max() or label.min() < 0 or apart.each > apart.least or label.size > _MOST:
+    if not label.size or each.min() < each.max() or label.min() < 0 or bound.each > bound.least or label.size > _MOST:
         return
     g, h = each.size, int(each[0])
-    offered = [number for number in apart.rows[:g] if number[0] < g * apart.each or h > 1]
+    offered = [number for number in bound.rows[:g] if number[0] < g * bound.each or h > 1]
     for R, Q in sorted({*offered[-1:], *offered[: -(-3 * g // 4)][-1:]}):
-        if g > 1 and apart.each < R:
+        if g > 1 and bound.each < R:
             M = np.where(label[:, None] == label[None, :], 0.0, (R * R - Q) / (g * (g - 1) * h * h))
             np.fill_diagonal(M, Q / (g * h))
             values, vectors = np.linalg.eigh(M)
             root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * sqrt(g * h)
-            yield [_turned(block, apart.axis, counted, root, sizes) for block in blocks]
+            yield [_turned(block, bound.axis, counted, root, sizes) for block in blocks]
 
 
 def _turned(block: RowBlock, axis: int, counted: NDArray[np.bool_], root: Floats, sizes: Sequence[int]) -> RowBlock:

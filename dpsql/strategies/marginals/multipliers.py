@@ -23,15 +23,15 @@ def subsets(S: Iterable[int]) -> list[Subset]:
 
 
 def whole_multipliers(
-    wanted: Mapping[Key, float], error: Callable[[dict[Key, int]], float], most: float, most_step: int = 2**20
+    multipliers: Mapping[Key, float], error: Callable[[dict[Key, int]], float], most: float, most_step: int = 2**20
 ) -> dict[Key, int]:
-    """Whole numbers in proportion to ``wanted``, doubled until their ``error`` is at most ``most``.
+    """Whole numbers in proportion to ``multipliers``, doubled until their ``error`` is at most ``most``.
 
     The error is flat around its least, so small numbers cost little. The smallest is at most ``most_step``.
     """
-    least, step = min(wanted.values()), 1
+    least, step = min(multipliers.values()), 1
     while True:
-        k = {key: max(1, round(step * (value / least))) for key, value in wanted.items()}
+        k = {key: max(1, round(step * (value / least))) for key, value in multipliers.items()}
         if error(k) <= most or step >= most_step:
             return k
         step *= 2

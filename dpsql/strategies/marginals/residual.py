@@ -34,7 +34,7 @@ from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP, sparse_kron
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.limits import WRITTEN
-from dpsql.strategies.core.simple import moved_columns
+from dpsql.strategies.core.simple import image_columns
 from dpsql.strategies.marginals.multipliers import Subset
 from dpsql.workloads.families.marginals import Marginals
 from dpsql.workloads.families.matrix import Workload
@@ -103,4 +103,4 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         # G on residual T is n g_T times its projection.
         gram.append(g * float(prod(sizes[i] for i in T)) / squares)
     span = sparse.csr_array(sparse.vstack(rows, format="csr"))
-    return Piece(span, np.concatenate(weight), moved_columns(span, W), np.concatenate(gram))
+    return Piece(span, np.concatenate(weight), image_columns(span, W), np.concatenate(gram))

@@ -84,21 +84,22 @@ def rows_of_all(sizes: Sequence[int], sets: Sequence[Subset]) -> int:
     return sum(rows_of(sizes, T) for T in sets)
 
 
-def _merged(held: list[tuple[tuple[Subset, ...], int, float]]) -> SignPlan:
+def _merged(blocks: list[tuple[tuple[Subset, ...], int, float]]) -> SignPlan:
     """Blocks (sets, rows, weight) joined two by two while the total falls."""
 
     def root(rows: int, weight: float) -> float:
         return float((float(factor(rows)) * weight) ** (1.0 / 3.0))
 
-    while len(held) > 1:
+    while len(blocks) > 1:
         gains = [
             (root(a[1], a[2]) + root(b[1], b[2]) - root(a[1] + b[1], a[2] + b[2]), i, j)
-            for (i, a), (j, b) in combinations(enumerate(held), 2)
+            for (i, a), (j, b) in combinations(enumerate(blocks), 2)
         ]
         gain, i, j = max(gains)
         if gain <= 0:
             break
-        a, b = held[i], held[j]
-        held = [*(other for at, other in enumerate(held) if at not in (i, j)), (a[0] + b[0], a[1] + b[1], a[2] + b[2])]
-    roots = [root(rows, weight) for _, rows, weight in held]
-    return SignPlan(tuple(part[0] for part in held), tuple(r / sum(roots) for r in roots), sum(roots) ** 3)
+        a, b = blocks[i], blocks[j]
+        joined = a[0] + b[0], a[1] + b[1], a[2] + b[2]
+        blocks = [*(other for at, other in enumerate(blocks) if at not in (i, j)), joined]
+    roots = [root(rows, weight) for _, rows, weight in blocks]
+    return SignPlan(tuple(part[0] for part in blocks), tuple(r / sum(roots) for r in roots), sum(roots) ** 3)

@@ -26,36 +26,36 @@ _STEPS = 300
 _LEAST_GAIN = 1e-6  # of the error: below it the cells alone are measured
 
 
-def over_classes(held: Classes) -> Objective:
+def over_classes(classes: Classes) -> Objective:
     """f and its gradient in theta (p x k), scaled to f = 1 at theta = 0."""
-    totals = held.between * np.sqrt(np.outer(held.sizes, held.sizes))
-    return Objective(totals, None, (), held.sizes, held.within * (held.sizes - 1) + np.diag(held.between))
+    totals = classes.between * np.sqrt(np.outer(classes.sizes, classes.sizes))
+    return Objective(totals, None, (), classes.sizes, classes.within * (classes.sizes - 1) + np.diag(classes.between))
 
 
-def sums_of_classes(held: Classes, deadline: float = np.inf) -> Floats:
+def sums_of_classes(classes: Classes, deadline: float = np.inf) -> Floats:
     """A ((d + p) x d), every column of L1 norm 1: the best from a few fixed starts, the cells alone if no sum helps.
 
     ``deadline``: monotonic seconds, after which the best so far is taken. Cost besides that of A: some 30 ms.
     """
-    objective = over_classes(held)
-    best: tuple[float, Floats] = (1.0 - _LEAST_GAIN, np.zeros((0, held.sizes.size)))
-    for first in _starts(held):
+    objective = over_classes(classes)
+    best: tuple[float, Floats] = (1.0 - _LEAST_GAIN, np.zeros((0, classes.sizes.size)))
+    for first in _starts(classes):
         value, theta = optimise(objective, first, deadline, _STEPS)
         if value < best[0]:
             best = (value, theta)
     theta = best[1]
-    return root_of(theta[theta.any(axis=1)][:, held.label])
+    return root_of(theta[theta.any(axis=1)][:, classes.label])
 
 
-def _starts(held: Classes) -> list[Floats]:
+def _starts(classes: Classes) -> list[Floats]:
     """Starting theta (k + 1 x k): every class and the whole, halves and quarters of the classes in their order, and
     noise, thrice; each with entries of one size, and less for classes of many.
     """
-    k = held.sizes.size
+    k = classes.sizes.size
     noise = np.random.default_rng(_SEED).random((3, k + 1, k))
-    _, place = np.unique(held.label, return_index=True)
+    _, place = np.unique(classes.label, return_index=True)
     in_order = np.empty((k + 1, k))
     in_order[:, np.argsort(place)] = tree(k, k + 1)
     single = np.vstack([np.ones((1, k)), np.eye(k)])
     shapes = [0.5 * single + 0.05 * noise[0], 0.5 * in_order + 0.05 * noise[0], *noise]
-    return [shape * scale for shape in shapes for scale in (1.0, 1.0 / np.sqrt(held.sizes))]
+    return [shape * scale for shape in shapes for scale in (1.0, 1.0 / np.sqrt(classes.sizes))]

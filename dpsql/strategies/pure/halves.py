@@ -39,24 +39,24 @@ _LEAST = 1e-9
 class _State:
     """A state of the ascent: t^2 is the dual's value."""
 
-    def __init__(self, shares: Floats, moved: Floats, lam: Floats) -> None:
-        each = np.maximum(lam @ moved, 1e-300)
+    def __init__(self, shares: Floats, changes: Floats, lam: Floats) -> None:
+        each = np.maximum(lam @ changes, 1e-300)
         self.weights = np.cbrt(shares / each)
         total = float(np.cbrt(shares * each * each).sum())
         self.t = total**1.5
-        self.q = (moved @ self.weights) * (self.t / total)
+        self.q = (changes @ self.weights) * (self.t / total)
 
     def upper(self) -> float:
         return float(self.q.max()) ** 2
 
 
 def halves(
-    gram: Floats, most: int, tolerance: float, deadline: float, known: float = np.inf
+    gram: Floats, most: int, tolerance: float, deadline: float, rival: float = np.inf
 ) -> tuple[Floats, float] | None:
     """(A (g x g) that no set of at most ``most`` groups moves by more than 1 in L1, its error tr(gram (A^T A)^-1)).
 
     ``deadline``: monotonic seconds, after which the best weights so far are taken. None where no weights come below
-    the error ``known``: by the dual at sets of ``most`` groups as far from each other as can be, moved along.
+    the error ``rival``: by the dual at sets of ``most`` groups as far from each other as can be, moved along.
     """
     rows = differences(gram.shape[0])
     square = np.einsum("ij,ij->i", rows, rows)
@@ -64,10 +64,10 @@ def halves(
     shares = np.maximum(shares, _LEAST * shares.max())
     kind = _kinds(rows, shares)
     of_kind = np.bincount(kind, weights=shares).astype(np.float64)
-    if _spread_bound(rows, most, kind, of_kind) > known:
+    if _spread_bound(rows, most, kind, of_kind) > rival:
         return None
     weights = np.cbrt(of_kind)
-    moved = np.zeros((0, of_kind.size))
+    changes = np.zeros((0, of_kind.size))
     best, least = np.inf, rows
     for _ in range(_ROUNDS):
         A = rows * weights[kind][:, None]
@@ -83,10 +83,10 @@ def halves(
             inside = np.zeros(rows.shape[1])
             inside[list(held.attaining(size))] = 1.0
             new.append(np.bincount(kind, weights=abs(rows @ inside), minlength=of_kind.size))
-        moved = np.unique(np.concatenate([moved, new]), axis=0)
-        moved = moved[moved.any(axis=1)]
-        start = np.full(len(moved), 1.0 / len(moved))
-        state, _, _ = ascend(partial(_State, of_kind, moved), start, 0.1 * tolerance, deadline, _STEPS)
+        changes = np.unique(np.concatenate([changes, new]), axis=0)
+        changes = changes[changes.any(axis=1)]
+        start = np.full(len(changes), 1.0 / len(changes))
+        state, _, _ = ascend(partial(_State, of_kind, changes), start, 0.1 * tolerance, deadline, _STEPS)
         if best <= (1.0 + tolerance) * state.t**2 or not np.isfinite(state.weights).all():
             break
         weights = state.weights

@@ -26,7 +26,7 @@ from dpsql.common.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block
-from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategies.core.simple import cell_gram, cells_of, image_columns
 from dpsql.workloads.families.matrix import Workload
 
 _LEAST = -100.0  # the log of a weight, of the largest
@@ -142,7 +142,7 @@ def hierarchical_piece(block: Block, W: Workload, noise: str, branching: int = 2
     lift, D = cells_of(block)
     partitions = levels(D.shape[1], branching)
     A = rows_of(partitions, [1.0] * len(partitions), noise)
-    return Piece(lift, A, moved_columns(lift, W), cell_gram(block, D))
+    return Piece(lift, A, image_columns(lift, W), cell_gram(block, D))
 
 
 def weighted_hierarchical_piece(block: Block, W: Workload, noise: str) -> Piece:
@@ -150,4 +150,4 @@ def weighted_hierarchical_piece(block: Block, W: Workload, noise: str) -> Piece:
     lift, D = cells_of(block)
     G = cell_gram(block, D)
     partitions, w = best_tree(G, noise)
-    return Piece(lift, rows_of(partitions, w.tolist(), noise), moved_columns(lift, W), G)
+    return Piece(lift, rows_of(partitions, w.tolist(), noise), image_columns(lift, W), G)

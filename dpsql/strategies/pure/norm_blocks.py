@@ -97,8 +97,8 @@ def least_of(gram: Floats, Y: Floats) -> float:
     return float(np.sqrt(np.maximum(scipy.linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
 
 
-def too_large(block: Block, known: float) -> bool:
-    """Can nothing that ``search`` finds for a block come below the error ``known``? Cost: two products of v x v x N.
+def too_large(block: Block, rival: float) -> bool:
+    """Can nothing that ``search`` finds for a block come below the error ``rival``? Cost: two products of v x v x N.
 
     Rows too many to be joined two by two are all in one block, whose error is at least (v + 1)(v + 2) / (6 v) times
     that for Gaussian noise (``least_of``), which is at least (tr K)^3 / tr K^2 (Hoelder).
@@ -108,7 +108,7 @@ def too_large(block: Block, known: float) -> bool:
     Y = quick(block.columns.astype(np.float64))
     K = block.gram @ (Y @ Y.T) / Y.shape[1]  # which has the eigenvalues of K
     least = float(np.trace(K)) ** 3 / float(np.einsum("ij,ji->", K, K))
-    return least * factor(block.rank) / block.rank > known
+    return least * factor(block.rank) / block.rank > rival
 
 
 def least_in_blocks(gram: Floats, Y: Floats) -> float:
@@ -118,12 +118,12 @@ def least_in_blocks(gram: Floats, Y: Floats) -> float:
 
 
 def search(
-    gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, work: float, known: float = np.inf
+    gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, work: float, rival: float = np.inf
 ) -> Draft:
     """The best rows and blocks from square ``starts`` (v x v), steps limited by ``work`` multiplications.
 
     ``gram`` (v x v) of the queries, ``Y`` (v x N) what a unit can change, in the same coordinates. What cannot come
-    below the error ``known`` is not searched for.
+    below the error ``rival`` is not searched for.
     """
     drafts: list[Draft] = []
     for start in starts:
@@ -143,7 +143,7 @@ def search(
     for draft in drafts[:_POLISHED]:
         if monotonic() > deadline:
             break
-        goal = min(known, best.error)
+        goal = min(rival, best.error)
         hopeless = steps == _FEWEST and draft.error > _HOPEFUL * goal
         if hopeless or least * min(factor(m) / m for m in draft.blocks) >= goal:
             continue

@@ -224,7 +224,7 @@ def weighted_tree(G: Floats) -> Floats:
 
 
 def search(
-    objective: Objective, G: Floats, deadline: float, work: float, known: float = np.inf
+    objective: Objective, G: Floats, deadline: float, work: float, rival: float = np.inf
 ) -> tuple[float, Floats]:
     """(error at sensitivity 1, Theta): the best of a race of starts.
 
@@ -232,11 +232,11 @@ def search(
     every machine; ``deadline`` (monotonic seconds) is for those who set one. ``G`` (N x N) is the Gram matrix. The
     weighted tree, and where work suffices starts of both kinds and two numbers of rows, share half of the
     work; the best of them takes the rest. Of ranges over many cells it is the best of the hats, with less of it. The
-    search ends after a start that is far above the error ``known``, or in its midst.
+    search ends after a start that is far above the error ``rival``, or in its midst.
     """
     if objective.ranges:
         return _from_hats(objective, deadline, work)
-    N, known = objective.N, min(known, objective.unit)
+    N, rival = objective.N, min(rival, objective.unit)
     wide, narrow = row_counts(N)
     total = work / _step(objective, wide)
     grown = weighted_tree(G)
@@ -251,10 +251,10 @@ def search(
     share = 0.5 / len(runners)
     for first in runners:
         limit = int(np.clip(share * work / _step(objective, first.shape[0]), 20, 120))
-        value, Theta = optimise(objective, first, deadline, limit, hopeless=_FAR * known / objective.unit)
+        value, Theta = optimise(objective, first, deadline, limit, hopeless=_FAR * rival / objective.unit)
         if value < best[0]:
             best = (value, Theta)
-        if min(value, best[0]) * objective.unit > HOPEFUL * known:
+        if min(value, best[0]) * objective.unit > HOPEFUL * rival:
             return best[0] * objective.unit, best[1]
     if best[1].shape[0]:
         limit = int(np.clip(0.5 * work / _step(objective, best[1].shape[0]), 20, 2000))

@@ -24,7 +24,7 @@ from dpsql.common.pattern_block import LARGEST, PatternBlock, law_of, sizes_of
 from dpsql.linalg.forms import is_identity
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.reduce import Block
-from dpsql.strategies.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategies.core.simple import cell_gram, cells_of, image_columns
 from dpsql.workloads.families.contributions import Part
 from dpsql.workloads.families.matrix import Workload
 
@@ -61,7 +61,7 @@ def pattern_blocks(W: Workload, block: Block) -> Piece | None:
     lift, D = cells_of(block)
     found = []
     if 1 < D.shape[1] <= LARGEST:
-        columns, gram = moved_columns(lift, W), cell_gram(block, D)
+        columns, gram = image_columns(lift, W), cell_gram(block, D)
         for label in {one.tobytes(): one for one in (np.zeros(D.shape[1], dtype=np.int64), _readers(W, lift))}.values():
             found.append(_in_blocks(lift, columns, gram, label))
     if 1 < block.rank <= LARGEST and not is_identity(D):

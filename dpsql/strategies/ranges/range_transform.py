@@ -38,7 +38,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.forms import is_identity
 from dpsql.linalg.sine import kernel_of, transform_length
 from dpsql.strategies.core.integer import Piece
-from dpsql.strategies.core.simple import moved_columns
+from dpsql.strategies.core.simple import image_columns
 from dpsql.workloads.families.matrix import Workload
 
 CELLS_CAP = 2**20
@@ -149,7 +149,7 @@ def range_piece(W: Workload) -> Piece:
             "queries; use method='auto'"
         )
     A = range_transform(W.shape[1]).matrix()
-    return Piece(rows, A, moved_columns(rows, W), W.gram())
+    return Piece(rows, A, image_columns(rows, W), W.gram())
 
 
 def _spelled_out(W: Workload) -> bool:
