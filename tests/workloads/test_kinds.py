@@ -24,6 +24,8 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
     "b": lambda a, b: b if b >= 0 else None,
     "both": lambda a, b: (a, b) if min(a, b) >= 0 else None,
     "a, if b": lambda a, b: a if min(a, b) >= 0 else None,
+    "row": lambda a, b: (a, b),
+    "a, if not b": lambda a, b: a if b < 0 else None,
     "of b": lambda a, b: 1 if b > 0 else None,
     "a, or none": lambda a, b: a,
     "half a, or none": lambda a, b: a // 2,
@@ -108,6 +110,9 @@ CASES = [
     (("a", "b", "both"), None, (3, 3), 3, (0, 0), "b"),
     (("a", "half a"), None, (4, 3), 2, (0, -1), "b"),
     (("b",), "a, if b", (2, 3), 3, (0, -1), "both"),
+    (("half a", "a, if b", "a, if not b"), "row", (4, 1), 4, (0, -1)),
+    (("a", "a, if b"), "row", (3, 1), 3, (0, -1)),
+    (("a", "a, if b", "all"), "row", (3, 2), 4, (0, -1)),
     (("over 0", "over 1", "over 2"), "a", (4, 1), 3, (0, 0)),
     (("0 and next", "1 and next", "2 and next"), "a", (4, 1), 4, (0, 0)),
     (("0 and next", "1 and next", "over 2"), "both", (4, 2), 3, (0, 0)),
@@ -235,7 +240,7 @@ def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypat
     assert any(shortfall(case, 1, 40, alike=True)[0] for case in CASES)
 
 
-@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-3:]])
+@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], CASES[-8], *CASES[-3:]])
 def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tuple) -> None:  # type: ignore[type-arg]
     given = patterns(*case)
     kinds = kinds_of(given)
