@@ -194,6 +194,32 @@ def test_the_bound_is_never_below(case: tuple) -> None:  # type: ignore[type-arg
     assert shortfall(case, 0, 20, alike=True)[0] == 0
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.few(every=3)
+def test_pairs_that_meet_are_between_both_bounds(case: tuple) -> None:  # type: ignore[type-arg]
+    """Of the entries of every union: how many pairs of two kinds are in one group of a third."""
+    given = patterns(*case)
+    kinds = kinds_of(given)
+    assert kinds is not None
+    columns = [frozenset(one[one >= 0].tolist()) for one in given.numbered.T]
+    chosen = (some for size in range(1, given.most + 1) for some in itertools.combinations(columns, size))
+    unions = {frozenset().union(*some) for some in chosen if given.classes is None or _of_classes(given, some)}
+    held = np.array([[entry in union for entry in range(kinds.kind.size)] for union in unions], dtype=int)
+    sizes = np.stack([held[:, own].sum(axis=1) for own in kinds.groups])
+    for a, b, w in itertools.product(range(kinds.number), repeat=3):
+        if kinds.refines[a, w] and kinds.refines[b, w]:
+            inside = [kinds.parent[w, kinds.groups[one]][:, None] == kinds.groups[w] for one in (a, b)]
+            of_a, of_b = (held[:, kinds.groups[one]] @ within for one, within in zip((a, b), inside, strict=True))
+            low, high = kinds._meeting_in(a, b, w, sizes)
+            assert (low <= (of_a * of_b).sum(axis=1)).all()
+            assert ((of_a * of_b).sum(axis=1) <= high).all()
+
+
+def _of_classes(given: Patterns, some: tuple[frozenset[int], ...]) -> bool:
+    """Whether some columns are of as many classes."""
+    return len({entry for one in some for entry in one if entry >= given.numbered[-1].min()}) == len(some)
+
+
 @pytest.mark.parametrize("scale", [2**40, 2**57, 2**90])
 def test_long_integers_are_added_up_exactly(scale: int) -> None:
     for case in (CASES[2], CASES[6], CASES[9]):
