@@ -24,6 +24,8 @@ GROUPINGS: dict[str, Callable[[int, int], object]] = {
     "b": lambda a, b: b if b >= 0 else None,
     "both": lambda a, b: (a, b) if min(a, b) >= 0 else None,
     "a, if b": lambda a, b: a if min(a, b) >= 0 else None,
+    "row": lambda a, b: (a, b),
+    "a, if not b": lambda a, b: a if b < 0 else None,
     "of b": lambda a, b: 1 if b > 0 else None,
     "a, or none": lambda a, b: a,
     "half a, or none": lambda a, b: a // 2,
@@ -108,6 +110,9 @@ CASES = [
     (("a", "b", "both"), None, (3, 3), 3, (0, 0), "b"),
     (("a", "half a"), None, (4, 3), 2, (0, -1), "b"),
     (("b",), "a, if b", (2, 3), 3, (0, -1), "both"),
+    (("half a", "a, if b", "a, if not b"), "row", (4, 1), 4, (0, -1)),
+    (("a", "a, if b"), "row", (3, 1), 3, (0, -1)),
+    (("a", "a, if b", "all"), "row", (3, 2), 4, (0, -1)),
     (("over 0", "over 1", "over 2"), "a", (4, 1), 3, (0, 0)),
     (("0 and next", "1 and next", "2 and next"), "a", (4, 1), 4, (0, 0)),
     (("0 and next", "1 and next", "over 2"), "both", (4, 2), 3, (0, 0)),
@@ -189,6 +194,32 @@ def test_the_bound_is_never_below(case: tuple) -> None:  # type: ignore[type-arg
     assert shortfall(case, 0, 20, alike=True)[0] == 0
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.few(every=3)
+def test_pairs_that_meet_are_between_both_bounds(case: tuple) -> None:  # type: ignore[type-arg]
+    """Of the entries of every union: how many pairs of two kinds are in one group of a third."""
+    given = patterns(*case)
+    kinds = kinds_of(given)
+    assert kinds is not None
+    columns = [frozenset(one[one >= 0].tolist()) for one in given.numbered.T]
+    chosen = (some for size in range(1, given.most + 1) for some in itertools.combinations(columns, size))
+    unions = {frozenset().union(*some) for some in chosen if given.classes is None or _of_classes(given, some)}
+    held = np.array([[entry in union for entry in range(kinds.kind.size)] for union in unions], dtype=int)
+    sizes = np.stack([held[:, own].sum(axis=1) for own in kinds.groups])
+    for a, b, w in itertools.product(range(kinds.number), repeat=3):
+        if kinds.refines[a, w] and kinds.refines[b, w]:
+            inside = [kinds.parent[w, kinds.groups[one]][:, None] == kinds.groups[w] for one in (a, b)]
+            of_a, of_b = (held[:, kinds.groups[one]] @ within for one, within in zip((a, b), inside, strict=True))
+            low, high = kinds._meeting_in(a, b, w, sizes)
+            assert (low <= (of_a * of_b).sum(axis=1)).all()
+            assert ((of_a * of_b).sum(axis=1) <= high).all()
+
+
+def _of_classes(given: Patterns, some: tuple[frozenset[int], ...]) -> bool:
+    """Whether some columns are of as many classes."""
+    return len({entry for one in some for entry in one if entry >= given.numbered[-1].min()}) == len(some)
+
+
 @pytest.mark.parametrize("scale", [2**40, 2**57, 2**90])
 def test_long_integers_are_added_up_exactly(scale: int) -> None:
     for case in (CASES[2], CASES[6], CASES[9]):
@@ -235,7 +266,7 @@ def test_the_search_sees(mutant: Callable[[pytest.MonkeyPatch], None], monkeypat
     assert any(shortfall(case, 1, 40, alike=True)[0] for case in CASES)
 
 
-@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], *CASES[-3:]])
+@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[6], CASES[8], CASES[9], CASES[-8], *CASES[-3:]])
 def test_long_vectors_are_vectors_and_the_optimum_is_that_of_the_list(case: tuple) -> None:  # type: ignore[type-arg]
     given = patterns(*case)
     kinds = kinds_of(given)

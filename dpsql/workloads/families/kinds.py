@@ -267,9 +267,13 @@ class Kinds:
         # A group has no more rows than there are beside one in each other; of kinds that no row is both of, one less.
         apart = not any(row >> a & row >> b & 1 for row in self.together.tolist())
         over = self._having(w, s) - s[w] + (0 if apart else 1)
-        high = np.minimum(np.minimum(self.widest(b, w), over) * s[a], np.minimum(self.widest(a, w), over) * s[b])
+        A, B = self.widest(a, w), self.widest(b, w)
+        high = np.minimum(np.minimum(B, over) * s[a], np.minimum(A, over) * s[b])
+        # A group with x of a and y of b has x + y - 1 rows beside its first; x y is at most A B / (A + B - 1) of that.
+        high = np.minimum(high, A * B * over // (A + B - 1)) if apart else high
         low = np.maximum(s[a], s[b]) if self.fills([a], w) and self.fills([b], w) else s[a] * 0
-        return low, high
+        # The groups that have one of a and those that have one of b are s_w at most.
+        return np.maximum(low, -(-s[a] // A) - (-s[b] // B) - s[w]), high
 
     def _having(self, w: int, s: Array) -> Array:
         """How many rows count in w, at most."""

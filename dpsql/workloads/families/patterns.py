@@ -5,8 +5,9 @@ counted once in a group however many of its rows are there: it adds the union of
 is in all whenever it is in a month, and in the quarters of just its months.
 
 Rows themselves may be counted, too. Rows that are counted alike, in every count, are told apart from all others by an
-entry of their own, of which the entries of x are sums. Of a unit with rows in s such entries one row is in each, and
-what others add is a mean of sums that have none or all others that may count in one of these: norms are largest there.
+entry of their own, of which the entries of x are sums. Of the rows of a unit a few have the same union, none of which
+can be left out, and what others add is a mean of none and of all others that may count, in one entry inside the union:
+norms are largest there. So thresholds have few such sums: one row of the farthest, and others of one entry up to it.
 Rows that have no unit, which no count counts, add ``most`` rows of one entry at the farthest.
 
 Where a bound lets a unit have one row at most in each of some classes, one visit a month, no two rows of a union are of
