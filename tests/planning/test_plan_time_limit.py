@@ -232,10 +232,10 @@ epsilon = 10.0
 delta = 1e-6
 [tables.t]
 unit = "person"
-max_rows_per_unit = 4
+max_rows_per_unit = 6
 [tables.t.columns]
 person = {}
-a = { lower = 0, upper = 3, nulls = false }
+a = { lower = 0, upper = 11, nulls = false }
 b = { values = ["x", "y", "z"], nulls = false }
 """
 UNLISTED = (
