@@ -29,12 +29,13 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Matrix
+from dpsql.common.numerics import NEAR
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.named_strategy import paying_for
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
+from dpsql.planning.payment import Route, least_amount, routes_of, up
 from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of, told
 from dpsql.planning.plan_values import Alternative, Origin
 from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error, watched

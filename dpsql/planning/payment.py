@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
+from dpsql.common.numerics import NEAR
 from dpsql.errors import BudgetError, DataError, quoted
 from dpsql.privacy.accountant import Budget, BudgetState, Request, charge_for
 from dpsql.privacy.amounts import GRID, LARGEST, float_down, show
@@ -18,7 +19,6 @@ from dpsql.privacy.calibrate import gaussian_epsilon
 from dpsql.privacy.charge import Charge, pure_cost
 
 MEASURES = ("epsilon", "rho")
-NEAR = 1e-6  # how near the least amount is found, relatively
 _STEPS = 200
 
 

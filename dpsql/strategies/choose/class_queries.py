@@ -9,6 +9,7 @@ import scipy
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Flags, Floats, Ints, Sparse
+from dpsql.common.numerics import ROUNDING
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
@@ -20,7 +21,6 @@ from dpsql.workloads.families.contributions import Part
 from dpsql.workloads.families.matrix import Workload
 
 _EXACT = 1e4  # times the largest entry of a root
-_DEPENDENT = 1e-9  # singular values of rows, over the largest, below which these depend on each other
 
 
 def alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
@@ -103,7 +103,7 @@ def piece_of(V: Workload, found: AlikeOptimum, part: slice = slice(None)) -> Pie
             root = _with_differences(root, cell, often) if often.max() > 1 else root
     else:
         rows = columns.toarray().astype(np.float64)
-        back = scipy.linalg.pinv(rows, rtol=_DEPENDENT).T
+        back = scipy.linalg.pinv(rows, rtol=ROUNDING).T
         moved = back @ found.metric[part, part] @ back.T
         still = np.eye(len(rows)) - rows @ back.T  # onto differences of rows that no contribution moves
         if float(np.trace(still)) > 0.5:

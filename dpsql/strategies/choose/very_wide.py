@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
+from dpsql.common.numerics import ROUNDING, SEED
 from dpsql.linalg.columns import columns_at, disjoint_blocks
 from dpsql.workloads.families.matrix import Workload
 
 _COLUMNS = 2**16
 _LINKED, _DENSE = 8192, 1024  # columns that show whether rows are linked, and of which rank they are
-_SEED = 20_131
-_TOLERANCE = 1e-9
 
 
 def least_sizes(W: Workload) -> tuple[int, int]:
@@ -26,7 +25,7 @@ def least_sizes(W: Workload) -> tuple[int, int]:
     size, q = W.changes, W.span.shape[0]
     if W.inner.diagonal() is None or size <= _COLUMNS or q > _DENSE:
         return 0, 0
-    source = np.random.default_rng(_SEED)
+    source = np.random.default_rng(SEED)
     some = W.moved(W.span, np.sort(source.choice(size, _LINKED, replace=False, shuffle=False)))
     number, _ = disjoint_blocks(some, np.arange(q))
     if number > 1:
@@ -37,4 +36,4 @@ def least_sizes(W: Workload) -> tuple[int, int]:
     # Columns of which linear hashes modulo 2^64 differ are different.
     hashes = W.span.T @ source.integers(1, 2**63, size=q)
     hashes = (hashes if W.contributions is None else W.contributions.T @ hashes).view(np.uint64)
-    return int((s > _TOLERANCE * s[-1]).sum()), np.unique(np.minimum(hashes, np.negative(hashes))[hashes > 0]).size
+    return int((s > ROUNDING * s[-1]).sum()), np.unique(np.minimum(hashes, np.negative(hashes))[hashes > 0]).size

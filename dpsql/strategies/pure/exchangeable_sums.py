@@ -17,13 +17,13 @@ from __future__ import annotations
 import numpy as np
 
 from dpsql.common.arrays import Floats
+from dpsql.common.numerics import NEAR
 from dpsql.strategies.gaussian.exchangeable import Classes
 from dpsql.strategies.pure.p_identity import Objective, optimise, root_of, tree
 
 MOST_CLASSES = 64
 _SEED = 20_260
 _STEPS = 300
-_LEAST_GAIN = 1e-6  # of the error: below it the cells alone are measured
 
 
 def over_classes(classes: Classes) -> Objective:
@@ -38,7 +38,7 @@ def sums_of_classes(classes: Classes, deadline: float = np.inf) -> Floats:
     ``deadline``: monotonic seconds, after which the best so far is taken. Cost besides that of A: some 30 ms.
     """
     objective = over_classes(classes)
-    best: tuple[float, Floats] = (1.0 - _LEAST_GAIN, np.zeros((0, classes.sizes.size)))
+    best: tuple[float, Floats] = (1.0 - NEAR, np.zeros((0, classes.sizes.size)))
     for first in _starts(classes):
         value, theta = optimise(objective, first, deadline, _STEPS)
         if value < best[0]:

@@ -25,6 +25,7 @@ from functools import partial
 import numpy as np
 
 from dpsql.common.arrays import Floats, Ints
+from dpsql.common.numerics import ROUNDING
 from dpsql.errors import InternalError
 from dpsql.strategies.core.ascent import ascend
 from dpsql.workloads.compile.nested import largest_sums
@@ -33,7 +34,6 @@ _ROUNDS = 40
 _ADDED = 16  # sizes of sets that a round adds
 _STEPS = 500
 _DIGITS = 3
-_LEAST = 1e-9
 
 
 class _State:
@@ -61,7 +61,7 @@ def halves(
     rows = differences(gram.shape[0])
     square = np.einsum("ij,ij->i", rows, rows)
     shares = np.einsum("ij,ij->i", rows @ gram, rows) / square**2
-    shares = np.maximum(shares, _LEAST * shares.max())
+    shares = np.maximum(shares, ROUNDING * shares.max())
     kind = _kinds(rows, shares)
     of_kind = np.bincount(kind, weights=shares).astype(np.float64)
     if _spread_bound(rows, most, kind, of_kind) > rival:

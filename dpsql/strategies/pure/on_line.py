@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.common.arrays import Csr, Floats
+from dpsql.common.numerics import ROUNDING
 
 FROM = 640
 """Cells from which hats are the better starts; below, searches from several others take little time."""
-_NEAR = 1e-9  # of the largest entry of G: no difference up to rounding
 _SPARSE = 32  # one entry of M in so many may be other than 0
 _SPACINGS, _COARSER = (8, 12, 16, 24), (1, 8, 12, 16)
 _FINE = 2048  # cells up to which spacings are these
@@ -39,7 +39,7 @@ class Hats(NamedTuple):
 def mixed_differences(G: Floats) -> Csr | None:
     """M (N x N) with G = T M T^T, None where too many of its entries are not 0. Cost O(N^2)."""
     M = np.diff(np.diff(G, axis=0, prepend=0.0), axis=1, prepend=0.0)
-    few = np.abs(M) > _NEAR * float(np.abs(G).max())
+    few = np.abs(M) > ROUNDING * float(np.abs(G).max())
     if np.count_nonzero(few) * _SPARSE > M.size:
         return None
     return sparse.csr_array(np.where(few, M, 0.0))

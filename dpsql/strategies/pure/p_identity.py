@@ -34,6 +34,7 @@ import scipy
 from numpy.typing import NDArray
 
 from dpsql.common.arrays import Floats
+from dpsql.common.numerics import ROUNDING
 from dpsql.linalg.forms import kron
 from dpsql.strategies.core.reduce import inverse_of
 from dpsql.strategies.pure import on_line
@@ -41,7 +42,6 @@ from dpsql.strategies.pure.hierarchical import best_tree, rows_of
 
 Times = Callable[[Floats], Floats]
 
-_NEAR = 1e-9  # of the largest entry: structure up to rounding
 _SMALL = 64  # cells up to which the plain product is as fast
 
 
@@ -69,7 +69,7 @@ def gram_times(G: Floats, shape: tuple[int, ...] = ()) -> Quick | None:
     at = np.arange(N - 2)
     s = bend[at, at + 1].copy()
     bend[at, at + 1] = 0.0
-    if np.abs(bend).max() <= _NEAR * np.abs(s).max():
+    if np.abs(bend).max() <= ROUNDING * np.abs(s).max():
         return Quick(_tridiagonal(G[0].copy(), G[-1].copy(), s), 20.0 * N, ranges=True)
     M = on_line.mixed_differences(G) if N >= on_line.FROM else None
     return None if M is None else Quick(partial(on_line.times, M), 20.0 * N + M.nnz, ranges=True)
@@ -87,7 +87,7 @@ def _axes(G: Floats, shape: tuple[int, ...]) -> list[Floats] | None:
         index[i] = index[k + i] = slice(None)
         found.append(np.array(full[tuple(index)]) / (corner if i else 1.0))
     product = reduce(kron, found)
-    return found if np.abs(product - G).max() <= _NEAR * np.abs(G).max() else None
+    return found if np.abs(product - G).max() <= ROUNDING * np.abs(G).max() else None
 
 
 def _along(axes: list[Floats]) -> Times:
