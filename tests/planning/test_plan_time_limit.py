@@ -234,7 +234,7 @@ unit = "person"
 max_rows_per_unit = 4
 [tables.t.columns]
 person = {}
-a = { lower = 0, upper = 3, nulls = false }
+a = { lower = 0, upper = 5, nulls = false }
 b = { values = ["x", "y", "z"], nulls = false }
 """
 UNLISTED = (
