@@ -175,7 +175,7 @@ max_rows_per_unit = 4
 expected_rows = 100000
 [tables.t.columns]
 person = {}
-a = { lower = 0, upper = 3, nulls = false }
+a = { lower = 0, upper = 5, nulls = false }
 b = { values = ["x", "y", "z"], nulls = false }
 c = { lower = 0, upper = 99, nulls = false }
 d = { lower = 0, upper = 99, nulls = false }

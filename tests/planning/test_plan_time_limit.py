@@ -16,7 +16,6 @@ from dpsql.linalg import basis
 from dpsql.planning import plan as plan_module
 from dpsql.planning import prepare as prepare_module
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Planner
 from dpsql.strategies.choose import by_source
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.core import reduce, simple, symmetric, time_left
@@ -218,7 +217,7 @@ def test_blocks_that_are_no_proven_match_stay_where_no_time_is_left(con, monkeyp
     monkeypatch.setattr(choice, "LONG", 0.0)  # as if one matrix took long
     sql = "SELECT a, COUNT(*) FROM t GROUP BY a; SELECT b, COUNT(*) FROM t GROUP BY b; SELECT COUNT(*) FROM t"
     matched = []
-    monkeypatch.setattr(Planner, "matches", lambda *_: matched.append(1) and False)
+    monkeypatch.setattr(plan_module, "_matched", lambda *_: matched.append(1) and False)
     monkeypatch.setattr(TimeLeft, "fits", lambda *_: False)  # no step over the matrix
     plan = con.plan(sql, epsilon=1.0, delta=1e-9, time_limit=1e3)
     assert matched
@@ -232,10 +231,10 @@ epsilon = 10.0
 delta = 1e-6
 [tables.t]
 unit = "person"
-max_rows_per_unit = 6
+max_rows_per_unit = 4
 [tables.t.columns]
 person = {}
-a = { lower = 0, upper = 11, nulls = false }
+a = { lower = 0, upper = 5, nulls = false }
 b = { values = ["x", "y", "z"], nulls = false }
 """
 UNLISTED = (
@@ -252,12 +251,14 @@ def units(tmp_path) -> dpsql.Connection:
 
 
 def test_no_other_way_is_tried_once_the_time_is_over_and_a_plan_is_there(units, monkeypatch):
-    tried, plain = [], Planner.by_best_payment
-    monkeypatch.setattr(Planner, "by_best_payment", lambda mine, *which: tried.append(which) or plain(mine, *which))
+    tried, plain = [], plan_module._unheld
+    monkeypatch.setattr(
+        plan_module, "_unheld", lambda prepared, *more: tried.append(prepared) or plain(prepared, *more)
+    )
     units.plan(UNLISTED, epsilon=1, time_limit=1000)
     assert len(tried) > 1
     tried.clear()
-    monkeypatch.setattr(Planner, "late", True)
+    monkeypatch.setattr(plan_module, "_late", lambda *_: True)
     plan = units.plan(UNLISTED, epsilon=1, time_limit=2000)
     assert len(tried) == 1
     assert any("the time limit of 2000 s ended the search" in note for note in plan.notes)

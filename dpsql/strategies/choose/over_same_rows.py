@@ -43,7 +43,6 @@ from dpsql.workloads.families.units_and_rows import reach_of_rows, reach_of_unit
 
 _NEAR_ROWS = 1.06  # as ``NEAR``, where rows are planned together with several counts of units
 _NEAR_MANY = 1.2  # the same for rows of very many groups and one count of units
-_ONE_PIECE = 2_100  # entries that count units or rows up to which one piece measures both
 _SHARED = (1.0, 0.8, 0.6, 0.4, 0.2)  # how much of what groups share is taken off, where it may be too much
 _SHARES = 999  # of the sensitivity that units may have beside rows which are tried
 _LISTED_UNIONS = 120  # entries of unlike groups up to which long unions of them are listed
@@ -201,7 +200,7 @@ class SameRows(Sources):
         if kinds is not None:
             weighed = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ V.moved(V.span)
             gram = (weighed.T @ weighed).toarray()
-            apart = patterns.rows is not None and patterns.classes is None and V.changes > _ONE_PIECE
+            apart = patterns.rows is not None and patterns.classes is None and V.changes > team_bounds.LARGEST
             found = solve_alike_patterns(gram, kinds, 0.9 * self.task.tolerance, self.task.deadline, apart=apart)
         if found is None:
             return self._unlike(V, patterns)

@@ -136,8 +136,8 @@ def reach_tied(products: Array, tied: Tied) -> Any:
     return min(total, _tied_by_corners(products, tied, total))
 
 
-def _tied_by_corners(products: Array, tied: Tied, known: Any) -> Any:
-    """``reach_tied`` by how many of the classes have their first corner, their second and so on; ``known`` for many.
+def _tied_by_corners(products: Array, tied: Tied, otherwise: Any) -> Any:
+    """``reach_tied`` by how many classes have their first corner, their second and so on; ``otherwise`` for many.
 
     A pair of corners adds at most the largest such product between two classes. Exact where classes are alike.
     """
@@ -148,11 +148,11 @@ def _tied_by_corners(products: Array, tied: Tied, known: Any) -> Any:
     corners = [order[place == t] for t in range(int(place.max(initial=-1)) + 1)]
     T = len(corners)
     if not 0 < T <= KINDS or (tied.limit + 1) ** T * T > MEETINGS:
-        return known
+        return otherwise
 
     def largest(a: Ints, b: Ints, further: int) -> Any:
-        held = products[np.ix_(a, b + further)]
-        return np.where(label[a][:, None] == label[b][None, :], held.min(), held).max()
+        between = products[np.ix_(a, b + further)]
+        return np.where(label[a][:, None] == label[b][None, :], between.min(), between).max()
 
     one, more, cross = np.diag(products)[:c], np.diag(products)[c:], np.diagonal(products, c)
     n = np.stack(np.meshgrid(*(np.arange(tied.limit + 1),) * T, indexing="ij")).reshape(T, -1)
