@@ -151,7 +151,7 @@ def test_the_last_resort_of_balanced_plans_needs_no_time(con, monkeypatch):
     plan = con.plan("SELECT a, COUNT(*) FROM t GROUP BY a; SELECT COUNT(*) FROM t", epsilon=1.0, delta=1e-9)
     monkeypatch.setattr(prepare_module, "HELD", 0.0)  # as if every column were worse than one by one
     used_up = PlanOptions(time_limit=0.0, objective="balanced")
-    held = prepare_module.held_balanced(plan.origin.prepared, plan.strategy, used_up)
+    held = prepare_module.no_worse_than_one_by_one(plan.origin.prepared, plan.strategy, used_up)
     assert held.shape[1] == plan.strategy.shape[1]
 
 
