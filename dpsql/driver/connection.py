@@ -39,7 +39,7 @@ from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import BudgetKeywords, PlanKeywords, PlanOptions
 from dpsql.planning.plan import PLANS, Plan
 from dpsql.planning.prepare import prepare
-from dpsql.planning.target_errors import Wanted, wanted_of
+from dpsql.planning.target_errors import Wanted, targets_of
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.registry import extensible, needed
@@ -122,7 +122,7 @@ class Connection(Keeping):
         """
         self._check_open()
         options = (options or PlanOptions()).having(keywords)
-        targets, method = wanted_of(options), options.method
+        targets, method = targets_of(options), options.method
         strategy = method == "auto" or strategy_named(method)
         earlier = options.earlier and options.rows_per_unit is None and method == "auto"
         options = replace(options, alpha=targets.alpha, earlier=earlier)
@@ -242,7 +242,7 @@ class Connection(Keeping):
         self._check_open()
         options = (options or PlanOptions()).having(keywords)
         options = options if max_error is None else replace(options, max_error=max_error)
-        targets = wanted_of(options)
+        targets = targets_of(options)
         if wish_of(sql, None, None, targets) is None:
             raise DataError("no error is wanted; give max_error=50, relative=0.05, or hints /*+ MAX_ERROR(50) */")
         options = replace(options, alpha=targets.alpha, earlier=options.earlier and options.rows_per_unit is None)
@@ -261,7 +261,7 @@ class Connection(Keeping):
             prepared = prepared.by(strategy_named(options.method))
             known = self._past.for_search(prepared, targets.alpha) if options.earlier else None
             left = state.within(prepared.reads)
-            return find_budget(prepared, left, targets, options, delta=at, measure=measure, known=known)
+            return find_budget(prepared, left, targets, options, delta=at, measure=measure, earlier=known)
 
         with self._shown(hear):
             found = self._plans.budget_of_call((sql, at, measure, *given), options, search)
@@ -311,7 +311,7 @@ class Connection(Keeping):
             options = (options or PlanOptions()).having({"earlier": False, **keywords} if fresh else keywords)
             shown = LOWER_AT_ZERO if lower_at_zero else estimates
             if not fresh and intervals == "noise" and asks_for_free(plan, (epsilon, delta, rho), shown, options):
-                return self._free(plan, wanted_of(options).alpha, label, errors=errors)
+                return self._free(plan, targets_of(options).alpha, label, errors=errors)
             plain = shown == "unbiased" and options.method == "auto" and options.rows_per_unit is None
             self._check_payable(plan, (epsilon, delta, rho), label, plain=plain, fresh=fresh)
             plan = self.plan(plan, epsilon, delta, rho, options=options)

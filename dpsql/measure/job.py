@@ -166,7 +166,7 @@ class Job:
             or self.sensitivity != over.measured.l2_squared * again
             or self.integers.digest() != over.all_integers().digest()
             or self.rough > float(max(value * value for value in over.measured.row(over.place)) * one) * (1.0 + 1e-4)
-            or self.description.get("horizon") != over.said
+            or self.description.get("horizon") != over.description
             or len(over.paid) != over.place
             or any(layout.source.unit is not None for layout in self.layouts)
         ):
@@ -182,7 +182,7 @@ class Job:
                 or mine is None
                 or reads is None
                 or (mine.table, mine.rule, mine.read) != (reads.table, reads.rule, (period,))
-                or earlier.description.get("horizon") != {**over.said, "place": place}
+                or earlier.description.get("horizon") != {**over.description, "place": place}
                 or (earlier.charge.noise, earlier.dataset) != ("gaussian", ledger.dataset)
                 or earlier.charge.units < self.charge.units
             ):

@@ -241,8 +241,8 @@ class _WithZeros:
     def largest_norm(self, entry: IntArray, order: int) -> float:
         return self.integers.largest_norm(entry, order)
 
-    def are_apart(self, entries: Sequence[IntArray]) -> bool:
-        return self.integers.are_apart(entries)
+    def share_no_measurement(self, entries: Sequence[IntArray]) -> bool:
+        return self.integers.share_no_measurement(entries)
 
     def digest(self) -> str:
         return f"{self.integers.digest()} and {self.count} rows of zeros"

@@ -36,7 +36,7 @@ from dpsql.planning.named_strategy import paying_for
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route, least_amount, routes_of, up
-from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of, told
+from dpsql.planning.plan import NEAR_ENOUGH, Plan, note_limit, plan_of
 from dpsql.planning.plan_values import Alternative, Origin
 from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error, watched
 from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
@@ -93,10 +93,10 @@ def ratio_of(
     common: int,
 ) -> float:
     """The largest half-width over what is asked of it. ``rows(k)``: of the parts of the k-th formula, for ``noise``."""
-    largest = max((float(widths[part].max(initial=0.0)) / asked for part, asked in goal.asked), default=0.0)
+    largest = max((float(widths[part].max(initial=0.0)) / target for part, target in goal.measured), default=0.0)
     for number, derived in enumerate(goal.derived):
         reach = derived.reach(rows(number), noise, alpha, common)
-        largest = max(largest, reach / derived.asked)
+        largest = max(largest, reach / derived.target)
     return largest
 
 
@@ -131,7 +131,7 @@ class PricedWay:
         return not self.affordable, self.value
 
 
-class Known(Protocol):
+class EarlierMeasurements(Protocol):
     """What earlier releases say of a batch; ``dpsql.running.earlier.budget_search``."""
 
     def needed(self, search: Search, ways: Sequence[PricedWay]) -> NeededBudget | None:
@@ -147,21 +147,21 @@ def find_budget(
     *,
     delta: Fraction | None = None,
     measure: str | None = None,
-    known: Known | None = None,
+    earlier: EarlierMeasurements | None = None,
 ) -> NeededBudget:
     """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
 
     ``targets.objective`` "least" chooses the strategy that needs the least, of the batch compiled in all the ways that
     ``plan`` compares; the others keep the strategy that ``plan`` takes for that objective, so that planning at the
     number found gives the same. Where an account for each
-    kind of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
+    kind of noise could pay, the least epsilon that is still allowed wins. ``earlier``: what earlier releases say, whose
     measurements then count, too (``dpsql.running.earlier.budget_search``), and 0 is found where they suffice. Raises
     BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
     needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
     """
     began, found, refusals = monotonic(), list[_Priced](), list[DataError]()
     compared = targets.objective == "least" and not prepared.named
-    others = (prepared.without_bounds, prepared.without_sum_bounds, prepared.with_units_apart) if compared else ()
+    others = (prepared.without_bounds, prepared.without_sum_bounds, prepared.with_units_in_blocks) if compared else ()
     routes = paying_for(prepared.named, routes_of(state, delta, measure))
     for number, compiled in enumerate((lambda: prepared, *others)):
         gap = min(found, key=lambda one: one.order).gap if found else None
@@ -179,14 +179,14 @@ def find_budget(
         raise refusals[0]
     best = min(found, key=lambda one: one.order)
     search, priced = best.search, best.priced
-    if known is not None and priced:
-        better = known.needed(search, priced)
+    if earlier is not None and priced:
+        better = earlier.needed(search, priced)
         if better is not None:
             return better
     if not priced or not priced[0].affordable:
         raise BudgetError(refusal([(w.route, w.ratio) for w in best.ways], [p.charge for p in priced], state, targets))
     least = priced[0]
-    return NeededBudget(least.value, told(plan_of_way(search, least, priced), prepared, options), least.request)
+    return NeededBudget(least.value, note_limit(plan_of_way(search, least, priced), prepared, options), least.request)
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,28 +288,28 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
     return (*found, other)
 
 
-def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: Strategy) -> float:
+def level_of(prepared: Prepared, goal: Goal, targets: Wanted, strategy: Strategy) -> float:
     """The level of single intervals that the wish needs: alpha, or one at which all hold together; see the module."""
-    return level_for(prepared, goal, wanted, strategy.noise, strategy.independent)
+    return level_for(prepared, goal, targets, strategy.noise, strategy.independent)
 
 
-def level_for(prepared: Prepared, goal: Goal, wanted: Wanted, noise: str, independent: int) -> float:
+def level_for(prepared: Prepared, goal: Goal, targets: Wanted, noise: str, independent: int) -> float:
     """``level_of`` for a kind of noise and numbers that are combinations of ``independent`` Gaussian variables."""
-    if not wanted.simultaneous:
-        return wanted.alpha
+    if not targets.simultaneous:
+        return targets.alpha
     if goal.derived:
-        return wanted.alpha / max(goal.numbers, 1)
+        return targets.alpha / max(goal.numbers, 1)
     matrix = prepared.compiled.matrix
-    count = sum(part.stop - part.start for part, _ in goal.asked)
+    count = sum(part.stop - part.start for part, _ in goal.measured)
     if matrix is not None:
-        rows = sparse.csr_array(matrix.rows[np.concatenate([np.arange(p.start, p.stop) for p, _ in goal.asked])])
+        rows = sparse.csr_array(matrix.rows[np.concatenate([np.arange(p.start, p.stop) for p, _ in goal.measured])])
         # Numbers that are multiples of each other hold or fail together.
         count = int(distinct_columns(sparse.csr_array(rows.T), up_to_sign=True).keep.size)
-    level = simultaneous_alpha(wanted.alpha, count, noise)
+    level = simultaneous_alpha(targets.alpha, count, noise)
     if noise != "gaussian":
         return level
     return max(
-        level, 2.0 * float(scipy.special.ndtr(-math.sqrt(float(scipy.special.chdtri(independent, wanted.alpha)))))
+        level, 2.0 * float(scipy.special.ndtr(-math.sqrt(float(scipy.special.chdtri(independent, targets.alpha)))))
     )
 
 
@@ -350,19 +350,19 @@ def _other_account(route: Route, state: BudgetState) -> str:
 # -- what a call asks --------------------------------------------------------------------------------------
 
 
-def wish_of(sql: str, epsilon: object, rho: object, wanted: Wanted) -> Wanted | None:
+def wish_of(sql: str, epsilon: object, rho: object, targets: Wanted) -> Wanted | None:
     """What is wanted, where the budget is to be found; None where the call or the batch's OPTIONS name one.
 
     Raises DataError where both are said.
     """
     named = epsilon is not None or rho is not None or budget_of(read_options(sql)[1]) is not None
-    if wanted.empty:
+    if targets.empty:
         hinted = isinstance(sql, str) and "MAX_ERROR" in sql.upper()
         if hinted and not named:
-            return wanted
-        if wanted.simultaneous or wanted.expected:
+            return targets
+        if targets.simultaneous or targets.expected:
             raise DataError("simultaneous and expected go with a wanted error; give max_error or relative beside them")
         return None
     if named:
         raise DataError("a wanted error and a budget are both given; keep one of the two (delta may go with an error)")
-    return wanted
+    return targets

@@ -134,7 +134,7 @@ def _counted(policy: Policy, table: Table, declared: TablePolicy, queries: Seque
         return _read(policy, declared, [days_of(units, periods.column)], _day_of(units, declared))
     column = table.columns.get(fold(periods.column))
     name = periods.column if column is None else column.name
-    asked = [Within(condition).on(name) for condition in _asked(table, queries)]
+    asked = [Within(condition).on(name) for condition in _row_conditions(table, queries)]
     return _read(policy, declared, asked, _stored_day(table, declared))
 
 
@@ -147,24 +147,24 @@ def _looked(policy: Policy, table: Table, declared: TablePolicy, look: Look, que
     for column in table.columns.values():
         value = column.value
         if isinstance(value, Stored) and value.source == look.join and fold(value.name) == fold(periods.column):
-            asked = [Within(condition).on(column.name) for condition in _asked(table, queries)]
+            asked = [Within(condition).on(column.name) for condition in _row_conditions(table, queries)]
             return _read(policy, declared, asked, value, how)
     raise _refusal(policy, declared, how)
 
 
 def _read(
-    policy: Policy, declared: TablePolicy, asked: Iterable[Condition], day: Stored | None, how: str = ""
+    policy: Policy, declared: TablePolicy, conditions: Iterable[Condition], day: Stored | None, how: str = ""
 ) -> set[int]:
-    """The numbers of the periods in which the days are that each of ``asked`` leaves; SQLError for other days."""
+    """The numbers of the periods in which the days are that each of ``conditions`` leaves; SQLError for other days."""
     periods = _periods(declared)
     closed = periods.closed(policy.day)
     found: set[int] = set()
-    for held in asked:
-        if held == FALSE:
+    for condition in conditions:
+        if condition == FALSE:
             continue
-        if not isinstance(held, LineAtom) or held.on_null or day is None:
+        if not isinstance(condition, LineAtom) or condition.on_null or day is None:
             raise _refusal(policy, declared, how)
-        for interval in held.intervals:
+        for interval in condition.intervals:
             numbers = _numbers(periods, line_of(day.type), interval)
             if numbers is None or numbers.stop > closed:
                 raise _refusal(policy, declared, how)
@@ -177,7 +177,7 @@ def _periods(declared: TablePolicy) -> Periods:
     return declared.periods
 
 
-def _asked(table: Table, queries: Sequence[Query]) -> Iterator[Condition]:
+def _row_conditions(table: Table, queries: Sequence[Query]) -> Iterator[Condition]:
     """Conditions that every row fulfils which one of the queries over a table counts."""
     if table.source is not None and table.source.windows is not None:
         yield TRUE

@@ -30,52 +30,52 @@ _NEAR = 2.0  # what integers of blocks of rows may have more of is a small part 
 _WHOLE = ("identity", "workload")  # measured with integers as small as they come
 
 
-def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOptions) -> Strategy:
-    """``found``, or a strategy of small integers whose error is less at what ``charge`` pays for.
+def finest(prepared: Prepared, charge: Charge, strategy: Strategy, options: PlanOptions) -> Strategy:
+    """``strategy``, or one of small integers whose error is less at what ``charge`` pays for.
 
-    ``prepared``: as the objective weighs it. For pure noise and listed cells; else ``found``.
+    ``prepared``: as the objective weighs it. For pure noise and listed cells; else ``strategy``.
     """
     compiled = prepared.compiled.matrix
     if charge.epsilon is None or charge.epsilon < 1:
-        return found
-    if compiled is None or not isinstance(found, MatrixStrategy) or compiled.cells > BOUNDED:
-        return found
-    workload = found.planned
+        return strategy
+    if compiled is None or not isinstance(strategy, MatrixStrategy) or compiled.cells > BOUNDED:
+        return strategy
+    workload = strategy.planned
     x = float(charge.epsilon) / 2
-    gain = sinh(x) ** -2 if x < HUGE and found.objective != "max" else 0.0  # noise of integers moved by 1, halved
+    gain = sinh(x) ** -2 if x < HUGE and strategy.objective != "max" else 0.0  # noise of integers moved by 1, halved
     # Where what a unit can change is not listed, sources are planned apart, their cells among what is compared there.
     listed = workload.units is None or workload.units.listable
-    methods = [method for method in (_WHOLE if listed else ("workload",)) if method != found.method]
-    near = [method for method in methods if _drafted(found, method) * x * x * gain <= _NEAR * found.value]
-    best, least = found, inf
+    methods = [method for method in (_WHOLE if listed else ("workload",)) if method != strategy.method]
+    near = [method for method in methods if _drafted(strategy, method) * x * x * gain <= _NEAR * strategy.value]
+    best, least = strategy, inf
     try:
         if not near:
-            charge.calibrate(scaled_sensitivity(found, compiled), found.blocks)
-            return found
-        least, methods = _error(compiled, charge, found), near
+            charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
+            return strategy
+        least, methods = _error(compiled, charge, strategy), near
     except DataError:  # its blocks cannot be drawn at so small a scale, so any of the others is better
         pass
     for method in methods:
-        if 0.99 * _drafted(found, method) * gain / 2 > least:  # a hundredth for what rounding gained or lost
+        if 0.99 * _drafted(strategy, method) * gain / 2 > least:  # a hundredth for what rounding gained or lost
             continue
         try:
             tolerance, limit = options.tolerance, options.time_limit
             other = select(workload, charge.noise, method, tolerance=tolerance, time_limit=limit)
-            other = replace(other, objective=found.objective)
+            other = replace(other, objective=strategy.objective)
             error = _error(compiled, charge, other)
         except (DataError, InternalError):  # too large to be measured so, or out of time
             continue
         if error < least * (1.0 - 1e-9):
-            considered = {**dict(found.considered), **dict(other.considered)}
+            considered = {**dict(strategy.considered), **dict(other.considered)}
             best, least = replace(other, considered=tuple(considered.items())), error
     return best
 
 
-def _drafted(found: Strategy, method: str) -> float:
+def _drafted(strategy: Strategy, method: str) -> float:
     """The error at which a method was considered, with noise of any numbers; 0 where that is not known."""
-    known = dict(found.considered).get(method, 0.0)
-    if not known and method == "workload" and isinstance(found.planned, Workload):
-        return workload_error(found.planned)
+    known = dict(strategy.considered).get(method, 0.0)
+    if not known and method == "workload" and isinstance(strategy.planned, Workload):
+        return workload_error(strategy.planned)
     return known
 
 

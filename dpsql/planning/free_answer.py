@@ -12,7 +12,7 @@ import numpy as np
 from dpsql.common.arrays import Floats, Json
 from dpsql.linalg.lines import ByBlocks, ByLength
 from dpsql.planning.figures import Columns, aligned, figure
-from dpsql.planning.text import errors_said
+from dpsql.planning.text import errors_text
 from dpsql.reconstruct import RangeErrors
 from dpsql.release import RangeTable, ResultTable
 
@@ -38,17 +38,17 @@ class Free:
         return cls(source, tuple(record for table in tables for record in _records(table)))
 
     @property
-    def known_by(self) -> str:
+    def provenance(self) -> str:
         """Who has the answers, as a sentence."""
         return f"{self.source} {'knows' if self.source.startswith('release ') else 'know'} the answers"
 
     @property
     def errors(self) -> str:
         """The standard error of every column in a few words."""
-        return errors_said(self.columns) or "no error stands beside its numbers"
+        return errors_text(self.columns) or "no error stands beside its numbers"
 
     def __str__(self) -> str:
-        return f"free, as {self.known_by}; {self.errors}"
+        return f"free, as {self.provenance}; {self.errors}"
 
     def text(self) -> str:
         """The same with a line a column, as EXPLAIN shows it."""
@@ -58,7 +58,7 @@ class Free:
             for row in self.columns
         ]
         shown = ["", *aligned(head, body, (0, 1), Columns.ALL)] if body else [f"({self.errors})"]
-        return "\n".join([f"Free: {self.known_by} already", *shown])
+        return "\n".join([f"Free: {self.provenance} already", *shown])
 
 
 def _figure(value: float | None) -> str:

@@ -136,9 +136,9 @@ def _of_spans(compiled: Compiled, noise: str) -> Floats:
 
 def _listed(compiled: Compiled) -> Floats:
     """Delta_c of every span for both kinds of noise (2, m), as ``Contributions.longest`` has it; worked out once."""
-    if "one by one" not in compiled.kept:
-        compiled.kept["one by one"] = _both_norms(compiled) * float(compiled.units.common)
-    found: Floats = compiled.kept["one by one"]
+    if "one by one" not in compiled.cache:
+        compiled.cache["one by one"] = _both_norms(compiled) * float(compiled.units.common)
+    found: Floats = compiled.cache["one by one"]
     return found
 
 

@@ -27,7 +27,7 @@ from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.prepare import (
     Prepared,
     cores_of,
-    held_balanced,
+    no_worse_than_one_by_one,
     one_by_one_strategy,
     prepare,
     scaled_sensitivity,
@@ -149,14 +149,14 @@ def make_plan(
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit).by(named)
     planner = Planner(state.within(prepared.reads), request, options, began)
     if named:
-        return told(planner.by_best_payment(prepared), prepared, options)
+        return note_limit(planner.by_best_payment(prepared), prepared, options)
     blocks = planner.in_blocks(prepared)
     if blocks is None or not planner.matches(blocks):
         blocks = planner.of_least_error(prepared, blocks)
-    return told(blocks, prepared, options)
+    return note_limit(blocks, prepared, options)
 
 
-def told(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
+def note_limit(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
     """The plan with a note of what a time limit left out of its search; it as it is where its error is certified."""
     late, limit = prepared.late, options.time_limit
     if not late or limit is None or (plan.strategy.gap is not None and plan.strategy.gap <= options.tolerance):
@@ -204,7 +204,7 @@ class Planner:
 
     def matches(self, blocks: Plan) -> bool:
         """Whether the error is certified within the tolerance, and no column is worse than one by one, for columns of
-        blocks are not held to that (``held_balanced``).
+        blocks are not held to that (``no_worse_than_one_by_one``).
         """
         gap = blocks.strategy.gap
         return gap is not None and gap <= self.options.tolerance and not blocks.worse_in(Columns.of(blocks.compiled))
@@ -221,7 +221,7 @@ class Planner:
         refusals: list[DataError] = []  # as where one matrix is too large
 
         def consider(prepare_other: Callable[[], Prepared | None]) -> None:
-            beside = next((plan for plan in plans if not _cannot_be_held(plan)), None)
+            beside = next((plan for plan in plans if not _worse_than_one_by_one(plan)), None)
             if beside is not None and self.late:
                 prepared.late.append("")
             elif (other := prepare_other()) is not None:
@@ -243,17 +243,17 @@ class Planner:
                 return min(plans, key=lambda plan: float(weigh(weighed_squares(joint, np.asarray(plan.errors)))))
             alone = np.asarray(plans[0].naive_errors)
             # Columns of one matrix may still be held to one by one.
-            return min(plans, key=lambda plan: (_cannot_be_held(plan), _value(plan, alone)))
+            return min(plans, key=lambda plan: (_worse_than_one_by_one(plan), _value(plan, alone)))
 
         early = self.objective == "balanced" and prepared.long_with_units
         if early:
-            consider(prepared.with_units_apart)
+            consider(prepared.with_units_in_blocks)
         consider(lambda: prepared)
         consider(prepared.without_bounds)
         consider(prepared.without_sum_bounds)
         gap = best().gap if plans else None
         if not early and (gap is None or gap > NEAR_ENOUGH):
-            consider(prepared.with_units_apart)
+            consider(prepared.with_units_in_blocks)
         if not plans:
             raise refusals[0]
         return self.no_worse_than_one_by_one(best())
@@ -263,14 +263,14 @@ class Planner:
         return self.no_worse_than_one_by_one(self.by_best_payment(prepared))
 
     def no_worse_than_one_by_one(self, made: Plan) -> Plan:
-        """The plan, or one under which no column does worse than one by one (``held_balanced``)."""
+        """The plan, or one under which no column does worse than one by one (``no_worse_than_one_by_one``)."""
         origin = made.origin
         if self.objective != "balanced" or origin is None or not made.worse_than_alone:
             return made
         limit = self.options.time_limit
         left = None if limit is None else max(limit - (monotonic() - self.began), 0.0)
         mine = replace(self.options, time_limit=left, objective="balanced")
-        strategy = held_balanced(origin.prepared, made.strategy, mine)
+        strategy = no_worse_than_one_by_one(origin.prepared, made.strategy, mine)
         if strategy is made.strategy:
             return made
         return plan_of(origin, made.charge, strategy, self.options.alpha, made.alternatives)
@@ -298,9 +298,9 @@ class Planner:
             if share is not None and share > 0:  # what is left, in equal parts; select refuses the rest
                 share = max(share - (monotonic() - self.began), 1e-9) / (len(charges) - number)
             mine = replace(options, time_limit=share, objective=objective)
-            known = np.inf if beside is None or len(charges) > 1 else _known(beside, batch.compiled, charge)
+            rival = np.inf if beside is None or len(charges) > 1 else _strategy_value(beside, batch.compiled, charge)
             with STRATEGIES.heard_by(None if ways else _offering(origin, charge, mine)):
-                strategy = prepared.strategy(charge.noise, mine, known)
+                strategy = prepared.strategy(charge.noise, mine, rival)
             strategy = strategy if prepared.named else finest(batch, charge, strategy, mine)
             error = true_error(strategy, batch.compiled, batches[weighs].compiled)
             ways.append((charge.unit_variance * error, charge, strategy))
@@ -311,7 +311,7 @@ class Planner:
         return plan_of(origin, charge, strategy, options.alpha, alternatives)
 
 
-def _cannot_be_held(plan: Plan) -> bool:
+def _worse_than_one_by_one(plan: Plan) -> bool:
     """Whether a column of a batch of blocks, which is not held to that, has a larger error than one by one."""
     return bool(plan.compiled.blocks) and plan.worse_in(Columns.of(plan.compiled))
 
@@ -332,7 +332,7 @@ def _offering(origin: Origin, charge: Charge, options: PlanOptions) -> Callable[
     return lambda make: PLANS.offer(lambda: plan_of(origin, charge, make(), alpha))
 
 
-def _known(plan: Plan, compiled: Batch, charge: Charge) -> float:
+def _strategy_value(plan: Plan, compiled: Batch, charge: Charge) -> float:
     """The error of a plan of the same batch in the units of ``Strategy.value``; inf where these are not known."""
     if compiled.matrix is None or charge.noise != "gaussian":
         return np.inf
@@ -347,7 +347,7 @@ def plan_of(
     strategy: Strategy,
     alpha: float,
     alternatives: tuple[Alternative, ...] = (),
-    wanted: Wanted | None = None,
+    targets: Wanted | None = None,
 ) -> Plan:
     """The plan that spends ``charge`` on ``strategy``. Cost: the errors and half-widths of every number, once."""
     prepared = origin.prepared.weighed(strategy.noise, strategy.objective)
@@ -357,7 +357,7 @@ def plan_of(
     accuracy = Accuracy.of(strategy.answers_of(compiled), noise, alpha, compiled.common_steps)
     cores = cores_of(understood.answers, compiled.spans)
     notes = [*understood.notes, *counted_notes(understood.answers, cores, compiled)]
-    if wanted is None:
+    if targets is None:
         notes += hint_notes(understood.answers, cores, accuracy.widths)
     return Plan(
         statements=Statements.of(prepared, compiled),
@@ -367,5 +367,5 @@ def plan_of(
         accuracy=accuracy,
         notes=in_order(notes),
         origin=origin,
-        wanted=wanted,
+        wanted=targets,
     )

@@ -100,17 +100,17 @@ class Prepared:
         """Its strategies."""
         return Chooser(self.compiled, late=self.late, named=self.named)
 
-    def strategy(self, noise: str, options: PlanOptions, known: float = np.inf) -> Strategy:
+    def strategy(self, noise: str, options: PlanOptions, rival: float = np.inf) -> Strategy:
         """The strategy of least error by the objective of ``options`` of all that are known for a kind of noise.
 
         Where no bound proves what the search finds, what the balanced objective takes is compared, too
-        (``Chooser.better``). ``known``: as in ``Chooser.strategy``.
+        (``Chooser.better``). ``rival``: as in ``Chooser.strategy``.
         """
         began, limit, chooser = monotonic(), options.time_limit, self.weighed(noise, options.objective).chooser
         if options.objective in (None, "balanced") or self.compiled.line is not None or self.named:
-            return chooser.strategy(noise, options, known=known)
+            return chooser.strategy(noise, options, rival=rival)
         half = options if limit is None or noise == "gaussian" else options.within(limit / 2)
-        found = chooser.strategy(noise, half, known=known)
+        found = chooser.strategy(noise, half, rival=rival)
         if found.gap is not None and found.gap <= options.tolerance:
             return found
         left = options if limit is None else options.within(max(limit - (monotonic() - began), 1e-9) / 2)
@@ -122,7 +122,7 @@ class Prepared:
     def balanced_strategy(self, noise: str, options: PlanOptions) -> Strategy:
         """The strategy of the balanced objective, by which no column does worse than one by one where that can be."""
         mine = replace(options, objective="balanced")
-        return held_balanced(self, self.weighed(noise, "balanced").chooser.strategy(noise, mine), mine)
+        return no_worse_than_one_by_one(self, self.weighed(noise, "balanced").chooser.strategy(noise, mine), mine)
 
     @cached_property
     def over_cells(self) -> Compiled | None:
@@ -227,7 +227,7 @@ class Prepared:
         joint = self.compiled.matrix
         return joint is not None and not joint.units.listable and choice.takes_long(joint)
 
-    def with_units_apart(self) -> Prepared | None:
+    def with_units_in_blocks(self) -> Prepared | None:
         """The same batch as blocks, where it is one matrix with counts of units of which no list is made; else None.
 
         Blocks do not know that units are counted of the rows that others count, and see more of what groupings share.
@@ -361,18 +361,18 @@ class Chooser:
         self._folder = default_folder() if cached else None
 
     def strategy(
-        self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto", known: float = np.inf
+        self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto", rival: float = np.inf
     ) -> Strategy:
         """The strategy of least total (or, with the objective "max", least largest) squared error for that noise.
 
         The batch says what its errors count: "balanced" is the total of a batch that is weighed so. ``method``: one
         that is known to serve; all are tried where it is none of ``select``. Where the call names a strategy, that is
-        taken. ``known``: as there.
+        taken. ``rival``: the error of another plan (``known`` there).
         """
         with watched(options, self._late) as mine:
-            return self._strategy(noise, mine, self._named or method, known)
+            return self._strategy(noise, mine, self._named or method, rival)
 
-    def _strategy(self, noise: str, options: PlanOptions, method: str, known: float) -> Strategy:
+    def _strategy(self, noise: str, options: PlanOptions, method: str, rival: float) -> Strategy:
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
         small = self.compiled.small
@@ -394,38 +394,38 @@ class Chooser:
                 progress=options.progress,
                 cache=self._folder,
                 objective=objective,
-                known=known,
+                known=rival,
             )
         return self._labelled(found, label)
 
-    def _labelled(self, found: MatrixStrategy | StructuredStrategy | LevelStrategy, label: str) -> Strategy:
+    def _labelled(self, strategy: MatrixStrategy | StructuredStrategy | LevelStrategy, label: str) -> Strategy:
         """A strategy as the plan has it: of the whole line of a long column, with the name of its objective."""
-        if isinstance(self.compiled, Lined) and isinstance(found, MatrixStrategy):
-            return lined_strategy(self.compiled, found, label)
-        return found if found.objective == label else replace(found, objective=label)
+        if isinstance(self.compiled, Lined) and isinstance(strategy, MatrixStrategy):
+            return lined_strategy(self.compiled, strategy, label)
+        return strategy if strategy.objective == label else replace(strategy, objective=label)
 
-    def better(self, found: Strategy, other: Strategy, options: PlanOptions) -> Strategy:
-        """``found``, or what has less error by its objective: ``other``, or for the largest error what starts there.
+    def better(self, strategy: Strategy, other: Strategy, options: PlanOptions) -> Strategy:
+        """``strategy``, or what has less error by its objective: ``other``, or for the largest error what starts there.
 
         Both are strategies for the numbers of this batch and one kind of noise.
         """
-        batch, objective, noise = self.compiled, found.objective, found.noise
+        batch, objective, noise = self.compiled, strategy.objective, strategy.noise
         others: list[Strategy] = []
-        if isinstance(found, MatrixStrategy) and isinstance(other, MatrixStrategy):
-            others.append(other.instead(found.planned, objective))
+        if isinstance(strategy, MatrixStrategy) and isinstance(other, MatrixStrategy):
+            others.append(other.instead(strategy.planned, objective))
             if objective == "max" and noise == "laplace":
                 with watched(options, self._late) as mine:
                     limits = Limits(mine.tolerance, mine.time_limit, mine.progress)
-                    others += strategies_for(found.planned, "pure", limits, other)
+                    others += strategies_for(strategy.planned, "pure", limits, other)
         elif isinstance(other, StructuredStrategy) and batch.blocks:
             planned = replace(other.planned, blocks=batch.blocks)
             value = other.largest(planned) if objective == "max" else other.error(planned)
             others.append(replace(other, planned=planned, expected=value, objective=objective))
-        best = min((found, *others), key=lambda one: true_error(one, batch))
-        considered = (*found.considered, *((one.method, one.value) for one in others))
-        if best is found or not isinstance(best, MatrixStrategy | StructuredStrategy):
+        best = min((strategy, *others), key=lambda one: true_error(one, batch))
+        considered = (*strategy.considered, *((one.method, one.value) for one in others))
+        if best is strategy or not isinstance(best, MatrixStrategy | StructuredStrategy):
             return best
-        return replace(best, lower_bound=found.lower_bound, considered=considered)
+        return replace(best, lower_bound=strategy.lower_bound, considered=considered)
 
     def gaussian_bound(self, objective: str) -> float:
         """At most the ``true_error`` of any strategy for Gaussian noise; 0 where no bound is known soon."""
@@ -443,7 +443,7 @@ class Chooser:
         assert matrix is not None  # noqa: S101 - its callers know
         squares = np.zeros(matrix.numbers)
         if matrix.once.repeats:
-            each = strategy.variances(matrix.asked)[matrix.asked_place]
+            each = strategy.variances(matrix.distinct)[matrix.distinct_place]
             squares[matrix.answered] = each * matrix.objective[matrix.answered] ** 2
         else:
             squares[matrix.answered] = strategy.variances(self._planned)
@@ -469,30 +469,30 @@ def _same_objective(one: Batch, other: Batch) -> bool:
     return np.array_equal(one.matrix.objective, other.matrix.objective)
 
 
-def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> Strategy:
-    """``found``, or a strategy of the balanced objective under which no column does worse than one by one.
+def no_worse_than_one_by_one(prepared: Prepared, strategy: Strategy, options: PlanOptions) -> Strategy:
+    """``strategy``, or a strategy of the balanced objective under which no column does worse than one by one.
 
     Where one does, it counts more in further rounds; the strategy that leaves the worst column best is taken. Its
-    certificate is that of ``found``, of the balanced objective. Columns of statements that weigh less than 1 may do
+    certificate is that of ``strategy``, of the balanced objective. Columns of statements that weigh less than 1 may do
     worse, and those of batches of blocks and of long lines are not held.
     """
-    began, noise, weighed = monotonic(), found.noise, prepared.weighed(found.noise, "balanced")
+    began, noise, weighed = monotonic(), strategy.noise, prepared.weighed(strategy.noise, "balanced")
     compiled, first = weighed.compiled, weighed.chooser
     if compiled.matrix is None or prepared.named:
-        return found
+        return strategy
     columns = Columns.of(compiled)
     held = columns.weights >= 1
-    beside, squares = first.beside(found), columns.weights**2
-    unit, beside = found.value / float(squares @ beside), beside * held
-    others = min((value for name, value in found.considered if name != found.method), default=np.inf)
-    best, times, gained = found, np.ones(beside.size), 0.0
+    beside, squares = first.beside(strategy), columns.weights**2
+    unit, beside = strategy.value / float(squares @ beside), beside * held
+    others = min((value for name, value in strategy.considered if name != strategy.method), default=np.inf)
+    best, times, gained = strategy, np.ones(beside.size), 0.0
     power = _POWER if beside.max() > _SMALL else _POWER / 4
     if held.all() and np.average(beside, weights=squares) > _SURE * HELD:
         # What holds all columns would have less error by the weights for which this was searched.
         with contextlib.suppress(DataError):
             asked = one_by_one_strategy(prepared, noise, options)
             if first.beside(asked).max() <= HELD and isinstance(asked, MatrixStrategy):
-                return first.instead(asked, found)
+                return first.instead(asked, strategy)
     for number in range(_ROUNDS):
         left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
         if beside.max() <= HELD:
@@ -505,13 +505,13 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         more = np.maximum(beside / _AIM, 1.0) ** power
         # Another method may serve the new weights better, if it had less error by the first, which are no larger.
         late = number >= _ROUNDS // 2 and others < unit * float((squares * times * more) @ beside)
-        method = "auto" if late else found.method
+        method = "auto" if late else strategy.method
         try:
             weighed_again = Chooser(balanced(prepared.compiled, noise, times * more), late=prepared.late)
             again = weighed_again.strategy(noise, options.within(left), method)
             after = first.beside(again) * held
         except (DataError, InternalError):  # too large, or weights too unlike in size for integers
-            again, after = found, np.full(beside.size, np.inf)
+            again, after = strategy, np.full(beside.size, np.inf)
         if after.max() < beside.max():
             gained = max(gained, float(np.log(beside.max() / after.max())))
             best, beside, times = again, after, times * more
@@ -523,7 +523,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
         with contextlib.suppress(DataError):  # of very many queries that depend on each other
             asked = one_by_one_strategy(prepared, noise, options)
             best = asked if (first.beside(asked) * held).max() < beside.max() else best
-    return found if best is found or not isinstance(best, MatrixStrategy) else first.instead(best, found)
+    return strategy if best is strategy or not isinstance(best, MatrixStrategy) else first.instead(best, strategy)
 
 
 def one_by_one_strategy(prepared: Prepared, noise: str, options: PlanOptions) -> Strategy:

@@ -59,7 +59,7 @@ class Wanted:
         return self.max_error is None and self.relative is None and not self.by_name
 
 
-def wanted_of(options: PlanOptions) -> Wanted:
+def targets_of(options: PlanOptions) -> Wanted:
     """The wanted errors of a call, checked. ``max_error``: a positive number, or one by result or "result.column".
 
     Raises DataError for figures that are not positive and finite, both of ``max_error`` and ``relative``, unknown
@@ -126,7 +126,7 @@ class DerivedGoal:
     core: Core = field(repr=False)
     slices: tuple[slice, ...] = field(repr=False)
     column: Derived | Ranked
-    asked: float
+    target: float
     estimates: Floats
 
     def reach(self, rows: object, noise: Noise, alpha: float, divisor: int) -> float:
@@ -182,11 +182,11 @@ def _worked_out(
 class Goal:
     """A half-width for every number of a batch, result column by result column (slices of W's rows).
 
-    ``asked``: of measured columns. ``steer``: what the strategy is chosen by: that, and for parts of averages and
+    ``measured``: of measured columns. ``steer``: what the strategy is chosen by: that, and for parts of averages and
     quantiles what the slope of the formula at the guess makes of it. ``numbers``: how many are promised.
     """
 
-    asked: tuple[tuple[slice, float], ...] = field(repr=False)
+    measured: tuple[tuple[slice, float], ...] = field(repr=False)
     steer: tuple[tuple[slice, float], ...] = field(repr=False)
     derived: tuple[DerivedGoal, ...]
     numbers: int
@@ -202,15 +202,15 @@ class Goal:
         return out
 
 
-def goal_of(prepared: Prepared, wanted: Wanted) -> Goal:
+def goal_of(prepared: Prepared, targets: Wanted) -> Goal:
     """What every number of the batch is asked, by the call and by the batch's hints.
 
     A hint counts for its own SELECT; the call for all others, or for the results that it names.
     Raises DataError for results without a wanted error, unknown names, two different wishes for one result, and
     where a guess is needed and no ``expected_rows`` are declared.
     """
-    reading = Reading(prepared, wanted)
-    asked: list[tuple[slice, float]] = []
+    reading = Reading(prepared, targets)
+    measured: list[tuple[slice, float]] = []
     steer: list[tuple[slice, float]] = []
     derived: list[DerivedGoal] = []
     count = 0
@@ -222,26 +222,26 @@ def goal_of(prepared: Prepared, wanted: Wanted) -> Goal:
             label = f"{name}.{column.title or column.name}"
             if isinstance(column, Measured):
                 guess = partial(reading.answer, name, core, core.outputs[column.output])
-                asked.append((slices[column.output], reading.target(name, label, core, guess)))
+                measured.append((slices[column.output], reading.target(name, label, core, guess)))
                 continue
             found = reading.derived(name, label, core, slices, column)
             derived.append(found)
             steer.extend(_steered(found))
     reading.check_names()
-    return Goal(tuple(asked), (*asked, *steer), tuple(derived), count)
+    return Goal(tuple(measured), (*measured, *steer), tuple(derived), count)
 
 
 class Reading:
     """The wishes of a call, held against a batch."""
 
-    def __init__(self, prepared: Prepared, wanted: Wanted) -> None:
-        self.prepared, self.wanted = prepared, wanted
+    def __init__(self, prepared: Prepared, targets: Wanted) -> None:
+        self.prepared, self.targets = prepared, targets
         answers = prepared.understood.answers
         names = [answer.name for answer in answers for _ in answer.cores]
         held = cores_of(answers, prepared.compiled.spans)
         self.cores = [(name, core, slices) for name, (core, slices) in zip(names, held, strict=True)]
-        self.by_name = {fold(name): value for name, value in wanted.by_name}
-        self.expected = {fold(name): value for name, value in wanted.expected}
+        self.by_name = {fold(name): value for name, value in targets.by_name}
+        self.expected = {fold(name): value for name, value in targets.expected}
         self.used: set[str] = set()
         self.known: dict[str, str] = {fold(answer.name): answer.name for answer in answers}
 
@@ -260,9 +260,9 @@ class Reading:
             return value
         if hint is not None:
             return hint
-        if self.wanted.max_error is not None:
-            return self.wanted.max_error
-        if self.wanted.relative is None:
+        if self.targets.max_error is not None:
+            return self.targets.max_error
+        if self.targets.relative is None:
             raise DataError(
                 f"{label} has no wanted error; give its statement a hint, SELECT /*+ MAX_ERROR(50) */ ..., or give "
                 "max_error for all statements without one"
@@ -272,7 +272,7 @@ class Reading:
             raise DataError(
                 f"{label} is expected to be 0, so that no error is relative to it; give max_error in its own units"
             )
-        return self.wanted.relative * abs(expected)
+        return self.targets.relative * abs(expected)
 
     def check_names(self) -> None:
         """DataError for names that no result of the batch has."""
@@ -369,7 +369,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
     column, k = goal.column, len(goal.estimates)
     if isinstance(column, Ranked):
         width = float(column.values[-1] - column.starts[0])
-        least = max(goal.asked * float(goal.estimates[-1]) / width, 0.5) if width else 0.5
+        least = max(goal.target * float(goal.estimates[-1]) / width, 0.5) if width else 0.5
         yield from ((part, least) for part in goal.parts)
         return
     step = 1e-4 * np.maximum(np.abs(goal.estimates), 1.0)
@@ -378,7 +378,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
     slopes = np.abs(values[:k] - values[k:]) / (2 * step)
     used = np.flatnonzero(np.isfinite(slopes) & (slopes > 0))
     for at in used:
-        yield goal.parts[at], goal.asked / (float(slopes[at]) * math.sqrt(used.size))
+        yield goal.parts[at], goal.target / (float(slopes[at]) * math.sqrt(used.size))
 
 
 def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], widths: Any) -> list[Note]:
@@ -401,19 +401,19 @@ def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slic
     ]
 
 
-def wanted_text(wanted: Wanted, alpha: float) -> str:
+def targets_text(targets: Wanted, alpha: float) -> str:
     """What was asked, in words; ``alpha``: the level of the plan's intervals."""
     parts = []
-    if wanted.max_error is not None:
-        parts.append(f"±{wanted.max_error:g}")
-    if wanted.relative is not None:
-        parts.append(f"±{100 * wanted.relative:g}% of what is expected")
-    parts += [f"±{value:g} for {name}" for name, value in wanted.by_name[:4]]
-    if len(wanted.by_name) > 4:
-        parts.append(f"{len(wanted.by_name) - 4} more")
+    if targets.max_error is not None:
+        parts.append(f"±{targets.max_error:g}")
+    if targets.relative is not None:
+        parts.append(f"±{100 * targets.relative:g}% of what is expected")
+    parts += [f"±{value:g} for {name}" for name, value in targets.by_name[:4]]
+    if len(targets.by_name) > 4:
+        parts.append(f"{len(targets.by_name) - 4} more")
     asked = ", ".join(parts) or "what the hints of the batch ask"
-    level = f"{100 * (1 - wanted.alpha):g}"
+    level = f"{100 * (1 - targets.alpha):g}"
     of = f"each number in {level} of 100 releases"
-    if wanted.simultaneous:
+    if targets.simultaneous:
         of = f"all numbers together in {level} of 100 releases (each in {100 * (1 - alpha):.6g})"
     return f"{asked}, {of}; this is the least budget for it"

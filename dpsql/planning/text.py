@@ -22,7 +22,7 @@ from dpsql.planning.figures import Columns, aligned, budget_name, counted, figur
 from dpsql.planning.guesses import Guesses
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.remarks import remarks, squared_error
-from dpsql.planning.target_errors import wanted_text
+from dpsql.planning.target_errors import targets_text
 from dpsql.planning.words import words
 from dpsql.privacy.amounts import show
 from dpsql.sql import Answer
@@ -159,7 +159,7 @@ def _facts(plan: PlannedBatch, *, details: bool) -> list[tuple[str, str]]:
         what = "mu squared" if plan.charge.measure == "mu^2" else plan.charge.measure
         facts.append(("Charge", f"{what} {plan.charge.amount:.6g} of the {budget_name(plan.charge.account)}"))
     if plan.wanted is not None:  # the error that the budget was found for
-        facts.append(("Target", wanted_text(plan.wanted, plan.alpha)))
+        facts.append(("Target", targets_text(plan.wanted, plan.alpha)))
     if plan.reads is not None:
         most = plan.reads.most
         units = "" if most in (None, 1) else f"; the budget holds for units with rows in up to {most} of them"
@@ -203,7 +203,7 @@ def plan_cells(row: Json, depends: str = "depends") -> tuple[str, ...]:
     return *names, f"{about}{figure(row['stderr'])}", f"{about}±{figure(row['half_width'])}", times
 
 
-def errors_said(rows: Sequence[Json]) -> str:
+def errors_text(rows: Sequence[Json]) -> str:
     """The standard errors of the columns ``rows`` in a few words, of several numbers the largest; empty for none."""
     shown = [
         f"{row['result']}.{row['column']} {'up to ' * (row['numbers'] > 1)}{figure(row['stderr_max'] or row['stderr'])}"

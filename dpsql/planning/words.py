@@ -59,7 +59,7 @@ def _of_guarantee(plan: PlannedBatch, page: str) -> Iterator[tuple[str, str]]:
 
 def _of_errors(plan: PlannedBatch, rows: Sequence[Json]) -> Iterator[tuple[str, str]]:
     """The titles and marks of the table of errors."""
-    said = getattr(plan.strategy, "errors_said", "")
+    said = getattr(plan.strategy, "errors_text", "")
     if said:
         yield "std error", said
     elif plan.estimated:

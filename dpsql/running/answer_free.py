@@ -24,7 +24,7 @@ from dpsql.planning.free_answer import Free
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
-from dpsql.planning.target_errors import goal_of, wanted_of
+from dpsql.planning.target_errors import goal_of, targets_of
 from dpsql.policy import Policy
 from dpsql.policy.limits import limits_in
 from dpsql.policy.types import Schemas
@@ -78,7 +78,7 @@ def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: P
     given = any(getattr(options, field.name) is not field.default for field in read)  # == of an array is no truth
     if given or estimates != "unbiased" or any(amount is not None for amount in budget):
         return False
-    return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, wanted_of(PlanOptions())) is None
+    return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, targets_of(PlanOptions())) is None
 
 
 class Earlier(PastReleases):

@@ -17,7 +17,7 @@ import numpy as np
 from dpsql.common.arrays import Floats
 from dpsql.planning.fine_noise import finest
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.prepare import Prepared, cores_of, held_balanced, scaled_sensitivity
+from dpsql.planning.prepare import Prepared, cores_of, no_worse_than_one_by_one, scaled_sensitivity
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import Answers, Errors, MatrixAnswers
@@ -100,7 +100,7 @@ def planned_again(
     """
     blocks = prepared.as_blocks(objective) if charge.noise == "gaussian" else None
     bounds_left_out = prepared.without_bounds(), prepared.without_sum_bounds()
-    for held in (prepared, blocks, *bounds_left_out, prepared.with_units_apart()):
+    for held in (prepared, blocks, *bounds_left_out, prepared.with_units_in_blocks()):
         found = None if held is None else _again(held, charge, objective, measurement, alpha, release)
         if found is not None:
             return found
@@ -131,6 +131,6 @@ def _candidates(prepared: Prepared, charge: Charge, options: PlanOptions) -> Ite
     first = first if prepared.named else finest(weighed, charge, first, options)
     yield first
     if options.objective == "balanced":
-        held = held_balanced(prepared, first, options)
+        held = no_worse_than_one_by_one(prepared, first, options)
         if held is not first:
             yield held

@@ -340,7 +340,7 @@ def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:
     if turn.over is None:
         return made
     # Its measurement is none of its period alone, so that it answers no other batch.
-    said |= {"horizon": turn.over.said, "key": f"{said['key']} over time"}
+    said |= {"horizon": turn.over.description, "key": f"{said['key']} over time"}
     return replace(made, description=said).over_time(turn.over)
 
 

@@ -24,7 +24,7 @@ from dpsql.workloads.expr.conditions import (
 )
 from dpsql.workloads.expr.lines import Interval
 from dpsql.workloads.expr.regions import KeyDomain
-from dpsql.workloads.expr.terms import told_apart
+from dpsql.workloads.expr.terms import distinguished_columns
 from dpsql.workloads.expr.within import Within
 
 _NAMED = 4  # results that a note names
@@ -79,7 +79,7 @@ def _named(results: Sequence[str]) -> str:
 
 def _closed_for_others(cores: Sequence[Core], table: Table) -> list[str]:
     """Columns of a closed domain that some results of the table read and some do not."""
-    read = [told_apart(core.queries) for core in cores]
+    read = [distinguished_columns(core.queries) for core in cores]
     return [
         column.name
         for column in table.columns.values()

@@ -54,7 +54,7 @@ def _unit_text(table: Table) -> str:
 
 def _limits(source: RowSource) -> Iterator[str]:
     yield f"at most {source.limit:,} row{'' if source.limit == 1 else 's'} of one count"
-    yield from (f"at most {cap.said}" for cap in source.caps)
+    yield from (f"at most {cap.text}" for cap in source.caps)
 
 
 def _measured_text(read: Read) -> str:

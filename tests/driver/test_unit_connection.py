@@ -18,7 +18,7 @@ from dpsql.workloads.compile import units as units_of
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import sensitivity_of
-from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.compile.units import retention_order
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -318,10 +318,7 @@ def test_no_release_rests_on_rows_that_another_left_out(tmp_path: Path, asked: l
     with kept_worlds(tmp_path) as con:
         for sql in asked:
             con.run(sql, epsilon=50)
-        told = [
-            {digest for table, digest in kept_first(con.plan(sql, epsilon=50, earlier=False).compiled.layouts).items()}
-            for sql in asked
-        ]
+        told = [{*retention_order(con.plan(sql, epsilon=50, earlier=False).compiled.layouts).values()} for sql in asked]
         plan = con.plan(again, epsilon=50)
         release = con.run(plan)
         numbers = [row[-4] for name in release.views for row in release[name].fetchall()]

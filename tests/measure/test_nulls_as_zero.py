@@ -136,7 +136,7 @@ def test_a_null_that_is_scanned_as_the_middle_is_found(monkeypatch: pytest.Monke
     assert np.abs(wrong - right).max() > 1
     monkeypatch.undo()
     # Nor is what a condition looks at taken for what none does.
-    monkeypatch.setattr(cut_tables, "told_apart", lambda queries: set())
+    monkeypatch.setattr(cut_tables, "distinguished_columns", lambda queries: set())
     sql = "SELECT g, h, SUM(low) AS s FROM t GROUP BY g, h; SELECT COUNT(*) AS n FROM t WHERE low > 2"
     assert any(m.at_null is not None for layout in batch_of(sql, con).layouts for m in layout.measures)
 

@@ -24,7 +24,7 @@ from dpsql.measure import from_sql
 from dpsql.measure.reading import scans_of
 from dpsql.running.earlier.joint import Past
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
-from dpsql.workloads.compile.units import UNORDERED, kept_first
+from dpsql.workloads.compile.units import UNORDERED, retention_order
 from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.rows import RowSource, agrees, one_choice
 from dpsql.workloads.expr.scan import Select
@@ -291,7 +291,7 @@ def test_an_order_is_told_to_later_releases(con: duckdb.DuckDBPyConnection) -> N
     """What a release kept is equal for all that take the least row, and unlike that of releases that took others."""
 
     def kept(*asks: Ask) -> dict[str, str]:
-        return kept_first(compiled(con, asks).layouts)
+        return retention_order(compiled(con, asks).layouts)
 
     joined = Ask(f"visits v {PATIENTS}", ("sex",))
     one, other = (
@@ -300,19 +300,19 @@ def test_an_order_is_told_to_later_releases(con: duckdb.DuckDBPyConnection) -> N
     assert one == other != UNORDERED
     layouts = compiled(con, [Ask("patients", ("sex",)), Ask("visits", ("kind",))]).layouts
     before = [replace(layout, source=replace(layout.source, order=())) for layout in layouts]
-    assert kept_first(before) == {"visits": kept(Ask("visits", ("kind",)))["visits"], "patients": UNORDERED}
+    assert retention_order(before) == {"visits": kept(Ask("visits", ("kind",)))["visits"], "patients": UNORDERED}
     found = compiled(con, [Ask(f"visits v {PATIENTS}", ("sex",))]).layouts
     shorter = []
     for layout in found:
         (join,) = layout.source.joins
         join = replace(join, order=join.order[:1])
         shorter.append(replace(layout, source=replace(layout.source, joins=(join,))))
-    assert kept_first(found) != kept_first(shorter)
+    assert retention_order(found) != retention_order(shorter)
 
 
 def test_a_release_of_before_is_not_combined_with_one_that_takes_the_least_row(con: duckdb.DuckDBPyConnection) -> None:
     batches = [compiled(con, [ask]) for ask in (Ask("patients", ("sex",)), Ask("visits", ("kind",)))]
-    firsts = [kept_first(batch.layouts) for batch in batches]
+    firsts = [retention_order(batch.layouts) for batch in batches]
 
     def past(release: int, which: int, first: Mapping[str, str]) -> Past:
         batch = batches[which]

@@ -14,7 +14,7 @@ from helpers import filled, unwrapped
 import dpsql
 from dpsql.errors import BudgetError, DataError, SQLError
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.prepare import Chooser, held_balanced, one_by_one_strategy, prepare
+from dpsql.planning.prepare import Chooser, no_worse_than_one_by_one, one_by_one_strategy, prepare
 from dpsql.running.earlier.same_question import reuse_key
 from dpsql.strategies.choose import minimax
 from dpsql.strategy import Strategy
@@ -180,7 +180,7 @@ def test_rounds_end_where_none_would_make_the_worst_column_good(
 
     monkeypatch.setattr(Chooser, "strategy", strategy)
     monkeypatch.setattr(Chooser, "beside", lambda *_: np.array([next(left), other]))
-    held_balanced(plan.origin.prepared, plan.strategy, PlanOptions())
+    no_worse_than_one_by_one(plan.origin.prepared, plan.strategy, PlanOptions())
     assert len([method for method in methods if method != "workload"]) == rounds
     assert len(methods) == len(worst) - 1
 

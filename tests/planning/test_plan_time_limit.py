@@ -16,6 +16,7 @@ from dpsql.linalg import basis
 from dpsql.planning import plan as plan_module
 from dpsql.planning import prepare as prepare_module
 from dpsql.planning.options import PlanOptions
+from dpsql.planning.plan import Planner
 from dpsql.strategies.choose import by_source
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.core import reduce, simple, symmetric, time_left
@@ -150,7 +151,7 @@ def test_the_last_resort_of_balanced_plans_needs_no_time(con, monkeypatch):
     plan = con.plan("SELECT a, COUNT(*) FROM t GROUP BY a; SELECT COUNT(*) FROM t", epsilon=1.0, delta=1e-9)
     monkeypatch.setattr(prepare_module, "HELD", 0.0)  # as if every column were worse than one by one
     used_up = PlanOptions(time_limit=0.0, objective="balanced")
-    held = prepare_module.held_balanced(plan.origin.prepared, plan.strategy, used_up)
+    held = prepare_module.no_worse_than_one_by_one(plan.origin.prepared, plan.strategy, used_up)
     assert held.shape[1] == plan.strategy.shape[1]
 
 
@@ -217,7 +218,7 @@ def test_blocks_that_are_no_proven_match_stay_where_no_time_is_left(con, monkeyp
     monkeypatch.setattr(choice, "LONG", 0.0)  # as if one matrix took long
     sql = "SELECT a, COUNT(*) FROM t GROUP BY a; SELECT b, COUNT(*) FROM t GROUP BY b; SELECT COUNT(*) FROM t"
     matched = []
-    monkeypatch.setattr(plan_module, "_matched", lambda *_: matched.append(1) and False)
+    monkeypatch.setattr(Planner, "matches", lambda *_: matched.append(1) and False)
     monkeypatch.setattr(TimeLeft, "fits", lambda *_: False)  # no step over the matrix
     plan = con.plan(sql, epsilon=1.0, delta=1e-9, time_limit=1e3)
     assert matched
@@ -231,7 +232,7 @@ epsilon = 10.0
 delta = 1e-6
 [tables.t]
 unit = "person"
-max_rows_per_unit = 4
+max_rows_per_unit = 6
 [tables.t.columns]
 person = {}
 a = { lower = 0, upper = 5, nulls = false }
@@ -251,14 +252,12 @@ def units(tmp_path) -> dpsql.Connection:
 
 
 def test_no_other_way_is_tried_once_the_time_is_over_and_a_plan_is_there(units, monkeypatch):
-    tried, plain = [], plan_module._unheld
-    monkeypatch.setattr(
-        plan_module, "_unheld", lambda prepared, *more: tried.append(prepared) or plain(prepared, *more)
-    )
+    tried, plain = [], Planner.by_best_payment
+    monkeypatch.setattr(Planner, "by_best_payment", lambda mine, *which: tried.append(which) or plain(mine, *which))
     units.plan(UNLISTED, epsilon=1, time_limit=1000)
     assert len(tried) > 1
     tried.clear()
-    monkeypatch.setattr(plan_module, "_late", lambda *_: True)
+    monkeypatch.setattr(Planner, "late", True)
     plan = units.plan(UNLISTED, epsilon=1, time_limit=2000)
     assert len(tried) == 1
     assert any("the time limit of 2000 s ended the search" in note for note in plan.notes)

@@ -202,16 +202,16 @@ def test_no_plan_is_there_before_a_batch_is_compiled(
 
 def test_later_ways_do_not_replace_a_better_plan(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two objectives that are compared, the first search has ended when the second is interrupted."""
-    plain, calls = prepare.held_balanced, list[object]()
+    plain, calls = prepare.no_worse_than_one_by_one, list[object]()
 
     def second(*asked: Any) -> Any:
         calls.append(asked)
         return interrupted()
 
-    monkeypatch.setattr(prepare, "held_balanced", second)
+    monkeypatch.setattr(prepare, "no_worse_than_one_by_one", second)
     with pytest.raises(KeyboardInterrupt):
         con.plan(BATCH, epsilon=1, objective="total")
-    monkeypatch.setattr(prepare, "held_balanced", plain)
+    monkeypatch.setattr(prepare, "no_worse_than_one_by_one", plain)
     best = con.last_plan
     assert best is not None
     assert len(calls) == 1

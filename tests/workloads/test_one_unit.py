@@ -34,7 +34,7 @@ ONE = dict.fromkeys(COLUMNS, 1)
 @pytest.fixture(autouse=True)
 def one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are planned as one matrix."""
-    monkeypatch.setattr(Prepared, "with_units_apart", lambda prepared: None)
+    monkeypatch.setattr(Prepared, "with_units_in_blocks", lambda prepared: None)
 
 
 @pytest.fixture(scope="module")

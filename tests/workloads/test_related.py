@@ -47,7 +47,7 @@ def world() -> World:
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of all kinds that the expressions tell apart, planned as one matrix."""
     monkeypatch.setitem(unit_worlds.VALUES, "visits", (WARDS, DAYS, (-2, 4, None)))
-    monkeypatch.setattr(Prepared, "with_units_apart", lambda prepared: None)
+    monkeypatch.setattr(Prepared, "with_units_in_blocks", lambda prepared: None)
 
 
 def statement(draw: random.Random) -> str:

@@ -181,8 +181,8 @@ def what_cancels_counted_twice(patch: pytest.MonkeyPatch) -> None:
     def squared(self: rows_in_classes.Reach, squares: Any) -> int:
         flat = sum(k * b * n for k, b, n in zip(squares, self.level, self.norm, strict=True))
         rises = sum(k * a for k, a in zip(squares, self.linear, strict=True))
-        sums = [sum(squares[i] * held[s] for i, held in self.sums.items()) for s in range(self.apart.most)]
-        found = (Q * rises + R * R * flat + more for (R, Q), more in zip(self.apart.rows, sums, strict=True))
+        sums = [sum(squares[i] * held[s] for i, held in self.sums.items()) for s in range(self.bound.most)]
+        found = (Q * rises + R * R * flat + more for (R, Q), more in zip(self.bound.rows, sums, strict=True))
         return int(max(found))
 
     patch.setattr(rows_in_classes.Reach, "squared", squared)

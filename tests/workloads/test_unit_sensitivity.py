@@ -78,7 +78,7 @@ def test_by_hand() -> None:
 def test_a_measurement_of_two_tables_adds_norms() -> None:
     B = np.array([[1, 1], [1, 0], [0, 1]])
     pair = [layout("a", [[0]], unit="u"), layout("b", [[1]], k=3, unit="u")]
-    assert not Factored(np.eye(3, dtype=int), sparse.csr_array(B)).are_apart([held.entry for held in pair])
+    assert not Factored(np.eye(3, dtype=int), sparse.csr_array(B)).share_no_measurement([held.entry for held in pair])
     # B (1, 3) = (4, 1, 3).
     assert sizes(B, pair) == (8, 26)
     assert sizes(np.array([[1, 2], [5, 1]]), pair) == (15, 113)
@@ -91,7 +91,7 @@ def test_what_cancels_counts_as_reached() -> None:
     basis = sparse.csr_array(np.array([[1, 1], [1, 0]]))
     pair = [layout("a", [[0]], unit="u"), layout("b", [[1]], unit="u")]
     assert (mixing @ basis.toarray())[0, 0] == 0
-    assert not Factored(mixing, basis).are_apart([held.entry for held in pair])
+    assert not Factored(mixing, basis).share_no_measurement([held.entry for held in pair])
 
 
 @pytest.mark.parametrize("seed", range(12))

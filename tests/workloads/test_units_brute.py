@@ -38,7 +38,7 @@ NOTHING = "no number of the batch depends on the data"
 @pytest.fixture(autouse=True)
 def one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are planned as one matrix; ``test_units_in_blocks`` has blocks."""
-    monkeypatch.setattr(Prepared, "with_units_apart", lambda prepared: None)
+    monkeypatch.setattr(Prepared, "with_units_in_blocks", lambda prepared: None)
 
 
 @pytest.fixture

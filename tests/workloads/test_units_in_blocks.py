@@ -26,7 +26,7 @@ from dpsql.strategy import StructuredStrategy, structured_strategy
 from dpsql.workloads.compile import choice, rows_in_classes, sensitivity
 from dpsql.workloads.compile.compiled import Compiled, compile_batch
 from dpsql.workloads.compile.layout import Layout, common_multiplicity
-from dpsql.workloads.compile.rows_in_classes import RowsApart
+from dpsql.workloads.compile.rows_in_classes import ClassBound
 from dpsql.workloads.compile.sensitivity import rough_sensitivity, sensitivity_of
 from dpsql.workloads.compile.structured import Structured, compile_structured
 
@@ -161,7 +161,7 @@ def test_one_matrix_is_searched_until_it_has_more_error_than_blocks(
     duck = duckdb.connect()
     duck.execute("CREATE TABLE visits (patient INTEGER, month INTEGER, ward VARCHAR)")
     sql = "SELECT month, ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY GROUPING SETS ((month), (ward))"
-    least, more = plan._known, list[bool]()
+    least, more = plan._strategy_value, list[bool]()
     with dpsql.connect(duck, policy=str(tmp_path / "p.toml"), ledger=str(tmp_path / "l")) as con:
         first = con.plan(sql, 1.0, 1e-9)
         one = true_error(first.strategy, first.compiled)
@@ -172,7 +172,7 @@ def test_one_matrix_is_searched_until_it_has_more_error_than_blocks(
             return one * known / compiled.units.common**2
 
         monkeypatch.setattr(choice, "WITH_UNITS", 0.0)
-        monkeypatch.setattr(plan, "_known", of_blocks)
+        monkeypatch.setattr(plan, "_strategy_value", of_blocks)
         again = con.plan(sql + " ", 1.0, 1e-9)
     assert more == [True]
     assert isinstance(first.compiled, Compiled)
@@ -180,17 +180,17 @@ def test_one_matrix_is_searched_until_it_has_more_error_than_blocks(
 
 
 def one_group_too_few(patch: pytest.MonkeyPatch) -> None:
-    def fewer(layout: Layout) -> list[RowsApart]:
-        return [replace(one, rows=one.rows[:-1]) for one in rows_in_classes.rows_apart(layout)]
+    def fewer(layout: Layout) -> list[ClassBound]:
+        return [replace(one, rows=one.rows[:-1]) for one in rows_in_classes.class_bounds(layout)]
 
-    patch.setattr(sensitivity, "rows_apart", fewer)
+    patch.setattr(sensitivity, "class_bounds", fewer)
 
 
 def one_group(patch: pytest.MonkeyPatch) -> None:
-    def single(layout: Layout) -> list[RowsApart]:
-        return [replace(one, rows=one.rows[:1]) for one in rows_in_classes.rows_apart(layout)]
+    def single(layout: Layout) -> list[ClassBound]:
+        return [replace(one, rows=one.rows[:1]) for one in rows_in_classes.class_bounds(layout)]
 
-    patch.setattr(sensitivity, "rows_apart", single)
+    patch.setattr(sensitivity, "class_bounds", single)
 
 
 @pytest.mark.parametrize("mutant", [one_group_too_few, one_group])

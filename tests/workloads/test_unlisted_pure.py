@@ -161,13 +161,13 @@ def other_rows_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_class_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = unlisted_pure.told_apart
+    real = unlisted_pure.distinct_corners
 
     def fewer(held: Array, part: Part, corners: Array) -> Part:
         found = real(held, part, corners)
         return Part(found.corners, found.times, max(1, found.most - 1), found.label)
 
-    patch.setattr(unlisted_pure, "told_apart", fewer)
+    patch.setattr(unlisted_pure, "distinct_corners", fewer)
 
 
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {

@@ -115,7 +115,7 @@ class SparseHistogram:
         return f"{added}; those from {self.least:,} on are shown"
 
     @property
-    def errors_said(self) -> str:
+    def errors_text(self) -> str:
         """What its errors are, for a plan's text."""
         return (
             "typical size (root mean square) of the noise on a count that is listed. A group that is absent stands for "

@@ -65,7 +65,7 @@ def shape_of(query: Query, table: Table) -> Shape:
     parts = []
     for at, output in enumerate(query.outputs):
         for term in output.terms:
-            measure, known = held.of(term), held.known(term)
+            measure, known = held.of(term), held.not_null(term)
             condition = term.condition if known is None else conjunction(term.condition, known)
             place = None if measure is None else held.place(measure) - 1
             parts.append(Part(at, float(term.coefficient), number(condition), place))

@@ -210,7 +210,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         if isinstance(made, Release):
             why = f"release {made.id} has the answers ({made.guarantee})"
         elif free is not None:
-            why = free.known_by
+            why = free.provenance
         why += "" if free is None else f"; {free.errors}"
         return Note(f"Dry run: spent nothing, and running it is free: {why} · {remaining_text(con)}")
 

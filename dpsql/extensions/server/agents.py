@@ -74,7 +74,7 @@ class Agent:
         if plan is None:
             return {"cost": "free", "why": "it asks for no row; call run, which costs nothing"}
         if not isinstance(plan, Plan):
-            why = f"{plan.known_by}; call run, which costs nothing"
+            why = f"{plan.provenance}; call run, which costs nothing"
             return {"cost": "free", "why": why, "columns": list(plan.columns), "text": plan.text()}
         return {
             "cost": plan.charge.guarantee,

@@ -21,7 +21,7 @@ from dpsql.extensions.spark.values import (
     spark_type,
     string,
 )
-from dpsql.workloads.expr.total import decimal_sizes, digits, held_moment
+from dpsql.workloads.expr.total import clamped_moment, decimal_sizes, digits
 
 _EXACT = 2**53
 
@@ -46,7 +46,7 @@ def constant(value: bool | int | float | str | None, kind: str) -> Expr:
     if kind == "DATE":
         return date_constant(number)
     if kind == "TIMESTAMP":
-        return moment_constant(held_moment(number))
+        return moment_constant(clamped_moment(number))
     if kind.startswith("DECIMAL("):
         return Expr(f"CAST('{digits(number, sizes(kind)[1])}' AS {kind})", kind)
     return integer(number, kind)

@@ -20,7 +20,7 @@ from dpsql.sql.resolve.batch_tables import united
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.structured import regions_of
-from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.compile.units import retention_order
 from dpsql.workloads.expr.batch import Core
 
 from .joint import Joint, Past, join
@@ -132,7 +132,7 @@ def joined(
     more rows than count, only releases that kept the same ones are combined: those of the nearest, or, ``beside`` a
     new measurement of the batch, those that it keeps.
     """
-    order = kept_first(prepared.compiled.layouts) if beside else {}
+    order = retention_order(prepared.compiled.layouts) if beside else {}
     return _joined(prepared, tuple(pasts), first, tuple(order.items()))
 
 

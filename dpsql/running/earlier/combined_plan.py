@@ -26,7 +26,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.plan_values import Accuracy
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity
 from dpsql.planning.target_errors import hint_notes
-from dpsql.planning.text import errors_said, plan_rows
+from dpsql.planning.text import errors_text, plan_rows
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import mean_square
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
@@ -210,5 +210,5 @@ def noted(plan: Plan, free: Combination) -> Plan:
     accuracy = Accuracy(cast("Noise", free.noise), answers, plan.alpha, free.errors, free.widths)
     rows = plan_rows(replace(plan, compiled=free.compiled, accuracy=accuracy))
     answer = f"{releases_named(free.rests_on)} answer{'' if len(free.rests_on) > 1 else 's'} this with no more error"
-    notes = Note(f"{answer}: a run is free"), Note(f"{errors_said(rows)}, as answered for free")
+    notes = Note(f"{answer}: a run is free"), Note(f"{errors_text(rows)}, as answered for free")
     return replace(plan, notes=(*plan.notes, *notes))

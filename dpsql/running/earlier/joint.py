@@ -29,7 +29,7 @@ from dpsql.sql.resolve.batch_tables import united
 from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.compiled import compile_rows
 from dpsql.workloads.compile.layout import Layout
-from dpsql.workloads.compile.units import UNORDERED, kept_first
+from dpsql.workloads.compile.units import UNORDERED, retention_order
 from dpsql.workloads.expr.batch import Query
 
 from .stored_measurements import integers_of, is_of, meaning_of, same_cells
@@ -57,20 +57,20 @@ class Past:
         return {query.table for part in self.parts.values() for query in part.queries}
 
     def keeps(self, first: Mapping[str, str]) -> bool:
-        """Whether it kept the same rows of units as ``first`` says, in all tables that both read (``kept_first``)."""
+        """Whether it kept the same rows of units as ``first`` says, in all that both read (``retention_order``)."""
         mine = self.row_order
         return all(mine[table] == first[table] for table in mine.keys() & first.keys())
 
     @cached_property
     def row_order(self) -> Mapping[str, str]:
-        """``kept_first`` of it; that of a table by an older version, which wrote none down, equals no other.
+        """``retention_order`` of it; that of a table by an older version, which wrote none down, equals no other.
 
         But where the unit is the key, such releases have equal ones, as the policy says that none lost rows.
         """
         keys, unknown = {layout.table for layout in self.layouts if layout.source.single}, f"release {self.release}"
         return {
             table: self.first.get(table, UNORDERED if table in keys else f"unknown to {unknown}")
-            for table in kept_first(self.layouts)
+            for table in retention_order(self.layouts)
         }
 
 

@@ -15,7 +15,7 @@ from dpsql.common.arrays import Json, Matrix
 from dpsql.errors import IntegrityError
 from dpsql.workloads.cells.integers import Factored, Integers
 from dpsql.workloads.compile.compiled import Batch
-from dpsql.workloads.compile.units import kept_first
+from dpsql.workloads.compile.units import retention_order
 
 _SOURCE = re.compile(r'^source = "[^\n]*"\n', re.MULTILINE)
 CELLS = 3
@@ -35,7 +35,7 @@ def keep(batch: Batch, integers: Integers, policy: str) -> Json | None:
     whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
     ``MOST_ENTRIES`` integers are not combined. Older versions wrote "beside", too: the
     releases whose batches made the measured cells finer. "first": which rows of larger units were kept
-    (``workload.compile.units.kept_first``); older versions wrote none.
+    (``workload.compile.units.retention_order``); older versions wrote none.
     """
     compiled = batch.matrix
     if compiled is None or not isinstance(integers, Factored):
@@ -49,7 +49,7 @@ def keep(batch: Batch, integers: Integers, policy: str) -> Json | None:
         "cells": CELLS,
         "policy": meaning_of(policy),
         "workload": workload_hash(compiled.rows, compiled.scale),
-        "first": kept_first(compiled.layouts),
+        "first": retention_order(compiled.layouts),
         "mixing": to_text(mixing),
         "basis": to_text(basis),
     }

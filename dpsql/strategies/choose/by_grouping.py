@@ -17,7 +17,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.strategies.core.integer import Piece
 from dpsql.strategies.core.parts import joined_piece
 from dpsql.strategies.core.reduce import merge_cells
-from dpsql.workloads.compile.unlisted_pure import told_apart
+from dpsql.workloads.compile.unlisted_pure import distinct_corners
 from dpsql.workloads.families.contributions import Contributions, Part
 from dpsql.workloads.families.matrix import Workload
 
@@ -45,7 +45,7 @@ def by_grouping(V: Workload, part: Part, plan: Callable[[Workload, float], Plann
         own = Workload(sparse.csr_array(V.span[mine]), algebra.Diagonal(np.sqrt(diagonal[mine])), None, None, V.name)
         merged, classes = merge_cells(own)
         moved = sparse.csc_array(classes @ part.corners)
-        units = Contributions(((told_apart(moved, part, moved),),), merged.span.shape[1])
+        units = Contributions(((distinct_corners(moved, part, moved),),), merged.span.shape[1])
         found = plan(
             Workload(merged.span, merged.inner, units.columns, None, V.name, units=units), _SHARE / labels.size
         )

@@ -163,9 +163,9 @@ class _Planner(Sources):
         by = float(weights.max())
         shape = (span.indptr.tobytes(), span.indices.tobytes(), span.data.tobytes(), (weights / by).round(12).tobytes())
         key = (source.part, listed, task.in_blocks, task.tolerance, task.work, source.rows.tobytes(), *shape)
-        if key not in units.kept:
-            units.kept[key] = by, self._laplace(source, listed)
-        held: tuple[float, Team] = units.kept[key]
+        if key not in units.cache:
+            units.cache[key] = by, self._laplace(source, listed)
+        held: tuple[float, Team] = units.cache[key]
         times, team = by / held[0], held[1]
         if times == 1.0:
             return team

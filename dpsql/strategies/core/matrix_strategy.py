@@ -191,7 +191,7 @@ class MatrixStrategy(Strategy):
         if not matrix.repeats:
             return MatrixAnswers.of(self.reconstruction(matrix.workload(matrix.scale)), matrix.answered, matrix.numbers)
         once = matrix.once
-        R = self.reconstruction(matrix.asked.weighed(once.scale[once.answered]))
+        R = self.reconstruction(matrix.distinct.weighed(once.scale[once.answered]))
         return MatrixAnswers(R, MatrixAnswers.of(R, once.answered, once.scale.size).place[once.place])
 
     def _explicit(self, W: AnyWorkload) -> Workload:

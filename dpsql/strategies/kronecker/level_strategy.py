@@ -40,7 +40,7 @@ from dpsql.strategies.core.symmetric import Part as Isotypic
 from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.layout import common_multiplicity
 from dpsql.workloads.compile.level_integers import LevelIntegers, Part, Reading, nulls_of
-from dpsql.workloads.compile.rows_in_classes import rows_apart
+from dpsql.workloads.compile.rows_in_classes import class_bounds
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.families.marginals import Marginals
@@ -137,7 +137,7 @@ def _table_of(batch: Structured) -> int | None:
         return None
     layouts = [batch.layouts[number] for number in batch.owners[tables[0]]]
     first = layouts[0]
-    if first.source.counts_units or any(layout.tie is not None for layout in layouts) or rows_apart(first):
+    if first.source.counts_units or any(layout.tie is not None for layout in layouts) or class_bounds(first):
         return None
     single = all(len(f.axes) == 1 for block in batch.blocks for f in block.factors)
     return tables[0] if single and all(block.outputs == 1 for block in batch.blocks) else None

@@ -51,7 +51,7 @@ from dpsql.strategies.marginals.multipliers import Place, homes, subsets, whole_
 from dpsql.workloads.compile.compiled import Batch
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
 from dpsql.workloads.compile.layout import Layout, common_multiplicity
-from dpsql.workloads.compile.rows_in_classes import Reach, rows_apart
+from dpsql.workloads.compile.rows_in_classes import Reach, class_bounds
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 from dpsql.workloads.compile.structured import Structured
 from dpsql.workloads.expr.too_many import to_leave_out
@@ -258,7 +258,7 @@ class _Tables:
         self.errors = {table: np.array([drafts[i][1] for i in mine]) for table, mine in self.places.items()}
         self.norms = {table: [residual.norms[1] for residual in mine] for table, mine in self.residuals.items()}
         self.reaches = {
-            table: [reach for apart in rows_apart(units.layouts[table]) if (reach := Reach.of(mine, apart)) is not None]
+            table: [reach for one in class_bounds(units.layouts[table]) if (reach := Reach.of(mine, one)) is not None]
             for table, mine in self.residuals.items()
         }
 
@@ -448,7 +448,7 @@ def _bound(
     rows: dict[int, float] = {}
     for table, (_, _, bound) in tables.planned.items():
         for reach in tables.reaches[table]:
-            mean = bound[1] if bound is not None and bound[0] is reach else float(reach.apart.most)
+            mean = bound[1] if bound is not None and bound[0] is reach else float(reach.bound.most)
             if len(tables.reaches[table]) > 1 and (bound is None or bound[0] is not reach):
                 continue  # it may forbid what is least by the other
             least = table_bound(tables.residuals[table], tables.errors[table], reach, mean)

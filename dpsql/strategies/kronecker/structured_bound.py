@@ -65,7 +65,7 @@ from dpsql.strategies.kronecker.shared_rows import (
 )
 from dpsql.strategies.kronecker.weights_under_bounds import single_row_factor, turned_blocks
 from dpsql.workloads.compile.layout import common_multiplicity
-from dpsql.workloads.compile.rows_in_classes import rows_anywhere, rows_apart
+from dpsql.workloads.compile.rows_in_classes import class_bounds, rows_anywhere
 from dpsql.workloads.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
@@ -158,7 +158,7 @@ def _bound_in_regions(
     Of several bounds the least is taken, for units that keep to one of them. ``single``: the same of one row that is
     anywhere alike, if it is known where all regions are counted.
     """
-    bounds = rows_apart(batch.layouts[batch.owners[table][0]])
+    bounds = class_bounds(batch.layouts[batch.owners[table][0]])
     least: tuple[float, float] | None = None
     for bound in bounds:
         held = _Table(batch, table, blocks)

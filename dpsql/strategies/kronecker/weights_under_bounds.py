@@ -34,21 +34,21 @@ from dpsql.common.numerics import NEAR
 from dpsql.linalg.blocks import Centre, Residual, RowBlock
 from dpsql.strategies.core.limits import ADDED
 from dpsql.strategies.core.symmetric import Lines, solve
-from dpsql.workloads.compile.rows_in_classes import Reach, RowsApart
+from dpsql.workloads.compile.rows_in_classes import ClassBound, Reach
 
 
 class ApartWeights:
     """The squared multipliers of least error for one table, ``errors`` e_T of its residuals."""
 
     def __init__(self, reach: Reach, errors: Floats) -> None:
-        self.errors, self.most = errors, reach.apart.most
+        self.errors, self.most = errors, reach.bound.most
         self.linear, self.level, self.norm = (
             np.array(held, dtype=np.float64) for held in (reach.linear, reach.level, reach.norm)
         )
         self.key, self.total = np.array(reach.key, dtype=np.int64), reach.total
         self.summed = np.array(list(reach.sums), dtype=np.int64)
         self.sums = np.array(list(reach.sums.values()), dtype=np.float64).reshape(-1, self.most)
-        self.R, self.Q = np.array(reach.apart.rows, dtype=np.float64).T
+        self.R, self.Q = np.array(reach.bound.rows, dtype=np.float64).T
         self.length = np.zeros(int(self.key.max(initial=-1)) + 1)
         self.length[self.key] = self.norm
 
@@ -95,7 +95,7 @@ def table_bound(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
 
     ``mean``: the number of rows that the weights found are for. None where classes or what is measured are not alike.
     """
-    apart = reach.apart
+    apart = reach.bound
     if not apart.free or any(type(part) is not Centre for r in residuals for part in r.integers):
         return None
     d = float(apart.label.size)
@@ -124,7 +124,7 @@ def table_bound(residuals: Sequence[Residual], errors: Floats, reach: Reach, mea
 _MOST = 256  # regions of the axis
 
 
-def single_row_factor(bound: RowsApart, counted: NDArray[np.bool_]) -> float | None:
+def single_row_factor(bound: ClassBound, counted: NDArray[np.bool_]) -> float | None:
     """By what the norm of single rows is multiplied, at least, for rows of a unit in very many classes of one region.
 
     The matrix of the module is at least its part on the diagonal, less what is beside it. None where the ``counted``
@@ -140,7 +140,7 @@ def single_row_factor(bound: RowsApart, counted: NDArray[np.bool_]) -> float | N
 
 
 def turned_blocks(
-    blocks: Sequence[RowBlock], bound: RowsApart, counted: NDArray[np.bool_], sizes: Sequence[int]
+    blocks: Sequence[RowBlock], bound: ClassBound, counted: NDArray[np.bool_], sizes: Sequence[int]
 ) -> Iterator[list[RowBlock]]:
     """The blocks of a table for some numbers of rows; none where the ``counted`` regions (d,) are in unlike classes."""
     label = bound.label[counted]

@@ -53,7 +53,7 @@ class Integers(Protocol):
         """L1 (order 1) or squared L2 (order 2) of ``norms`` by another way, right to a relative 1e-5."""
         ...
 
-    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+    def share_no_measurement(self, entries: Sequence[IntArray]) -> bool:
         """Whether no measurement reaches the entries of two of them; False where that is not plain."""
         ...
 
@@ -106,7 +106,7 @@ class Factored:
         corners = corners_of([entry], self.shape[1])
         return largest_norm(self.left, sparse.csc_array(self.basis @ corners), order)
 
-    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+    def share_no_measurement(self, entries: Sequence[IntArray]) -> bool:
         """Looks at where entries are not zero in either matrix, so that a sum that cancels counts as reached."""
         if len(entries) == 1:
             return True

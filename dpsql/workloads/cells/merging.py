@@ -310,7 +310,7 @@ def _same_states(
     holds: BoolArray,
     state: IntArray,
     fresh: Mapping[int, IntArray],
-    kept: Sequence[int],
+    unchanged: Sequence[int],
     pairs: tuple[IntArray, IntArray],
 ) -> bool:
     """Whether the combinations of each pair are in one state: hashes only speed up this comparison."""
@@ -318,9 +318,9 @@ def _same_states(
     if any(not np.array_equal(after.ravel()[places], after.ravel()[mates]) for after in fresh.values()):
         return False
     size = holds.shape[1]
-    if kept:
+    if unchanged:
         origins = np.unique(np.stack([places // size, mates // size], axis=1), axis=0)
-        if not all(np.array_equal(state[b, origins[:, 0]], state[b, origins[:, 1]]) for b in kept):
+        if not all(np.array_equal(state[b, origins[:, 0]], state[b, origins[:, 1]]) for b in unchanged):
             return False
     return alive.same(holds, places, mates)
 

@@ -193,7 +193,7 @@ def _is_structured(batch: Structured) -> bool:
         return True  # marginals: optimal
     if batch.numbers > MAX_NUMBERS // 4:
         return True
-    return _is_large(min(batch.answered.size, _rank(batch)), _told_apart(batch))
+    return _is_large(min(batch.answered.size, _rank(batch)), _distinguished_cells(batch))
 
 
 def _is_long(batch: Structured) -> bool:
@@ -269,13 +269,13 @@ def _is_surely_large(batch: Structured) -> bool:
             alike = found[table, axes, rows]
             mine = (table, axes, rows) == (other, against, more)
             for pair in combinations(alike, 2) if mine else product(alike, found[other, against, more]):
-                cells = _told_by(*pair)
+                cells = _distinguished_by(*pair)
                 if _is_large(min(least, cells), cells):
                     return True
     return False
 
 
-def _told_by(one: RowBlock, other: RowBlock) -> int:
+def _distinguished_by(one: RowBlock, other: RowBlock) -> int:
     """The cells that two groupings tell apart of those that both count; 0 where not all groups of both may meet."""
     mine, theirs = ({f.axes: f.matrix.tocsc() for f in block.factors} for block in (one, other))
     cells = 1
@@ -309,7 +309,7 @@ def _rank(batch: Structured) -> int:
     return total
 
 
-def _told_apart(batch: Structured) -> int:
+def _distinguished_cells(batch: Structured) -> int:
     """At least so many cells remain however they are merged: those that groupings without conditions tell apart."""
     axes: set[tuple[int, int]] = set()
     known: dict[int, bool] = {}  # a factor is shared by the blocks that need it
@@ -317,7 +317,7 @@ def _told_apart(batch: Structured) -> int:
         if all(len(factor.axes) == 1 for factor in block.factors):
             for factor in block.factors:
                 if id(factor) not in known:
-                    known[id(factor)] = _tells_all_apart(factor)
+                    known[id(factor)] = _distinguishes_all(factor)
             if all(known[id(factor)] for factor in block.factors):
                 axes |= {(block.table, axis) for axis in block.axes}
     by_table: dict[int, int] = {}
@@ -326,7 +326,7 @@ def _told_apart(batch: Structured) -> int:
     return sum(by_table.values())
 
 
-def _tells_all_apart(factor: RowFactor) -> bool:
+def _distinguishes_all(factor: RowFactor) -> bool:
     """Whether no two regions are in the same groups."""
     if 2.0 ** min(factor.matrix.shape[0], 64) < factor.matrix.shape[1]:
         return False  # too few groups

@@ -30,7 +30,7 @@ from dpsql.workloads.cells.cell_table import Block, Cells
 from dpsql.workloads.cells.merging import compile_cells
 from dpsql.workloads.compile.cells_of_a_row import possible_cells
 from dpsql.workloads.compile.layout import Layout, Span, common_steps, spans_of
-from dpsql.workloads.compile.repeated_columns import Once, asked_once
+from dpsql.workloads.compile.repeated_columns import Once, distinct_spans
 from dpsql.workloads.compile.same_rows import MOST_STATES, same_rows
 from dpsql.workloads.compile.units import contributions_of, tied_layouts
 from dpsql.workloads.expr.batch import CaseKey, Query, RangeKey, Table, Term
@@ -139,7 +139,7 @@ class Compiled(Batch):
     the strategy minimises errors by, that is weight x scale / single-query sensitivity where
     sums are involved. ``units``: what one unit can change of all tables. ``contributions`` (n x c), or None for unit
     vectors: its columns, over ``units.common``; where it is not listable, and for ``Boxes``, some of them. ``groups``
-    (m,) labels rows over the same columns. ``kept``: what is worked out of rows, scale and units once.
+    (m,) labels rows over the same columns. ``cache``: what is worked out of rows, scale and units once.
     """
 
     queries: tuple[Query, ...]
@@ -151,7 +151,7 @@ class Compiled(Batch):
     units: Contributions = field(repr=False)
     contributions: sparse.csr_array | None = field(repr=False)
     groups: IntArray = field(repr=False)
-    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def matrix(self) -> Compiled:
@@ -189,7 +189,7 @@ class Compiled(Batch):
     def weighed(self, weights: Floats) -> Self:
         """The same batch with an objective of other weights (m,)."""
         made = replace(self, objective=self.scale * weights)
-        made.kept.update(self.kept)
+        made.cache.update(self.cache)
         return made
 
     @property
@@ -224,9 +224,9 @@ class Compiled(Batch):
     @property
     def once(self) -> Once:
         """The rows of W without what is asked for again."""
-        if "once" not in self.kept:
-            self.kept["once"] = Once(self.rows, self.scale, self.spans, np.arange(self.numbers))
-        found: Once = self.kept["once"]
+        if "once" not in self.cache:
+            self.cache["once"] = Once(self.rows, self.scale, self.spans, np.arange(self.numbers))
+        found: Once = self.cache["once"]
         return found
 
     @cached_property
@@ -261,30 +261,30 @@ class Compiled(Batch):
             return BoxWorkload.over(boxes, self.rows[kept], scale[kept], self.groups[kept], self.contributions)
         if self.once.repeats:
             return self._workload(self.rows, self.groups, kept).weighed(scale[kept])
-        return self.asked.weighed(scale[kept])
+        return self.distinct.weighed(scale[kept])
 
     @property
-    def asked(self) -> Workload:
+    def distinct(self) -> Workload:
         """The rows of ``once`` that are not zero, each of weight 1."""
-        if "asked" not in self.kept:
+        if "distinct" not in self.cache:
             once = self.once
             groups = np.zeros(once.scale.size, dtype=np.int64)
             groups[once.place] = self.groups
-            self.kept["asked"] = self._workload(once.rows, groups, once.answered)
-        found: Workload = self.kept["asked"]
+            self.cache["distinct"] = self._workload(once.rows, groups, once.answered)
+        found: Workload = self.cache["distinct"]
         return found
 
     @property
-    def asked_place(self) -> IntArray:
-        """Which row of ``asked`` each row of ``workload`` is."""
+    def distinct_place(self) -> IntArray:
+        """Which row of ``distinct`` each row of ``workload`` is."""
         return np.searchsorted(self.once.answered, self.once.place[self.answered])
 
     def total(self, scale: np.ndarray) -> Workload:
         """A workload of the same total squared error: squared scales of what is asked for again are added up."""
         if not self.once.repeats:
             return self.workload(scale)
-        squares = np.bincount(self.asked_place, scale[self.answered] ** 2, self.once.answered.size)
-        return self.asked.weighed(np.sqrt(squares))
+        squares = np.bincount(self.distinct_place, scale[self.answered] ** 2, self.once.answered.size)
+        return self.distinct.weighed(np.sqrt(squares))
 
     def _workload(self, rows: sparse.csr_array, groups: IntArray, at: IntArray) -> Workload:
         return Workload.from_rows(
@@ -323,7 +323,7 @@ def compile_batch(
     held = layouts, spans, rows, once.scale[place], objective, units, contributions, _groups(queries, once)
     made = Compiled(tuple(queries), *held)
     if layouts[0].boxes is None:
-        made.kept["once"] = once
+        made.cache["once"] = once
     return made
 
 
@@ -340,7 +340,7 @@ def _compiled(
 ) -> tuple[tuple[Layout, ...], Once]:
     """Layouts, and rows and scale of W, each column of a result once."""
     check_numbers(queries, MAX_NUMBERS)
-    spans, place = asked_once(queries, spans_of(queries))
+    spans, place = distinct_spans(queries, spans_of(queries))
     total = spans[-1].stop if spans else 0
     pieces = []
     names = list(dict.fromkeys(query.table for query in queries))
@@ -510,7 +510,7 @@ class _Table:
 
     def _use(self, query: Query, term: Term) -> _Use:
         """The blocks and measure of a term; a sum counts only rows where its column is not NULL."""
-        measure, known = self.measures.of(term), self.measures.known(term)
+        measure, known = self.measures.of(term), self.measures.not_null(term)
         condition = term.condition if known is None else conjunction(term.condition, known)
         names = tuple(key.column for key in query.keys if isinstance(key, KeyDomain))
         # Outputs of one query, and queries over the same groups, often have the same condition.

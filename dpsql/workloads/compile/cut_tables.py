@@ -37,7 +37,7 @@ from dpsql.workloads.expr.deadline import NONE, Deadline
 from dpsql.workloads.expr.regions import AxisTruths, BoolArray, KeyDomain
 from dpsql.workloads.expr.related import Functions
 from dpsql.workloads.expr.rows import RowSource
-from dpsql.workloads.expr.terms import Measures, axes_of, keys_of, told_apart
+from dpsql.workloads.expr.terms import Measures, axes_of, distinguished_columns, keys_of
 
 MAX_STEPS = 2**32  # steps to write one out, some seconds: its entries times the parts of its conditions
 MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to see whether any can hold
@@ -99,7 +99,7 @@ class _Table:
         self.number = number
         self.queries = queries
         self.spans = spans
-        self.measures = Measures(table, told_apart(queries[number] for number in {span.query for span in spans}))
+        self.measures = Measures(table, distinguished_columns(queries[one] for one in {span.query for span in spans}))
         self.asked: dict[Condition, None] = {}
         self.uses: dict[int, list[_Use]] = {}
         for span in spans:
@@ -108,7 +108,7 @@ class _Table:
             self.done += 1
         self.keys = keys_of(queries[span.query] for span in spans)
         self.factors: dict[object, RowFactor | None] = {}
-        self.told_by: dict[int, dict[int, BoolArray]] = {}  # by keys, as are the next: many spans have the same ones
+        self.regions_of: dict[int, dict[int, BoolArray]] = {}  # by keys, as are the next: many spans have the same ones
         self.axes_by: dict[int, frozenset[int]] = {}
 
     @cached_property
@@ -131,26 +131,26 @@ class _Table:
         for span in self.spans:
             keys = self.queries[span.query].keys
             for use in self.uses[span.start]:
-                told = self._told(use.condition, keys)
+                regions_at = self._counted_regions(use.condition, keys)
                 for at, regions in enumerate(counted):
-                    regions |= told.get(at, True)
+                    regions |= regions_at.get(at, True)
         return [truths.within(regions) for truths, regions in zip(self.cut, counted, strict=True)]
 
-    def _told(self, condition: Condition, keys: Sequence[Key]) -> dict[int, BoolArray]:
+    def _counted_regions(self, condition: Condition, keys: Sequence[Key]) -> dict[int, BoolArray]:
         """Of single axes the regions outside of which no row is counted."""
-        told: dict[int, BoolArray] = {}
+        regions_at: dict[int, BoolArray] = {}
         for part in condition.operands if isinstance(condition, And) else (condition,):
             if isinstance(part, LineAtom):
                 at = self.place[part.column]
-                told[at] = told.get(at, True) & self.cut[at].truth(part)
+                regions_at[at] = regions_at.get(at, True) & self.cut[at].truth(part)
         for key in keys:
-            if id(key) not in self.told_by:
-                self.told_by[id(key)] = self._told_by(key)
-            for at, some in self.told_by[id(key)].items():
-                told[at] = told.get(at, True) & some
-        return told
+            if id(key) not in self.regions_of:
+                self.regions_of[id(key)] = self._regions_of_groups(key)
+            for at, some in self.regions_of[id(key)].items():
+                regions_at[at] = regions_at.get(at, True) & some
+        return regions_at
 
-    def _told_by(self, key: Key) -> dict[int, BoolArray]:
+    def _regions_of_groups(self, key: Key) -> dict[int, BoolArray]:
         """The same of the groups of one key."""
         if isinstance(key, KeyDomain):
             at, group = self.place[key.column], self.cut[self.place[key.column]].key_of_region
@@ -191,7 +191,7 @@ class _Table:
         """
         found: list[_Use] = []
         for term in span.output.terms:
-            measure, known = self.measures.of(term), self.measures.known(term)
+            measure, known = self.measures.of(term), self.measures.not_null(term)
             where = term.condition if known is None else conjunction(term.condition, known)
             groups = [key.conditions for key in self.queries[span.query].keys if isinstance(key, CaseKey)]
             some = itertools.islice(itertools.product(*groups), MAX_TRIED)
@@ -336,14 +336,14 @@ class _Table:
         return np.asarray(self._along(self.axes[axis].truth(condition), axis, axes))
 
     def _sum(
-        self, found: Sequence[tuple[_Use, tuple[RowFactor, ...]]], key_sizes: tuple[int, ...], name: str
+        self, terms: Sequence[tuple[_Use, tuple[RowFactor, ...]]], key_sizes: tuple[int, ...], name: str
     ) -> tuple[RowFactor, ...]:
         """Several terms on one component as one factor over all their axes; none where they cancel."""
-        axes = tuple(sorted({axis for _, factors in found for factor in factors for axis in factor.axes}))
+        axes = tuple(sorted({axis for _, factors in terms for factor in factors for axis in factor.axes}))
         sizes = tuple(self.sizes[axis] for axis in axes)
         _check_factor(prod(key_sizes) * prod(sizes), [self.axes[a].axis.name for a in axes], sizes, name)
         total = np.zeros((*key_sizes, *sizes))
-        for use, factors in found:
+        for use, factors in terms:
             one = np.ones((1,) * (len(key_sizes) + len(axes)))
             for factor in factors:
                 held = factor.matrix.toarray()

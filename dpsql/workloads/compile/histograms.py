@@ -45,9 +45,9 @@ def homes_of(sets: Iterable[AxisSet]) -> dict[AxisSet, AxisSet]:
 
 
 def lay_out(
-    number: int, whole: Layout, sizes: Sequence[int], wanted: Mapping[AxisSet, set[int]], start: int
+    number: int, whole: Layout, sizes: Sequence[int], needed: Mapping[AxisSet, set[int]], start: int
 ) -> list[tuple[Layout, list[Histogram]]]:
-    """A layout for each set of axes that lies in no other, with the components that are ``wanted`` there.
+    """A layout for each set of axes that lies in no other, with the components that are ``needed`` there.
 
     ``whole`` has all axes and measures of table ``number``, of ``sizes``; entries are numbered from ``start``. Units
     counted once in each group have one histogram, of these. Raises SQLError where a histogram or x has more cells than
@@ -59,8 +59,8 @@ def lay_out(
         entry = np.where(used, whole.entry - first + start, -1)
         return [(replace(whole, entry=entry), [Histogram(number, 0, (0,), tuple(sizes), start)])]
     components: dict[AxisSet, set[int]] = {}
-    for axes, home in homes_of(wanted).items():
-        components.setdefault(home, {0}).update(wanted[axes])
+    for axes, home in homes_of(needed).items():
+        components.setdefault(home, {0}).update(needed[axes])
     _check(components, whole, sizes, start)
     every = (whole.cells.axes, whole.measures)
     out = []

@@ -135,7 +135,7 @@ class KroneckerIntegers(InWords[Residual]):
 
     def _product(self, word: Ints) -> Ints:
         out = np.zeros(self.shape[0], dtype=np.int64)
-        for some, starts in self._alike:
+        for some, starts in self._by_factors:
             held = [self.histograms[residual.histogram] for residual in some]
             tables = np.stack([word[one.start : one.stop] for one in held])
             multipliers = np.array([residual.multiplier for residual in some], dtype=np.int64)
@@ -144,7 +144,7 @@ class KroneckerIntegers(InWords[Residual]):
         return out
 
     @cached_property
-    def _alike(self) -> list[tuple[list[Residual], Ints]]:
+    def _by_factors(self) -> list[tuple[list[Residual], Ints]]:
         """Residuals that are measured alike of histograms alike, and where each begins in y."""
         found: dict[object, list[tuple[Residual, int]]] = {}
         at = 0
@@ -215,7 +215,7 @@ class KroneckerIntegers(InWords[Residual]):
             total += one
         return total
 
-    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+    def share_no_measurement(self, entries: Sequence[IntArray]) -> bool:
         """Each residual reads one histogram, so layouts with histograms of their own are measured apart."""
         found = [{residual.histogram for residual in self.residuals_of(entry)} for entry in entries]
         return sum(len(mine) for mine in found) == len(set().union(*found))

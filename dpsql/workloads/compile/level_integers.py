@@ -225,7 +225,7 @@ class LevelIntegers(InWords[Part]):
             found = max(found, float((np.abs(moved) ** order).sum()))
         return found
 
-    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+    def share_no_measurement(self, entries: Sequence[IntArray]) -> bool:
         """False of several layouts: a part reads counts and sums of more than one."""
         return len(entries) == 1
 

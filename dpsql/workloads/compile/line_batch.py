@@ -132,7 +132,7 @@ class LineIntegers:
         """The product of both factors' own."""
         return self.rest.largest_norm(self._rest_of(entry), order) * self.line.largest_norm(order)
 
-    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+    def share_no_measurement(self, entries: Sequence[IntArray]) -> bool:
         return len(entries) == 1
 
     def digest(self) -> str:

@@ -75,7 +75,7 @@ class Over:
         return range(self.first + self.measured.reads(self.place).start, self.first + self.place + 1)
 
     @property
-    def said(self) -> Json:
+    def description(self) -> Json:
         """What a charge says of it: equal digests are equal C."""
         return {"digest": self.measured.digest(), "place": self.place}
 

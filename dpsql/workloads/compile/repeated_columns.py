@@ -37,7 +37,7 @@ class Once:
         return np.flatnonzero(np.diff(self.rows.indptr))
 
 
-def asked_once(queries: Sequence[Query], spans: Sequence[Span]) -> tuple[tuple[Span, ...], IntArray]:
+def distinct_spans(queries: Sequence[Query], spans: Sequence[Span]) -> tuple[tuple[Span, ...], IntArray]:
     """The spans that count different things, over rows numbered anew, and which of these each row of W is (m,).
 
     Found are terms that are equal over the same groups of one table; keys are the same where they are one object.

@@ -38,7 +38,7 @@ Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
-class RowsApart:
+class ClassBound:
     """At most ``each`` rows of a unit in each class of the regions of a table's ``axis``.
 
     ``rows``: (R, Q) of rows in s = 1, 2, ... classes. ``label`` (d,): the class of each region, -1 for none. ``least``:
@@ -63,7 +63,7 @@ class RowsApart:
         return int(self.label.max()) + 1
 
 
-def rows_apart(layout: Layout) -> list[RowsApart]:
+def class_bounds(layout: Layout) -> list[ClassBound]:
     """What each bound of a layout's source says of one of the axes that its batch reads of the table.
 
     Bounds that leave all rows of a unit in one class say nothing, nor do those of how many groups there are. A unit
@@ -73,7 +73,7 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
     if layout.source.counts_units and layout.multiplicity > 1:
         groups, anywhere = np.arange(np.unique(layout.entry[layout.entry >= 0]).size), not layout.source.caps
         rows = tuple((s, s) for s in range(1, layout.multiplicity + 1))
-        return [RowsApart(0, 1, rows, int(anywhere), anywhere, groups)]
+        return [ClassBound(0, 1, rows, int(anywhere), anywhere, groups)]
     for place, axis, cap in _bounds(layout):
         classes = regions_by_group(axis, cap)
         times = rows_of_classes(layout, cap, classes)
@@ -87,7 +87,7 @@ def rows_apart(layout: Layout) -> list[RowsApart]:
         alike &= bool((label >= 0).all())
         allowed = min(len(classes), cap.groups or len(classes))
         rows = _sizes(max(times), min(layout.multiplicity, sum(sorted(times)[-allowed:])))
-        found.append(RowsApart(place, max(times), rows, least, alike, label))
+        found.append(ClassBound(place, max(times), rows, least, alike, label))
     return found
 
 
@@ -135,7 +135,7 @@ class Reach:
     read), ``norm`` N_U, ``key`` the number of its U and B_U. ``sums`` has N_U H_s for s = 1, 2, ... of the others.
     """
 
-    apart: RowsApart
+    bound: ClassBound
     linear: tuple[int, ...]
     level: tuple[int, ...]
     norm: tuple[int, ...]
@@ -145,7 +145,7 @@ class Reach:
     """The key of the count of all rows; -1 if nothing measures it."""
 
     @classmethod
-    def of(cls, residuals: Sequence[Residual], apart: RowsApart) -> Reach | None:
+    def of(cls, residuals: Sequence[Residual], bound: ClassBound) -> Reach | None:
         """Of the residuals of one table, their multipliers left out; None where a product leaves int64."""
         keys: dict[object, int] = {}
         linear, level, norm, key = [], [], [], []
@@ -153,7 +153,7 @@ class Reach:
         forms: dict[int, tuple[int, int, tuple[int, ...]] | None] = {}
         for number, residual in enumerate(residuals):
             parts = dict(zip(residual.axes, residual.integers, strict=True))
-            mine = parts.pop(apart.axis, None)
+            mine = parts.pop(bound.axis, None)
             tag = (residual.component, *((axis, _tag(part)) for axis, part in parts.items()))
             key.append(keys.setdefault(tag, len(keys)))
             norm.append(prod(part.norms[1] for part in parts.values()))
@@ -164,7 +164,7 @@ class Reach:
             alone = not parts and not residual.component
             place = 2 * id(mine) + alone
             if place not in forms:
-                forms[place] = _form(mine, apart, signed=alone)
+                forms[place] = _form(mine, bound, signed=alone)
             form = forms[place]
             if form is None:
                 return None
@@ -172,7 +172,7 @@ class Reach:
             level.append(-form[1])
             if form[2]:
                 sums[number] = tuple(norm[-1] * value for value in form[2])
-        return cls(apart, tuple(linear), tuple(level), tuple(norm), tuple(key), sums, keys.get((0,), -1))
+        return cls(bound, tuple(linear), tuple(level), tuple(norm), tuple(key), sums, keys.get((0,), -1))
 
     def squared(self, squares: Sequence[int]) -> int:
         """The bound of ||B c||^2 for residuals multiplied by the roots of ``squares``."""
@@ -186,7 +186,7 @@ class Reach:
         flat = sum(norm * (b if key == self.total else max(b, 0)) for key, (b, norm) in pairs)
         return max(
             Q * rises + R * R * flat + sum(squares[i] * values[s] for i, values in self.sums.items())
-            for s, (R, Q) in enumerate(self.apart.rows)
+            for s, (R, Q) in enumerate(self.bound.rows)
         )
 
 
@@ -195,7 +195,7 @@ def _tag(part: AxisIntegers) -> object:
     return part.matrix.tobytes() if isinstance(part, Mixed) else (type(part), part.d)
 
 
-def _form(part: AxisIntegers, apart: RowsApart, *, signed: bool) -> tuple[int, int, tuple[int, ...]] | None:
+def _form(part: AxisIntegers, bound: ClassBound, *, signed: bool) -> tuple[int, int, tuple[int, ...]] | None:
     """(H_s / Q, g, none) of the matrix of the axis, or (0, g, H_s for s = 1, 2, ...); None where int64 is too short.
 
     ``signed``: no product of other axes changes the signs of H.
@@ -207,17 +207,17 @@ def _form(part: AxisIntegers, apart: RowsApart, *, signed: bool) -> tuple[int, i
     if max_abs(part.matrix) ** 2 * part.p * (part.d + 1) ** 2 >= 2**62:
         return None
     gram = part.matrix.T @ part.matrix
-    shift = int(level_of(gram, apart.label))
-    found = largest_sums(gram + shift, apart, signed=signed)
-    return 0, shift, tuple(spread_sums(found.tolist(), apart))
+    shift = int(level_of(gram, bound.label))
+    found = largest_sums(gram + shift, bound, signed=signed)
+    return 0, shift, tuple(spread_sums(found.tolist(), bound))
 
 
-def spread_sums(found: list[Number], apart: RowsApart) -> list[Number]:
+def spread_sums(sums: list[Number], bound: ClassBound) -> list[Number]:
     """H_s from the sums of single rows: it is convex in the rows of the last class, which may be less than ``each``."""
-    each, out = apart.each, [apart.each**2 * value for value in found]
-    left = apart.rows[-1][0] - each * (apart.most - 1)
+    each, out = bound.each, [bound.each**2 * value for value in sums]
+    left = bound.rows[-1][0] - each * (bound.most - 1)
     if left < each:
-        out[-1] = each * ((each - left) * (found[-2] if len(found) > 1 else 0) + left * found[-1])
+        out[-1] = each * ((each - left) * (sums[-2] if len(sums) > 1 else 0) + left * sums[-1])
     return out
 
 
@@ -228,7 +228,7 @@ def level_of(gram: Array, label: Ints) -> float:
     return max(0, -np.partition(other, middle)[middle].item()) if other.size else 0
 
 
-def largest_sums(H: Array, apart: RowsApart, *, signed: bool) -> Array:
+def largest_sums(H: Array, bound: ClassBound, *, signed: bool) -> Array:
     """At least the sum of H (of |H|, but for the diagonal, unless ``signed``) over all pairs of s regions of different
     classes, for s = 1, 2, ...
 
@@ -236,31 +236,31 @@ def largest_sums(H: Array, apart: RowsApart, *, signed: bool) -> Array:
     are at most the largest.
     """
     size = H if signed else abs(H)
-    count = apart.classes
-    across = np.stack([size[:, apart.label == one].max(axis=1) for one in range(count)], axis=1)
-    rows = np.zeros((count, apart.most), dtype=H.dtype)
+    count = bound.classes
+    across = np.stack([size[:, bound.label == one].max(axis=1) for one in range(count)], axis=1)
+    rows = np.zeros((count, bound.most), dtype=H.dtype)
     for one in range(count):
-        mine = np.flatnonzero(apart.label == one)
-        others = np.sort(np.delete(across[mine], one, axis=1), axis=1)[:, ::-1][:, : apart.most - 1]
+        mine = np.flatnonzero(bound.label == one)
+        others = np.sort(np.delete(across[mine], one, axis=1), axis=1)[:, ::-1][:, : bound.most - 1]
         own = np.diagonal(H)[mine, None]
         rows[one] = np.concatenate([own, own + np.cumsum(others, axis=1)], axis=1).max(axis=0)
-    return np.array([np.sort(rows[:, s])[::-1][: s + 1].sum() for s in range(apart.most)], dtype=H.dtype)
+    return np.array([np.sort(rows[:, s])[::-1][: s + 1].sum() for s in range(bound.most)], dtype=H.dtype)
 
 
-def rough_squared(residuals: Sequence[Residual], apart: RowsApart) -> float:
+def rough_squared(residuals: Sequence[Residual], bound: ClassBound) -> float:
     """The bound by another way, in floats, from products of columns; never below what rows that agree on all other axes
     move.
     """
     total: dict[object, float] = {}
     longest: dict[object, float] = {}
-    sums, reached = np.zeros(apart.most), np.zeros(apart.most)
-    R, Q = np.array(apart.rows, dtype=np.float64).T
-    full = apart.each * np.arange(1.0, apart.most + 1.0) == R
-    first = np.unique(apart.label[apart.label >= 0], return_index=True)[1]
-    chosen = np.flatnonzero(apart.label >= 0)[first][: apart.most]
+    sums, reached = np.zeros(bound.most), np.zeros(bound.most)
+    R, Q = np.array(bound.rows, dtype=np.float64).T
+    full = bound.each * np.arange(1.0, bound.most + 1.0) == R
+    first = np.unique(bound.label[bound.label >= 0], return_index=True)[1]
+    chosen = np.flatnonzero(bound.label >= 0)[first][: bound.most]
     for residual in residuals:
         parts = dict(zip(residual.axes, residual.integers, strict=True))
-        mine = parts.pop(apart.axis, None)
+        mine = parts.pop(bound.axis, None)
         key = (residual.component, *((axis, _tag(part)) for axis, part in parts.items()))
         norm, own = 1.0, float(residual.multiplier) ** 2
         for part in parts.values():
@@ -274,16 +274,16 @@ def rough_squared(residuals: Sequence[Residual], apart: RowsApart) -> float:
             continue
         if isinstance(mine, Mixed):
             gram = mine.matrix.astype(np.float64).T @ mine.matrix.astype(np.float64)
-            shift = level_of(gram, apart.label)
-            found = largest_sums(gram + shift, apart, signed=key == (0,))
-            sums += square * norm * np.array(spread_sums(found.tolist(), apart))
+            shift = level_of(gram, bound.label)
+            found = largest_sums(gram + shift, bound, signed=key == (0,))
+            sums += square * norm * np.array(spread_sums(found.tolist(), bound))
         else:
             two = _products(mine, np.array([0, mine.d - 1]))
             shift = -float(two[0, 1])
             sums += square * norm * (float(two[0, 0]) + shift) * Q
         total[key] = total.get(key, 0.0) - square * shift
         held = _products(mine, chosen)
-        reached += own * float(apart.each) ** 2 * np.array([held[:s, :s].sum() for s in range(1, apart.most + 1)])
+        reached += own * float(bound.each) ** 2 * np.array([held[:s, :s].sum() for s in range(1, bound.most + 1)])
     flat = sum(longest[key] * (b if key == (0,) else max(b, 0.0)) for key, b in total.items())
     return max(float((sums + flat * R**2).max()), float(reached[full].max()))
 

@@ -44,8 +44,8 @@ def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
         while rest:
             same = [rest[0]]
             for one in rest[1:]:
-                same += [one] if all(_alike(one, other) for other in same) else []
-            beside = [one for one in mates if _are_rows(one) and all(_alike(one, other) for other in same)]
+                same += [one] if all(_same_source(one, other) for other in same) else []
+            beside = [one for one in mates if _are_rows(one) and all(_same_source(one, other) for other in same)]
             together = _together(same, beside) if len(same) > 1 or any(one.tie is None for one in beside) else None
             if together is not None:
                 held = [id(one) for one in together.all]
@@ -94,7 +94,7 @@ def _are_rows(layout: Layout) -> bool:
     return bool((layout.entry >= 0).any()) and sum(table.size for table in cells.transitions) <= MOST_STATES
 
 
-def _alike(one: Layout, other: Layout) -> bool:
+def _same_source(one: Layout, other: Layout) -> bool:
     """Whether both read the same rows, and compute a column that both have alike."""
     same = replace(one.source, distinct=True) == other.source and one.source.only == other.source.only
     return same and all(other.values.get(name, value) == value for name, value in one.values.items())

@@ -31,7 +31,7 @@ from dpsql.workloads.cells.integers import Integers
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.level_integers import LevelIntegers
-from dpsql.workloads.compile.rows_in_classes import Reach, RowsApart, rough_squared, rows_apart
+from dpsql.workloads.compile.rows_in_classes import ClassBound, Reach, class_bounds, rough_squared
 from dpsql.workloads.compile.units import by_unit, contributions_of
 from dpsql.workloads.families.contributions import Contributions
 
@@ -114,7 +114,7 @@ def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
         return (rows, rows * rows)[order] * integers.joint_norms(layouts)[order]
     largest = 0
     for mates in by_unit(layouts):
-        if order and integers.are_apart([layout.entry for layout in mates]):
+        if order and integers.share_no_measurement([layout.entry for layout in mates]):
             found = sum(_squared(integers, of_table) for of_table in _by_table(mates))
         else:
             reached = [(layout.multiplicity, integers.norms(layout.entry)[order]) for layout in mates]
@@ -127,21 +127,21 @@ def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
 def _squared(integers: Integers, of_table: Sequence[Layout]) -> int:
     """How far a unit moves the measurements of one table, squared: its rows in one cell, or apart where they are."""
     found = sum(layout.multiplicity**2 * integers.norms(layout.entry)[1] for layout in of_table)
-    for residuals, apart in _apart(integers, of_table):
-        reach = Reach.of(residuals, apart)
+    for residuals, bound in _class_bounds(integers, of_table):
+        reach = Reach.of(residuals, bound)
         if reach is not None:
             found = min(found, reach.squared([residual.multiplier**2 for residual in residuals]))
     return found
 
 
-def _apart(integers: Integers, of_table: Sequence[Layout]) -> list[tuple[list[Residual], RowsApart]]:
+def _class_bounds(integers: Integers, of_table: Sequence[Layout]) -> list[tuple[list[Residual], ClassBound]]:
     """The residuals of the layouts of a table, with each bound that keeps the rows of a unit apart."""
-    bounds = rows_apart(of_table[0]) if isinstance(integers, KroneckerIntegers) else []
+    bounds = class_bounds(of_table[0]) if isinstance(integers, KroneckerIntegers) else []
     if not bounds:
         return []
     assert isinstance(integers, KroneckerIntegers)  # noqa: S101 - narrows the type for the checker
     residuals = [residual for layout in of_table for residual in integers.residuals_of(layout.entry)]
-    return [(residuals, apart) for apart in bounds]
+    return [(residuals, bound) for bound in bounds]
 
 
 def _largest_multiplicity(layouts: Sequence[Layout]) -> int:
@@ -165,12 +165,12 @@ def _rough_triangle(order: int, integers: Integers, layouts: Sequence[Layout]) -
     for mates in by_unit(layouts):
         norms = [integers.largest_norm(layout.entry, order) for layout in mates]
         reached = [layout.multiplicity * norm ** (1 / order) for layout, norm in zip(mates, norms, strict=True)]
-        if order == 2 and integers.are_apart([layout.entry for layout in mates]):
+        if order == 2 and integers.share_no_measurement([layout.entry for layout in mates]):
             each = {id(layout): r * r for layout, r in zip(mates, reached, strict=True)}
             tables = _by_table(mates)
             squares = [sum(each[id(layout)] for layout in of_table) for of_table in tables]
             for at, of_table in enumerate(tables):
-                apart = (rough_squared(*one) for one in _apart(integers, of_table) if Reach.of(*one) is not None)
+                apart = (rough_squared(*one) for one in _class_bounds(integers, of_table) if Reach.of(*one) is not None)
                 squares[at] = min([squares[at], *apart])
             found = max(found, sum(squares))
         else:

@@ -213,7 +213,7 @@ def _joined(blocks: Sequence[RowBlock], spans: Sequence[Span], sizes: Sequence[i
     return out
 
 
-def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, ...], set[int]]]) -> Structured:
+def with_histograms(batch: Structured, needed: Mapping[int, Mapping[tuple[int, ...], set[int]]]) -> Structured:
     """The batch with other histograms: for each table the sets of axes, and the components that are needed there.
 
     Raises SQLError where they are too large.
@@ -226,7 +226,7 @@ def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, .
         if owned:
             whole = batch.layouts[owned[0]].whole
             start = histograms[-1].stop if histograms else 0
-            for layout, held in lay_out(number, whole, batch.sizes[number], wanted.get(number, {(): {0}}), start):
+            for layout, held in lay_out(number, whole, batch.sizes[number], needed.get(number, {(): {0}}), start):
                 layouts.append(layout)
                 histograms.extend(held)
         owners.append(tuple(range(first, len(layouts))))

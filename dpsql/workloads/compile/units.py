@@ -33,7 +33,7 @@ from dpsql.workloads.families.patterns import Patterns
 from dpsql.workloads.families.reach import ALL_PRODUCTS
 
 UNORDERED = "any row of a key"
-"""What ``kept_first`` has of a table whose units are its key, where no order chooses among rows with one key."""
+"""What ``retention_order`` has of a table whose units are its key, where no order chooses among rows with one key."""
 _ONE_ROW = "all together as one row"
 _ALL, _SOME, _NONE = "all", "some", "none"
 _MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
@@ -111,11 +111,11 @@ def _patterns(mates: Sequence[Layout], size: int) -> tuple[Patterns, ...]:
     return tuple(patterns)
 
 
-def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
+def tied_layouts(layouts: Sequence[Layout], queries: Csr) -> tuple[Layout, ...]:
     """``layouts`` with units tied to the rows that they are counted by (``Layout.tie``), where C is planned so.
 
     Of each kind of unit one source of rows and the one count of units, over the same rows, of which no bound of
-    ``at_most`` says more than in how many groups they are: alone, and without sums or where ``asked`` (m x n), the
+    ``at_most`` says more than in how many groups they are: alone, and without sums or where ``queries`` (m x n), the
     queries, has none of several groups; or where all that the unit can change is listed.
     """
     found = list(layouts)
@@ -132,19 +132,19 @@ def tied_layouts(layouts: Sequence[Layout], asked: Csr) -> tuple[Layout, ...]:
         here = [tied if one is rows else one for one in mates]
         # Sums make groups unlike, and without a list certificates of unlike groups are wide.
         few = not rows.measures and np.unique(other.entry[other.entry >= 0]).size <= ALL_PRODUCTS
-        alone = len(mates) == 2 and (few or _in_groups(asked, rows, other, meets))
-        if alone or contributions_of(here, asked.shape[1]).listable:
+        alone = len(mates) == 2 and (few or _in_groups(queries, rows, other, meets))
+        if alone or contributions_of(here, queries.shape[1]).listable:
             found = [tied if one is rows else one for one in found]
     return tuple(found)
 
 
-def _in_groups(asked: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
+def _in_groups(queries: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
     """Whether no query reads two groups of the counted units: entries of ``other``, and of the rows counted in one.
 
     And whether groups have as many corners each, which are few: what is planned for one group is planned for all.
     """
     cell, own = meets
-    group = np.arange(asked.shape[1])  # of its own, until it is known
+    group = np.arange(queries.shape[1])  # of its own, until it is known
     met = (cell >= 0) & (own >= 0)
     counted = other.entry[0][own[met]]
     cells, at = np.unique(rows.entry[:, cell[met]].max(axis=0), return_index=True)
@@ -155,15 +155,15 @@ def _in_groups(asked: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
         here = entry >= 0
         if (counted[here] < 0).any():
             return False
-        least, most = np.full(asked.shape[1], asked.shape[1]), np.full(asked.shape[1], -1)
+        least, most = np.full(queries.shape[1], queries.shape[1]), np.full(queries.shape[1], -1)
         np.minimum.at(least, entry[here], counted[here])
         np.maximum.at(most, entry[here], counted[here])
         used = np.flatnonzero(most >= 0)
         if (least[used] < most[used]).any():
             return False
         group[used] = most[used]
-    held = np.flatnonzero(np.diff(asked.indptr))
-    first, last = (of.reduceat(group[asked.indices], asked.indptr[held]) for of in (np.minimum, np.maximum))
+    held = np.flatnonzero(np.diff(queries.indptr))
+    first, last = (of.reduceat(group[queries.indices], queries.indptr[held]) for of in (np.minimum, np.maximum))
     return bool((first == last).all())
 
 
@@ -309,7 +309,7 @@ def _of_bounds(mates: Sequence[Layout], *, listed: bool) -> list[str]:
     freed = any(layout.source.freed for layout in mates)
     if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
         phrases.append("do not keep to at_most")
-    phrases += [phrase for layout in mates for phrase in _sums_apart(layout)]
+    phrases += [phrase for layout in mates for phrase in _free_sums(layout)]
     phrases += ["could have any sums within their bounds, whatever their rows are"] if _adds_more(mates) else []
     if any(layout.source.each is not None and _more_values(layout) for layout in mates):
         phrases.append("could add more values to some groups than there are")
@@ -322,7 +322,7 @@ def _of_listed(mates: Sequence[Layout]) -> list[str]:
     for layout in without_attributes(mates):
         tables.setdefault(layout.source.table, []).append(layout)
     said = ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
-    said += [phrase for layout in mates for phrase in _sums_apart(layout)]
+    said += [phrase for layout in mates for phrase in _free_sums(layout)]
     return said + [_in_combinations(names) for names in map(in_any_combination, tables.values()) if names]
 
 
@@ -338,7 +338,7 @@ def _reads_unit(layout: Layout) -> bool:
     return any(layout.source.unit in layout.functions.of(axis).of for axis in layout.cells.axes)
 
 
-def _sums_apart(layout: Layout) -> list[str]:
+def _free_sums(layout: Layout) -> list[str]:
     """What units are taken to do as to sums: C has any sum of a column that an axis cuts, and of several of a column,
     such as its values and their squares, any combination.
     """
@@ -426,7 +426,7 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     return sum(times) > layout.multiplicity and (times[0] < times[-1] or layout.multiplicity % times[0] > 0)
 
 
-def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
+def retention_order(layouts: Sequence[Layout]) -> dict[str, str]:
     """Of each table with units of bounded rows what decides which rows are kept before others, as a digest.
 
     Rows that no query of the batch counts are cut first, others in an order of what the batch tells of them (its
@@ -460,10 +460,10 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             told += [np.asarray(table, dtype=np.int64).tobytes() for table in tables]
         if layout.together is not None and (layout.together.cut or layout.source.joins or layout.source.caps):
             told.append(b"columns")  # by whose numbers a unit's are taken
-            others = kept_first([replace(mate, together=None) for mate in layout.together.all])
+            others = retention_order([replace(mate, together=None) for mate in layout.together.all])
             told += [digest.encode() for _, digest in sorted(others.items())]
         if layout.tie is not None:
-            told += [digest.encode() for digest in kept_first([layout.tie.counted]).values()]
+            told += [digest.encode() for digest in retention_order([layout.tie.counted]).values()]
         digest = hashlib.sha256()
         for part in told:
             digest.update(len(part).to_bytes(8, "little") + part)
@@ -606,13 +606,13 @@ def relation_text(layouts: Sequence[Layout]) -> str:
         label = mates[0].source.protects
         limits: dict[str, dict[str, dict[str, None]]] = {label: {}}  # the column whose name says most comes first
         for layout in mates:
-            bounds = [f"at most {layout.source.limit} count", *(cap.said for cap in layout.source.caps)]
+            bounds = [f"at most {layout.source.limit} count", *(cap.text for cap in layout.source.caps)]
             if layout.source.of is not None:
                 names = [name for name, *_ in layout.source.of.keys]
                 bounds = [f"together as one row for each {_all_of(names)}", *bounds] if names else [_ONE_ROW]
             if layout.source.added is not None:
                 bounds = list(map(str, layout.source.added.bounds))
-            limits.setdefault(_own_column(layout.source), {}).setdefault(layout.source.table, {})[", ".join(bounds)] = (
+            limits.setdefault(_unit_name(layout.source), {}).setdefault(layout.source.table, {})[", ".join(bounds)] = (
                 None
             )
         listed = [
@@ -624,7 +624,7 @@ def relation_text(layouts: Sequence[Layout]) -> str:
     return ", or ".join(parts)
 
 
-def _own_column(source: RowSource) -> str:
+def _unit_name(source: RowSource) -> str:
     """The column of a table that says whose a row is; what it is called elsewhere where a reference leads to it."""
     unit = source.unit
     return source.protects if unit is None or unit.source or fold(unit.name) == fold(source.protects) else unit.name

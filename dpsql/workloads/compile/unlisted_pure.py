@@ -45,31 +45,31 @@ def pure_norm(
     parts: Sequence[Part],
     tied: Tied | None,
     blocks: Sequence[int],
-    known: Sequence[int],
+    l1_bounds: Sequence[int],
 ) -> int:
     """A whole number that no norm of mixing @ basis @ c exceeds, for c what one unit can change of ``parts``.
 
-    ``blocks``: the sizes of blocks of rows; none where all are single. ``known``: what the L1 norm of each source is
-    known not to exceed.
+    ``blocks``: the sizes of blocks of rows; none where all are single. ``l1_bounds``: what the L1 norm of each source
+    does not exceed.
     """
     patterns, rest = pattern_rows(blocks)
     if patterns:
-        each = [_patterned(mixing, basis, part, patterns, limit) for part, limit in zip(parts, known, strict=True)]
+        each = [_patterned(mixing, basis, part, patterns, limit) for part, limit in zip(parts, l1_bounds, strict=True)]
         if not rest.any():
             return sum(each)
         others = [size for size in blocks if not isinstance(size, PatternBlock)]
-        return sum(each) + pure_norm(mixing[rest], basis, parts, tied, others, known)
+        return sum(each) + pure_norm(mixing[rest], basis, parts, tied, others, l1_bounds)
     owner = np.repeat(np.arange(len(blocks)), blocks) if blocks else np.arange(mixing.shape[0])
-    moved = [_moved(mixing, basis, part.corners) for part in parts]
+    images = [_image(mixing, basis, part.corners) for part in parts]
     each = [
-        limit if held is None else min(limit, _farthest(held, part, owner))
-        for held, part, limit in zip(moved, parts, known, strict=True)
+        limit if image is None else min(limit, _farthest(image, part, owner))
+        for image, part, limit in zip(images, parts, l1_bounds, strict=True)
     ]
     found = sum(each)
     if tied is not None:
         both = _tied(mixing, basis, tied, owner)
         found = found if both is None else min(found, both + sum(each[2:]))
-    written = [held for held in moved if held is not None]
+    written = [image for image in images if image is not None]
     if len(written) == len(parts):
         by_rows = _by_row_parts(mixing, written, parts, owner)
         found = found if by_rows is None else min(found, by_rows)
@@ -80,12 +80,12 @@ def _patterned(
     mixing: Matrix, basis: Sparse, part: Part, patterns: Sequence[tuple[Ints, PatternBlock]], l1: int
 ) -> int:
     """What the sum over the blocks of ``patterns`` of the steps of no sum of corners of ``part`` exceeds."""
-    moved = _moved(mixing, basis, part.corners)
-    if moved is None or max_abs(moved) * moved.shape[0] * part.most * part.times >= 2**62:
+    image = _image(mixing, basis, part.corners)
+    if image is None or max_abs(image) * image.shape[0] * part.most * part.times >= 2**62:
         return l1  # no steps are more than the L1 norm
     found = 0
     for rows, block in patterns:
-        changes = sparse.csr_array(moved)[rows].toarray()
+        changes = sparse.csr_array(image)[rows].toarray()
         for side in (np.maximum(changes, 0), np.maximum(-changes, 0)):
             inside = np.flatnonzero(side.any(axis=1))
             highest = [_most_together(side[row], part) for row in inside]
@@ -98,7 +98,7 @@ def _most_together(values: Ints, part: Part) -> int:
     return part.times * int(np.sort(part.longest(values))[::-1][: part.most].sum())
 
 
-def _moved(mixing: Matrix, basis: Sparse, corners: Sparse) -> Sparse | None:
+def _image(mixing: Matrix, basis: Sparse, corners: Sparse) -> Sparse | None:
     """mixing @ basis @ corners (p x c) in int64; None where that may not hold it, or it is large."""
     columns = sparse.csc_array(basis @ corners)
     tallest = int(np.diff(columns.indptr).max(initial=0))
@@ -111,28 +111,28 @@ def _moved(mixing: Matrix, basis: Sparse, corners: Sparse) -> Sparse | None:
     return held
 
 
-def _norms(held: Sparse, owner: Ints) -> Ints:
+def _norms(columns: Sparse, owner: Ints) -> Ints:
     """Of each column (c,) the sum over the blocks of rows, ``owner`` (p,), of the largest entry; sums fit int64."""
-    entries = sparse.coo_array(held)
+    entries = sparse.coo_array(columns)
     column, block, size = entries.col.astype(np.int64), owner[entries.row], np.abs(entries.data)
     order = np.lexsort((block, column))
     column, block, size = column[order], block[order], size[order]
-    found = np.zeros(held.shape[1], dtype=np.int64)
+    found = np.zeros(columns.shape[1], dtype=np.int64)
     first = np.flatnonzero((np.diff(column, prepend=-1) != 0) | (np.diff(block, prepend=-1) != 0))
     if first.size:
         np.add.at(found, column[first], np.maximum.reduceat(size, first))
     return found
 
 
-def _farthest(held: Sparse, part: Part, owner: Ints) -> int:
-    """What no sum of columns of ``held`` exceeds, each of another class."""
-    longest: list[int] = np.sort(part.longest(_norms(held, owner)))[::-1][: part.most].tolist()
+def _farthest(columns: Sparse, part: Part, owner: Ints) -> int:
+    """What no sum of columns of ``columns`` exceeds, each of another class."""
+    longest: list[int] = np.sort(part.longest(_norms(columns, owner)))[::-1][: part.most].tolist()
     return part.times * sum(longest)
 
 
 def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
     """What no sum of ``tied`` exceeds; None where entries may be too large."""
-    first, more = (_moved(mixing, basis, columns) for columns in (tied.first, tied.more))
+    first, more = (_image(mixing, basis, columns) for columns in (tied.first, tied.more))
     if first is None or more is None:
         return None
     if (max_abs(first) + tied.most * max_abs(more)) * mixing.shape[0] >= 2**62:
@@ -156,25 +156,25 @@ def _tied(mixing: Matrix, basis: Sparse, tied: Tied, owner: Ints) -> int | None:
     return best
 
 
-def _by_row_parts(mixing: Matrix, moved: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
+def _by_row_parts(mixing: Matrix, images: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
     """The sum over parts of the rows that share no entry of ``mixing``; None where none is better by itself."""
-    rows = [sparse.csr_array(of_source) for of_source in moved]
-    entries = np.stack([np.diff(of_source.indptr) for of_source in rows])
+    rows = [sparse.csr_array(image) for image in images]
+    entries = np.stack([np.diff(image.indptr) for image in rows])
     label = _row_parts(mixing, owner, np.asarray(entries.sum(axis=0)))
     rest, total = np.zeros(label.size, dtype=bool), 0
     for one in range(int(label.max(initial=-1)) + 1):
         mine = label == one
-        held = [sparse.csc_array(of_source[mine]) for of_source in rows]
-        exact = _alone(held, parts, owner[mine])
+        columns = [sparse.csc_array(image[mine]) for image in rows]
+        exact = _alone(columns, parts, owner[mine])
         # The longest columns of rows that are not listed apart are sought together, which is no more.
-        if exact is None or exact >= sum(map(_farthest, held, parts, repeat(owner[mine]))):
+        if exact is None or exact >= sum(map(_farthest, columns, parts, repeat(owner[mine]))):
             rest |= mine
         else:
             total += exact
     if rest.all():
         return None
-    left = [sparse.csc_array(of_source[rest]) for of_source in rows]
-    return total + sum(_farthest(held, part, owner[rest]) for held, part in zip(left, parts, strict=True))
+    left = [sparse.csc_array(image[rest]) for image in rows]
+    return total + sum(_farthest(columns, part, owner[rest]) for columns, part in zip(left, parts, strict=True))
 
 
 def _row_parts(mixing: Matrix, owner: Ints, entries: Ints) -> Ints:
@@ -192,9 +192,9 @@ def _row_parts(mixing: Matrix, owner: Ints, entries: Ints) -> Ints:
     return np.minimum(rank[label], ROW_PARTS - 1)
 
 
-def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
-    """The largest norm of some rows, exactly: ``held`` is what corners of each source move there; else None."""
-    seen = [told_apart(of_source, part, of_source) for of_source, part in zip(held, parts, strict=True)]
+def _alone(columns: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | None:
+    """The largest norm of some rows, exactly: ``columns`` is what corners of each source move there; else None."""
+    seen = [distinct_corners(of_source, part, of_source) for of_source, part in zip(columns, parts, strict=True)]
     seen = [part for part in seen if part.corners.shape[1]]
     if not seen:
         return 0
@@ -212,15 +212,15 @@ def _alone(held: Sequence[Sparse], parts: Sequence[Part], owner: Ints) -> int | 
     return listed.divisor * int(_norms(listed.columns, owner).max(initial=0))
 
 
-def told_apart(held: Sparse, part: Part, corners: Sparse) -> Part:
-    """``part`` as rows see it that its corners move by ``held``: the different columns of each class, but for zeros.
+def distinct_corners(image: Sparse, part: Part, corners: Sparse) -> Part:
+    """``part`` as rows see it that its corners move by ``image``: the different columns of each class, but for zeros.
 
     Where all classes have the same ones, as many times one of them are the longest. ``corners``: in whose columns it is
     given, one for each that are alike.
     """
-    found = distinct_columns(held)
-    told = found.label >= 0
-    pairs = np.unique(np.stack([part.labels[told], found.label[told]]), axis=1)
+    found = distinct_columns(image)
+    nonzero = found.label >= 0
+    pairs = np.unique(np.stack([part.labels[nonzero], found.label[nonzero]]), axis=1)
     classes, sizes = np.unique(pairs[0], return_counts=True)
     most = min(part.most, classes.size)
     if classes.size and np.array_equal(pairs[1], np.tile(pairs[1][: sizes[0]], classes.size)):

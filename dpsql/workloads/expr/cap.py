@@ -17,7 +17,7 @@ class Cap:
 
     None where that is not bounded. ``parts`` are the declared groups, each where the column, on ``line``, is in some
     intervals; rows in none of them are one group together, and those where the column is NULL another. ``value``
-    computes the column, None where the base table stores it. ``said`` is the bound in words.
+    computes the column, None where the base table stores it. ``text`` is the bound in words.
     """
 
     column: str
@@ -26,7 +26,7 @@ class Cap:
     parts: tuple[LineAtom, ...]
     rows: int | None
     groups: int | None
-    said: str = field(default="", compare=False, repr=False)
+    text: str = field(default="", compare=False, repr=False)
 
     @cached_property
     def axis(self) -> LineAxis:

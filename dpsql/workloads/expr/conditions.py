@@ -133,19 +133,19 @@ def gather(node: type[And] | type[Or], *operands: Condition) -> Condition:
     return combine(*merged)
 
 
-def _one_atom(node: type[And] | type[Or], found: list[LineAtom]) -> Condition:
-    if len(found) == 1:
-        return found[0]
-    on_null = [atom.on_null for atom in found]
+def _one_atom(node: type[And] | type[Or], parts: list[LineAtom]) -> Condition:
+    if len(parts) == 1:
+        return parts[0]
+    on_null = [atom.on_null for atom in parts]
     if node is Or:
-        every = union([interval for atom in found for interval in atom.intervals])
-        return _line_atom(found[0].column, every, any(on_null))
-    inside = [atom for atom in found if atom.intervals != ((None, None),)]
+        every = union([interval for atom in parts for interval in atom.intervals])
+        return _line_atom(parts[0].column, every, any(on_null))
+    inside = [atom for atom in parts if atom.intervals != ((None, None),)]
     if len(inside) < 2:  # IS NOT NULL beside one other, as for a sum in each of many groups
-        return _line_atom(found[0].column, inside[0].intervals if inside else ((None, None),), all(on_null))
+        return _line_atom(parts[0].column, inside[0].intervals if inside else ((None, None),), all(on_null))
     # The intersection is what no complement covers.
-    rest = union([interval for atom in found for interval in complement(atom.intervals)])
-    return _line_atom(found[0].column, complement(rest), all(on_null))
+    rest = union([interval for atom in parts for interval in complement(atom.intervals)])
+    return _line_atom(parts[0].column, complement(rest), all(on_null))
 
 
 def _line_atom(column: str, intervals: tuple[Interval, ...], on_null: bool) -> Condition:
@@ -205,13 +205,13 @@ def atoms(condition: Condition) -> Iterator[Atom]:
             stack.extend(node.operands)
 
 
-def substitute(condition: Condition, known: Mapping[Atom, bool]) -> Condition:
+def substitute(condition: Condition, truths: Mapping[Atom, bool]) -> Condition:
     """The condition with the known atoms replaced by their truth, folded."""
     if isinstance(condition, LineAtom | OpaqueAtom):
-        truth = known.get(condition)
+        truth = truths.get(condition)
         return condition if truth is None else Constant(truth)
     if isinstance(condition, And):
-        return conjunction(*(substitute(part, known) for part in condition.operands))
+        return conjunction(*(substitute(part, truths) for part in condition.operands))
     if isinstance(condition, Or):
-        return disjunction(*(substitute(part, known) for part in condition.operands))
+        return disjunction(*(substitute(part, truths) for part in condition.operands))
     return condition

@@ -249,16 +249,16 @@ def leaves(formula: object) -> Iterator[int]:
 
 
 def _renumbered(formula: Formula, places: Mapping[int, int]) -> Formula:
-    def moved(value: object) -> object:
+    def renumbered(value: object) -> object:
         if isinstance(value, Leaf):
             return Leaf(places[value.index])
         if isinstance(value, tuple):
-            return tuple(map(moved, value))
+            return tuple(map(renumbered, value))
         if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{name: moved(held) for name, held in vars(value).items()})
+            return replace(value, **{name: renumbered(held) for name, held in vars(value).items()})
         return value
 
-    return cast(Formula, moved(formula))
+    return cast(Formula, renumbered(formula))
 
 
 def affine(formula: Formula, outputs: int) -> tuple[Floats, float] | None:
@@ -357,5 +357,5 @@ def quotients(a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> tuple[Float
     return np.where(away, low, -np.inf), np.where(away, high, np.inf)
 
 
-def _scaled(found: tuple[Floats, float] | None, factor: float) -> tuple[Floats, float] | None:
-    return None if found is None else (found[0] * factor, found[1] * factor)
+def _scaled(form: tuple[Floats, float] | None, factor: float) -> tuple[Floats, float] | None:
+    return None if form is None else (form[0] * factor, form[1] * factor)

@@ -225,9 +225,9 @@ def _looked_at(node: tree.Node, base: Stored) -> frozenset[str] | None:
     return frozenset().union(*known) if len(known) == len(found) else None
 
 
-def _pieces(line: Line, own: Axis | None, most: int) -> tuple[tuple[Place, ...], list[Piece]]:
+def _pieces(line: Line, axis: Axis | None, most: int) -> tuple[tuple[Place, ...], list[Piece]]:
     """The values of the column that are gone through, and the pieces between the cuts of its axis that stay open."""
-    cuts, regions = (own.cuts, own.pieces.tolist()) if isinstance(own, LineAxis) else ((), [0])
+    cuts, regions = (axis.cuts, axis.pieces.tolist()) if isinstance(axis, LineAxis) else ((), [0])
     every: list[Place] = []
     open_: list[Piece] = []
     for low, high, region in zip((None, *cuts), (*cuts, None), regions, strict=True):

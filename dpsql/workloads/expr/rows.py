@@ -279,7 +279,7 @@ class RowSource:
         for join in self.joins:
             if join.name in known or not join.pairs or not {left.source for left in join.lefts} <= known:
                 raise InternalError(f"join {join.name}: joins need names of their own, and keys from earlier ones")
-            if join.private and join.name not in self.path and not self._keeps_units_apart(join):
+            if join.private and join.name not in self.path and not self._joins_same_unit(join):
                 raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")
             known.add(join.name)
         if self.unit is None:
@@ -340,7 +340,7 @@ class RowSource:
         """The bounds whose groups the scan tells apart."""
         return self.caps if self.added is None else self.added.caps
 
-    def _keeps_units_apart(self, join: Join) -> bool:
+    def _joins_same_unit(self, join: Join) -> bool:
         """Whether every row that the join finds belongs to the owner of the row that it is found for."""
         return self.unit is not None and join.unit is not None and join.unit[0] == self.unit
 

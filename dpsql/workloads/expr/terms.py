@@ -27,13 +27,13 @@ from dpsql.workloads.expr.regions import AxisTruths, IntArray, KeyDomain, line_a
 class Measures:
     """The measures of one table, in the order in which its terms first need them.
 
-    ``told``: the columns by which rows are told apart anyway. A NULL in any other adds what 0 adds where 0 is on the
+    ``distinguished``: the columns that tell rows apart anyway. A NULL in any other adds what 0 adds where 0 is on the
     measure's grid, so that it need not be told apart; None where every NULL is.
     """
 
-    def __init__(self, table: Table, told: Collection[object] | None = None) -> None:
+    def __init__(self, table: Table, distinguished: Collection[object] | None = None) -> None:
         self.table = table
-        self.told = told
+        self.distinguished = distinguished
         self.found: dict[tuple[str, int], Measure] = {}
 
     def of(self, term: Term) -> Measure | None:
@@ -50,13 +50,13 @@ class Measures:
                 term.power,
             )
             # Of a column with values of its own, or only some of them, rows of others are in no cell, as NULL is.
-            free = self.told is not None and term.column not in self.told and column.closed is None
+            free = self.distinguished is not None and term.column not in self.distinguished and column.closed is None
             if policy.nulls and free:
                 measure = replace(measure, at_null=measure.at_zero)
             self.found[term.column, term.power] = measure
         return self.found[term.column, term.power]
 
-    def known(self, term: Term) -> Condition | None:
+    def not_null(self, term: Term) -> Condition | None:
         """Where the summed column is not NULL, if the policy allows NULL there and it is told apart."""
         measure = self.of(term)
         if measure is None or measure.at_null is not None:
@@ -115,22 +115,22 @@ def axes_of(table: Table, conditions: Iterable[Condition], keys: Mapping[str, Ke
     return axes
 
 
-def told_apart(queries: Iterable[Query]) -> set[object]:
+def distinguished_columns(queries: Iterable[Query]) -> set[object]:
     """The columns that keys, conditions or squares of queries over one table look at, besides what they sum."""
-    told: set[object] = set()
+    found: set[object] = set()
     for query in queries:
-        told.update(key.column for key in query.keys if isinstance(key, KeyDomain))
+        found.update(key.column for key in query.keys if isinstance(key, KeyDomain))
         conditions = [held for key in query.keys if isinstance(key, CaseKey) for held in key.conditions]
         for output in query.outputs:
             conditions.extend(term.condition for term in output.terms)
-            told.update(term.column for term in output.terms if term.power != 1)
+            found.update(term.column for term in output.terms if term.power != 1)
         for atom in (atom for condition in conditions for atom in atoms(condition)):
             if isinstance(atom, LineAtom):
-                told.add(atom.column)
+                found.add(atom.column)
             else:
                 predicate = atom.predicate
-                told.update([predicate.column] if isinstance(predicate, Like) else [predicate.left, predicate.right])
-    return told
+                found.update([predicate.column] if isinstance(predicate, Like) else [predicate.left, predicate.right])
+    return found
 
 
 def keys_of(queries: Iterable[Query]) -> dict[str, KeyDomain]:

@@ -67,7 +67,7 @@ def digits(number: int, scale: int) -> str:
     return f"-{shown}" if number < 0 else shown
 
 
-def held_moment(micros: int) -> int:
+def clamped_moment(micros: int) -> int:
     """A timestamp that DuckDB holds, by its microseconds; the infinite ones for what is further away."""
     if abs(micros) >= INFINITE_MOMENT:
         return INFINITE_MOMENT if micros > 0 else -INFINITE_MOMENT
@@ -94,10 +94,10 @@ def read_once(value: tree.Value, line: Line, name: str) -> Once:
     where it leaves the range of the line. DuckDB evaluates a vector in which TRY met a failure row by row, a hundred
     times slower: it is there for what nobody foresaw, and every form in the tree is total without it.
     """
-    return Once(name, value, None if isinstance(value, tree.Stored | tree.Number) else _held(tree.Name(name), line))
+    return Once(name, value, None if isinstance(value, tree.Stored | tree.Number) else _in_range(tree.Name(name), line))
 
 
-def _held(name: tree.Name, line: Line) -> tree.Value | None:
+def _in_range(name: tree.Name, line: Line) -> tree.Value | None:
     """A column within the range of its line, NULL elsewhere; None where its type has no other values."""
     if line.kind == "real":
         return tree.Number(name)
@@ -114,7 +114,7 @@ def lowered(node: tree.Node) -> tree.Node:
     reach it, and on no other. A printer runs before the charge.
     """
     if isinstance(node, tree.Constant | tree.Numbers):
-        _check_held(node)
+        _check_in_range(node)
         return node
     if isinstance(node, tree.Stored):
         return lowered(_stored(node))
@@ -135,7 +135,7 @@ def lowered(node: tree.Node) -> tree.Node:
     return node
 
 
-def _check_held(node: tree.Constant | tree.Numbers) -> None:
+def _check_in_range(node: tree.Constant | tree.Numbers) -> None:
     """Raises InternalError for a constant, or a list of whole numbers, that its type does not hold."""
     least, greatest = _ends(node.type)
     if isinstance(node, tree.Numbers):

@@ -19,7 +19,7 @@ from dpsql.common.quoting import identifier, string
 from dpsql.workloads.expr import values as tree
 from dpsql.workloads.expr.lines import Line, line_of
 from dpsql.workloads.expr.scan import Joined, Relation, Select, Table, Union, nodes
-from dpsql.workloads.expr.total import decimal_sizes, digits, held_moment, lowered
+from dpsql.workloads.expr.total import clamped_moment, decimal_sizes, digits, lowered
 
 References = Mapping[str, str]
 """How the engine writes each table that a scan reads, by the policy's name of it."""
@@ -244,7 +244,7 @@ def spelled(line: Line, value: object) -> tuple[str, str]:
         return str(value), "VARCHAR"
     if kind == "date":
         return _day(int(value)), "DATE"  # type: ignore[call-overload]
-    moment = held_moment(int(value))  # type: ignore[call-overload]
+    moment = clamped_moment(int(value))  # type: ignore[call-overload]
     zone = "TIMESTAMPTZ" if kind == "timestamptz" else "TIMESTAMP"
     if abs(moment) == INFINITE_MOMENT:
         return f"{'-' if moment < 0 else ''}infinity", zone

@@ -165,7 +165,7 @@ class Contributions:
     """C over ``size`` entries of x: for each kind of unit what it can change of each of its sources.
 
     ``tied`` has, for some kinds of unit, what it can change of its first two sources together: less than the sums of
-    one change of each. ``patterns`` has what it can change of some of its sources together. ``kept``: what was
+    one change of each. ``patterns`` has what it can change of some of its sources together. ``cache``: what was
     planned for them, to be found again when the same queries are weighed anew. ``exact``: the labels of units of which
     C is just what they can change (``dpsql.workloads.compile.one_unit``). ``over``: all of it is written so many times
     as long as it is, where it has fractions (``dpsql.workloads.compile.counts_with_sums``).
@@ -175,7 +175,7 @@ class Contributions:
     size: int
     tied: Mapping[int, Tied] = field(default_factory=dict)
     patterns: Mapping[int, tuple[Patterns, ...]] = field(default_factory=dict)
-    kept: dict[object, Any] = field(default_factory=dict, repr=False)
+    cache: dict[object, Any] = field(default_factory=dict, repr=False)
     exact: frozenset[str] = frozenset()
     over: int = 1
 
@@ -192,9 +192,9 @@ class Contributions:
     @cached_property
     def count(self) -> int:
         """How many vectors C has, without the zero vector."""
-        return sum(math.prod(1 + part.count for part in self._apart(kind)) - 1 for kind in range(len(self.units)))
+        return sum(math.prod(1 + part.count for part in self._independent(kind)) - 1 for kind in range(len(self.units)))
 
-    def _apart(self, kind: int) -> tuple[Part | Tied | Patterns, ...]:
+    def _independent(self, kind: int) -> tuple[Part | Tied | Patterns, ...]:
         """What a kind of unit changes, as it likes in each."""
         parts, tied, patterns = self.units[kind], self.tied.get(kind), self.patterns.get(kind, ())
         held = {number for one in patterns for number in one.parts}
@@ -231,7 +231,7 @@ class Contributions:
     def by_column(self) -> Sparse:
         """``columns`` as csc."""
         listed = self.listable
-        kinds = [self._apart(kind) for kind in range(len(self.units))]
+        kinds = [self._independent(kind) for kind in range(len(self.units))]
         found = [self._listed(parts) if listed else self._some(parts) for parts in kinds]
         return sparse.csc_array(sparse.hstack(found, format="csc", dtype=np.int64))
 
@@ -292,9 +292,9 @@ def _indicators(chosen: Sequence[tuple[int, ...]], size: int) -> sparse.csc_arra
     return sparse.csc_array((np.ones(flat.size, dtype=np.int64), flat, starts), shape=(size, len(chosen)))
 
 
-def _in_one_row(part: Part, moved: Matrix) -> float:
-    """The most that a sum of columns of ``moved``, the rows times a part's corners, has in one row."""
-    entries = sparse.coo_array(moved)
+def _in_one_row(part: Part, columns: Matrix) -> float:
+    """The most that a sum of columns of ``columns``, the rows times a part's corners, has in one row."""
+    entries = sparse.coo_array(columns)
     label = part.labels
     place = entries.row * (int(label.max(initial=0)) + 1) + label[entries.col]
     _, start = np.unique(place, return_inverse=True)

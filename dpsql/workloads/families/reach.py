@@ -136,8 +136,8 @@ def reach_tied(products: Array, tied: Tied) -> Any:
     return min(total, _tied_by_corners(products, tied, total))
 
 
-def _tied_by_corners(products: Array, tied: Tied, otherwise: Any) -> Any:
-    """``reach_tied`` by how many classes have their first corner, their second and so on; ``otherwise`` for many.
+def _tied_by_corners(products: Array, tied: Tied, fallback: Any) -> Any:
+    """``reach_tied`` by how many classes have their first corner, their second and so on; ``fallback`` for many.
 
     A pair of corners adds at most the largest such product between two classes. Exact where classes are alike.
     """
@@ -148,7 +148,7 @@ def _tied_by_corners(products: Array, tied: Tied, otherwise: Any) -> Any:
     corners = [order[place == t] for t in range(int(place.max(initial=-1)) + 1)]
     T = len(corners)
     if not 0 < T <= KINDS or (tied.limit + 1) ** T * T > MEETINGS:
-        return otherwise
+        return fallback
 
     def largest(a: Ints, b: Ints, further: int) -> Any:
         between = products[np.ix_(a, b + further)]
@@ -170,19 +170,19 @@ def _tied_by_corners(products: Array, tied: Tied, otherwise: Any) -> Any:
     return best
 
 
-def longest_sum(moved: Floats, label: Ints, most: int) -> float:
-    """The squared L2 norm that no sum of columns of ``moved`` (p x N), of each of ``most`` classes one, exceeds.
+def longest_sum(columns: Floats, label: Ints, most: int) -> float:
+    """The squared L2 norm that no sum of columns of ``columns`` (p x N), of each of ``most`` classes one, exceeds.
 
     In floats what ``bounded_norm`` says of one source in integers.
     """
-    norms = np.sort(of_classes(np.einsum("ij,ij->j", moved, moved)[None, :], label)[0])[::-1][:most]
+    norms = np.sort(of_classes(np.einsum("ij,ij->j", columns, columns)[None, :], label)[0])[::-1][:most]
     triangle = float(np.sqrt(norms).sum()) ** 2
     if label.size > PRODUCTS:
         return triangle
     if label.size <= ALL_PRODUCTS:
-        return longest_by_products(moved.T @ moved, label, most)
-    held = sparse.csr_array(moved)
-    K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * moved.size else sparse.coo_array(moved.T @ moved)
+        return longest_by_products(columns.T @ columns, label, most)
+    held = sparse.csr_array(columns)
+    K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * columns.size else sparse.coo_array(columns.T @ columns)
     inside = float(K.data[label[K.row] != label[K.col]].max(initial=0.0))
     sizes = np.arange(1, norms.size + 1)
     return min(triangle, float((np.cumsum(norms) + sizes * (sizes - 1) * inside).max()))
