@@ -7,7 +7,8 @@ two sees what was understood.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,13 @@ import numpy as np
 from dpsql.common.chain import shown
 from dpsql.planning.figures import Columns, figure, shortened, wrapped
 from dpsql.planning.planned_batch import PlannedBatch
+from dpsql.planning.prepare import understood_for
 from dpsql.planning.text import details_text
+from dpsql.policy import Policy
 from dpsql.sql import Answer
 from dpsql.sql.outer.readable import readable
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER, Relation, gathered
+from dpsql.sql.parse.stages import STAGES, Heard, listening
 from dpsql.strategies import Strategy
 from dpsql.strategies.core.reduce import reductions
 from dpsql.workloads.cells.grid import Grid
@@ -325,3 +329,21 @@ def _outer(answer: Answer, relation: Relation) -> str:
         for suffix in ("", *OTHER, *ERRORS, *HIDDEN)
     }
     return f"free, by DuckDB: {shortened(readable(relation, tables, columns), _LONGEST)}"
+
+
+def stages_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Heard:
+    """The stages that the statements pass, in order, each with what it made. Plans nothing; raises as ``prepare``."""
+    with listening() as heard:
+        understood_for(sql, policy, schemas)
+    return heard
+
+
+def stages_text(heard: Sequence[tuple[str, str]]) -> str:
+    """The same for people: what a stage leaves as it was is not printed again."""
+    does = {stage.name: stage.does for stage in STAGES}
+    lines, before = [], ""
+    for name, made in heard:
+        same = made == before
+        lines += [f"{name:<10} {does[name]}", textwrap.indent("unchanged" if same else made, "  "), ""]
+        before = made
+    return "\n".join(lines).rstrip()

@@ -10,7 +10,6 @@ from typing import Any
 from dpsql.driver.connection import Connection
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
-from dpsql.planning.stages import stages_of, stages_text
 from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
@@ -21,6 +20,8 @@ def plan(options: argparse.Namespace) -> int:
     with inputs.connected(options) as con:
         text = inputs.batch(options)
         if options.stages:
+            from dpsql.planning.explain import stages_of, stages_text
+
             heard = stages_of(text, con.policy, con.schemas())
             if options.json:
                 output.print_json({"stages": [{"stage": name, "made": made} for name, made in heard]})

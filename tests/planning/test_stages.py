@@ -11,7 +11,7 @@ from unit_rows import policy_of
 
 from dpsql import measure
 from dpsql.errors import SQLError
-from dpsql.planning.stages import stages_of, stages_text
+from dpsql.planning.explain import stages_of, stages_text
 from dpsql.sql.parse import stages
 from dpsql.sql.parse.stages import STAGES
 
