@@ -22,7 +22,7 @@ from dpsql.measure import cells
 from dpsql.measure.reading import scan_of
 from dpsql.planning.prepare import Prepared
 from dpsql.policy import Policy
-from dpsql.workloads.compile import one_unit, retained_rows, row_kinds, units
+from dpsql.workloads.compile import one_unit, retained_rows, units
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.units import wider_than_true
 from dpsql.workloads.expr.value_sql import select_text
@@ -548,10 +548,10 @@ def further_rows_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(one_unit, "choices_of", lambda *given, **more: replace(real(*given, **more), more=np.array([False])))
 
 
-def bounds_forgotten_by_groups(patch: pytest.MonkeyPatch) -> None:
+def a_bound_too_low(patch: pytest.MonkeyPatch) -> None:
     """A bound leaves a row fewer than it says."""
-    real = row_kinds.Bound.allows
-    patch.setattr(row_kinds.Bound, "allows", lambda bound, rows: real(bound, rows) & (rows.sum(axis=1) < bound.most))
+    real = retained_rows.retained_together
+    patch.setattr(retained_rows, "retained_together", lambda sight: real(replace(sight, most=sight.most - 1)))
 
 
 PERSONS = "COUNT(DISTINCT patient) AS n FROM visits"
@@ -586,7 +586,7 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ask]] = {
     ),
     "rows beyond those that count forgotten": (further_rows_forgotten, Ask(BY_NUMBER, {**ONE, "visits": 2})),
     "a bound that says more than it does": (
-        bounds_forgotten_by_groups,
+        a_bound_too_low,
         Ask("SELECT ward, COUNT(*) FROM visits GROUP BY 1", {**ONE, "visits": 3}, ((2, None, "ward"),)),
     ),
 }
