@@ -389,6 +389,24 @@ def test_agreement_without_one_choice_breaks_the_sensitivity() -> None:
     assert reference(agreeing, [(1, 0, 0, 4), (0, 1, 4, 0)]) == pytest.approx(2.8885, abs=1e-3)
 
 
+def test_values_counted_as_on_a_database_of_one_unit_alone_are_too_few(world: World, tmp_path: Path) -> None:
+    """Visits and their days, three visits each: 23.562, where 21.211 would be planned (MATHS.md section 19).
+
+    By itself a patient with visits has a day; of days that other patients have as well it adds none.
+    """
+    alone = np.array([(rows, days) for rows in range(1, 4) for days in range(1, rows + 1)])
+    assert least(np.eye(2), alone, 1e-5).upper == pytest.approx(21.211, abs=1e-3)
+    ask = Ask("SELECT COUNT(*) AS n, COUNT(DISTINCT day) AS d FROM visits", {**ONE, "visits": 3})
+    compiled = world.compiled(ask)
+    (values,) = (int(one.entry.max()) for one in compiled.layouts if one.source.each is not None)
+    assert covers(compiled, (0, 3) if values == 0 else (3, 0))
+    true = least(np.eye(2), np.asarray(compiled.units.by_column.toarray()).T * compiled.units.common, 1e-5)
+    assert true.lower == pytest.approx(23.562, abs=1e-3)
+    # Each column counts by what it takes alone, three rows.
+    expected = world.plan(ask, "gaussian", tmp_path).strategy.expected * 3**2
+    assert expected == pytest.approx(23.562, rel=1e-3)
+
+
 def test_rows_of_no_unit_are_among_what_a_unit_adds(world: World) -> None:
     ask = Ask("SELECT ward, COUNT(*) AS n, COUNT(DISTINCT patient) AS k FROM visits GROUP BY 1", {**ONE, "visits": 2})
     found = listed(world, ask)
