@@ -158,8 +158,8 @@ def _attributes(
         for name in (_name(part, layout.source, rows, base) for value in values for part in stored(value)):
             if name is not None and (base is None or summed.setdefault(name, number) != number):
                 return None
-    if places.keys() & summed.keys():
-        return None
+    if any(number != summed[name] for name in places.keys() & summed.keys() for number, _ in places[name]):
+        return None  # one layout cuts what another one sums
     joint = [_attribute(layouts, name, mine) for name, mine in places.items()]
     return None if None in joint else [one for one in joint if one is not None]
 

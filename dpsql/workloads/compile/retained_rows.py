@@ -3,11 +3,12 @@
 Scans that keep the same rows of a unit are one *reader*, every other scan is a reader by itself. Let a unit have R
 rows, any number of each kind, more than the limit of the table, too. A reader retains all rows of R that it counts if
 these are no more than its limit, else any of them, as many as its limit: a hash over the unit decides which. Where it
-only counts units, rows in one cell count once. With one reader only choices that satisfy every cap are listed; rows may
-be in any group of a cap that the batch does not read.
+only counts units, rows in one cell count once. Rows may be in any group of a cap that the batch does not read.
 
-**Which choices are enough.** Norms are convex. What one reader retains of a fixed set of kinds is a mean of choices
-with one row of each kind and all others of one kind. Of several readers all numbers of rows are gone through.
+**Which choices are enough.** Readers of cells and at most one of rows are gone through together
+(``dpsql.workloads.compile.several_readers``), under one cap at most. Norms are convex: what another reader alone
+retains of a fixed set of kinds is a mean of choices with one row of each kind and all others of one kind; under caps it
+is any choice that satisfies all of them. Of other readers together all numbers of rows are gone through, without caps.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, combinations_with_replacement
-from math import comb, prod
+from math import comb, inf, prod
 
 import numpy as np
 
 from dpsql.common.arrays import Flags, Ints
 from dpsql.workloads.compile.layout import Layout
-from dpsql.workloads.compile.row_kinds import NotListedError, RowKinds
+from dpsql.workloads.compile.row_kinds import Bound, NotListedError, RowKinds
+from dpsql.workloads.compile.several_readers import Sight, retained_together
 from dpsql.workloads.families.patterns import ENOUGH, TRIED
 
 
@@ -30,7 +32,8 @@ class Reader:
     """Scans of one table that keep the same rows of a unit, at most ``limit``, by their numbers.
 
     ``rows`` counts rows and sums, ``values`` counts values, ``units`` count units. Without rows and values the limit is
-    on cells. ``tells_cells``: whether rows that it does not count come after all that it does; else it may retain any.
+    on cells, or on cells in each group of a bound (``by_group``). ``tells_cells``: whether rows that it does not count
+    come after all that it does; else it may retain any.
     """
 
     rows: tuple[int, ...]
@@ -38,6 +41,7 @@ class Reader:
     units: tuple[int, ...]
     limit: int
     tells_cells: bool = True
+    by_group: bool = False
 
     @property
     def by_cells(self) -> bool:
@@ -83,7 +87,9 @@ def readers_of(scans: Sequence[Layout]) -> list[Reader]:
         values = tuple(number for number in members if scans[number].source.each is not None)
         rows = tuple(number for number in members if number not in (*units, *values))
         tells = all(scans[number].tells_cells for number in rows if scans[number].together is None)
-        readers.append(Reader(rows, values, units, scans[members[0]].source.limit, tells))
+        together = scans[members[0]].together
+        by_group = together is not None and together.classes is not None
+        readers.append(Reader(rows, values, units, scans[members[0]].source.limit, tells, by_group))
     return readers
 
 
@@ -101,12 +107,72 @@ def choices_of(
         if not has_row or not J or kinds.uncounted:
             rows = np.concatenate([rows, np.zeros((1, J), dtype=np.int64)])
         return Choices(rows, (rows,) * len(readers), np.zeros(len(rows), dtype=bool))
+    bounds = _that_matter(kinds.bounds, readers[0].limit) if readers else []
+    others = [reader for reader in readers if not reader.by_cells]
+    of_rows = len(others) < 2 and not any(reader.values or reader.units for reader in others)
+    if readers and of_rows and not all_rows and len(bounds) < 2:
+        retained = _of_cells_and_rows(readers, kinds, bounds[0] if bounds else None)
+        return Choices(retained[0], retained, np.zeros(len(retained[0]), dtype=bool))
     if len(readers) == 1 and not all_rows:
         rows = _of_one(readers[0], kinds)
         return Choices(rows, (rows,), np.zeros(len(rows), dtype=bool))
-    if kinds.bounds:
+    if bounds:
         raise NotListedError
     return _of_several(readers, kinds, all_rows=all_rows)
+
+
+def _that_matter(bounds: Sequence[Bound], limit: int) -> list[Bound]:
+    """The bounds that may leave a unit less than those before them and the limit do; none beside a limit of one, as any
+    row may be the first of all.
+    """
+    found, total = list[Bound](), inf
+    for bound in bounds if limit > 1 else ():
+        there = bound.size if bound.group is None else int(bound.group.max(initial=-1)) + 1
+        if (bound.rows or inf) < total or (bound.groups or inf) < min(there, total):
+            found.append(bound)
+            total = min(total, (bound.rows or inf) * min(bound.groups or there, there))
+    return found
+
+
+def _of_cells_and_rows(readers: Sequence[Reader], kinds: RowKinds, bound: Bound | None) -> tuple[Ints, ...]:
+    """What readers retain of which one may be of rows, and all others are of cells (each choices x kinds)."""
+    J, limit = kinds.cell.shape[1], readers[0].limit
+    group, kind = np.zeros(J, dtype=np.int64), np.arange(J)
+    if bound is not None and bound.group is not None:
+        group = bound.group
+    elif bound is not None and len(readers) == 1:
+        limit, bound = min(limit, bound.most), None
+    elif bound is not None:  # rows of a kind may be of any group
+        group, kind = np.tile(np.arange(bound.size), J), np.repeat(kind, bound.size)
+    own = [reader.columns(kinds.cell) for reader in readers]
+    columns = []
+    for reader, column in zip(readers, own, strict=True):
+        told = (
+            column[kind]
+            if reader.by_cells and not reader.by_group
+            else column[kind] * (group.max(initial=0) + 1) + group
+        )
+        columns.append(np.where(column[kind] < 0, -1, np.searchsorted(np.unique(told[column[kind] >= 0]), told)))
+    of_rows = [column for reader, column in zip(readers, columns, strict=True) if not reader.by_cells]
+    sight = Sight(
+        tuple(column for reader, column in zip(readers, columns, strict=True) if reader.by_cells),
+        of_rows[0] if of_rows else np.full(kind.size, -1),
+        all(reader.tells_cells for reader in readers),
+        group,
+        limit,
+        inf if bound is None or bound.rows is None else bound.rows,
+        inf if bound is None or bound.groups is None else bound.groups,
+    )
+    cells, rows = retained_together(sight)
+    each, found = iter(cells), []
+    for reader, column, cell in zip(readers, columns, own, strict=True):
+        retained = next(each).astype(np.int64) if reader.by_cells else rows
+        # Rows of one cell are of one kind, whatever their groups.
+        place = [int(np.argmax(cell == cell[kind[np.argmax(column == at)]])) for at in range(retained.shape[1])]
+        found.append(np.zeros((len(retained), J), dtype=np.int64))
+        np.add.at(found[-1].T, place, retained.T)
+    first = np.unique(np.concatenate(found, axis=1), axis=0, return_index=True)[1]
+    return tuple(one[first] for one in found)
 
 
 def _of_one(reader: Reader, kinds: RowKinds) -> Ints:
@@ -116,22 +182,17 @@ def _of_one(reader: Reader, kinds: RowKinds) -> Ints:
     bounds = [bound for bound in kinds.bounds if bound.group is not None]
     if not J:
         return np.zeros((1, 0), dtype=np.int64)
-    if reader.values or bounds:
+    if reader.values or not reader.rows or not reader.units or bounds:
         rows = _multisets(most, np.ones(J, dtype=bool))
         for bound in bounds:
             rows = rows[bound.allows(rows)]
         return rows
-    eye = np.eye(J, dtype=np.int64)
-    if not reader.units:
-        return np.concatenate([most * eye, 0 * eye[:1]])
-    sizes = range(min(J, most) + 1)
-    _check_few((comb(J, s) * (1 + s * bool(reader.rows)) for s in sizes), ENOUGH)
+    eye, sizes = np.eye(J, dtype=np.int64), range(min(J, most) + 1)
+    _check_few((comb(J, s) * (1 + s) for s in sizes), ENOUGH)
     choices = []
-    for s in sizes:
-        for some in combinations(range(J), s):
-            once = eye[list(some)].sum(axis=0)
-            choices.append(once)
-            choices += [once + (most - s) * eye[one] for one in some if reader.rows and most > s]
+    for some in (some for s in sizes for some in combinations(range(J), s)):
+        once = eye[list(some)].sum(axis=0)
+        choices += [once, *(once + (most - len(some)) * eye[one] for one in some if most > len(some))]
     return np.array(choices, dtype=np.int64).reshape(-1, J)
 
 

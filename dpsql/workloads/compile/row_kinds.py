@@ -31,13 +31,14 @@ class NotListedError(Exception):
 class Bound:
     """A bound of ``at_most``: ``rows`` in each group, and rows of as many ``groups``; ``group`` (kinds,) if it is read.
 
-    ``most``: how many rows it leaves.
+    ``most``: how many rows it leaves; ``size``: how many groups there may be.
     """
 
     rows: int | None
     groups: int | None
     group: Ints | None
     most: int
+    size: int
 
     def allows(self, rows: Ints) -> Flags:
         """Which choices of rows (choices x kinds) keep to it, by their groups."""
@@ -94,7 +95,13 @@ def row_kinds(scans: Sequence[Layout], regions: Sequence[tuple[int | None, ...]]
     counted = (kinds[: len(scans)] >= 0).any(axis=0)
     labels = iter(kinds[len(scans) :, counted])
     bounds = [
-        Bound(cap.rows, cap.groups, None if group is None else next(labels), cap.most(scans[0].source.limit))
+        Bound(
+            cap.rows,
+            cap.groups,
+            None if group is None else np.unique(next(labels), return_inverse=True)[1].ravel(),
+            cap.most(scans[0].source.limit),
+            cap.axis.size,
+        )
         for cap, group in zip(caps, groups, strict=True)
     ]
     return RowKinds(kinds[: len(scans), counted], not counted.all(), tuple(bounds))
