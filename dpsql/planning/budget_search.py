@@ -35,10 +35,11 @@ from dpsql.planning.named_strategy import paying_for
 from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
-from dpsql.planning.plan import NEAR_ENOUGH, Plan, plan_of, told
+from dpsql.planning.plan import Plan, plan_of, told
 from dpsql.planning.planned_batch import Alternative, Origin
 from dpsql.planning.prepare import Prepared, scaled_sensitivity, true_error, watched
 from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
+from dpsql.planning.text import WIDE
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
@@ -164,7 +165,7 @@ def find_budget(
     routes = paying_for(prepared.named, routes_of(state, delta, measure))
     for number, compiled in enumerate((lambda: prepared, *others)):
         gap = min(found, key=lambda one: one.order).gap if found else None
-        batch = None if number == len(others) and number and gap is not None and gap <= NEAR_ENOUGH else compiled()
+        batch = None if number == len(others) and number and gap is not None and gap <= WIDE else compiled()
         if batch is None:
             continue
         search, left = Search(batch, state, targets, goal_of(batch, targets), options), None

@@ -15,7 +15,7 @@ import numpy as np
 from dpsql.common.chain import shown
 from dpsql.planning.figures import Columns, figure, shortened, wrapped
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.text import details_text
+from dpsql.planning.text import SHOWN, details_text
 from dpsql.sql import Answer
 from dpsql.sql.outer.readable import readable
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER, Relation, gathered
@@ -45,7 +45,6 @@ from dpsql.workloads.expr.formulas import (
 )
 from dpsql.workloads.expr.regions import Axis, KeyDomain, LineAxis, RunAxis
 
-STATEMENTS = 60
 _NUMBERS = 8
 _LONGEST = 600
 _MARK = re.compile(r" #[0-9a-f]{16}")
@@ -73,8 +72,8 @@ def explain(plan: PlannedBatch) -> str:
     layouts = _by_table(plan.compiled.layouts)
     for number, answer in enumerate(plan.queries):
         mine = [next(cores) for _ in answer.cores]
-        if number == STATEMENTS:
-            lines += ["", f"... and {len(plan.queries) - STATEMENTS:,} more statements"]
+        if number == SHOWN:
+            lines += ["", f"... and {len(plan.queries) - SHOWN:,} more statements"]
             break
         lines += ["", *_statement(plan, answer, mine, layouts)]
     lines += [

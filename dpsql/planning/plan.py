@@ -34,7 +34,7 @@ from dpsql.planning.prepare import (
 )
 from dpsql.planning.remarks import cut_short
 from dpsql.planning.target_errors import Wanted, hint_notes
-from dpsql.planning.text import plan_rows, plan_text
+from dpsql.planning.text import WIDE, plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
@@ -47,9 +47,6 @@ from dpsql.workloads.expr.deadline import Deadline
 
 if TYPE_CHECKING:
     import pandas
-
-
-NEAR_ENOUGH = 0.05  # gap up to which no other way is tried for counts of units
 
 
 @guards_calls
@@ -245,7 +242,7 @@ def _of_least_error(
     consider(prepared.without_bounds)
     consider(prepared.without_sum_bounds)
     gap = best().gap if found else None
-    if not early and (gap is None or gap > NEAR_ENOUGH):
+    if not early and (gap is None or gap > WIDE):
         consider(prepared.with_units_apart)
     if not found:
         raise refusals[0]

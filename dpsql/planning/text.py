@@ -32,7 +32,7 @@ from dpsql.workloads.compile.scan_cost import scan_text
 from dpsql.workloads.expr.batch import Core, KeyOutput, Measured
 
 SHOWN = 60
-_WIDE = 0.05  # a gap that is said to be wide, and why
+WIDE = 0.05  # a gap that is said to be wide, and why; up to it no other way is tried for counts of units
 MORE = "plan.explain() or dpsql plan --explain; all words: dpsql glossary"
 
 
@@ -341,7 +341,7 @@ def _strategy(plan: PlannedBatch) -> str:
 
 def _why_wide(plan: PlannedBatch, gap: float) -> str:
     """What a wide certificate stands for."""
-    if gap <= _WIDE or plan.named:
+    if gap <= WIDE or plan.named:
         return ""
     if plan.strategy.method == BY_SOURCE:
         return "; all that one unit can change at once is too much to list, so that sources are planned one by one"
