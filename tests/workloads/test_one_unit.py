@@ -22,7 +22,7 @@ from dpsql.measure import cells
 from dpsql.measure.reading import scan_of
 from dpsql.planning.prepare import Prepared
 from dpsql.policy import Policy
-from dpsql.workloads.compile import one_unit, retained_rows, units
+from dpsql.workloads.compile import cells_of_a_row, one_unit, retained_rows, units
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.units import wider_than_true
 from dpsql.workloads.expr.value_sql import select_text
@@ -496,6 +496,57 @@ def others_hold(compiled: Compiled, vectors: list[np.ndarray], seed: int) -> boo
 def test_sensitivities_and_certificates_of_random_batches(world: World, tmp_path: Path) -> None:
     found = [hold(world, tmp_path, ask, seed, 200) for seed, ask in enumerate(asks(10, 41))]
     assert found.count(True) >= 3
+
+
+BESIDE = (
+    "SELECT COUNT(DISTINCT patient) AS n FROM visits WHERE ward = 'a'; "
+    "SELECT COUNT(*) AS c FROM visits WHERE ward = 'a' OR ward = 'b'",
+    "SELECT ward, COUNT(DISTINCT patient) AS n FROM visits GROUP BY 1; "
+    "SELECT COUNT(*) AS c FROM visits WHERE ward = 'a'",
+    "SELECT COUNT(DISTINCT patient) AS n FROM visits WHERE ward = 'a'; SELECT COUNT(DISTINCT patient) AS n FROM visits "
+    "WHERE ward = 'b'; SELECT COUNT(*) AS c FROM visits WHERE ward = 'a' OR ward = 'b'",
+    "SELECT COUNT(DISTINCT patient) AS n FROM visits WHERE ward = 'a'; SELECT COUNT(DISTINCT patient) AS n FROM visits "
+    "JOIN patients USING (patient) WHERE ward = 'a' OR ward = 'b'",
+)
+BOUNDS = ((1, None, "ward"), (2, None, "ward"), (None, 1, "ward"), (2, 1, "ward"), (1, 2, "ward"), (1, 1, "day"))
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.few(every=2)
+def test_bounds_beside_several_scans(world: World, tmp_path: Path, bound: tuple[int | None, int | None, str]) -> None:
+    found = []
+    for sql, most in product(BESIDE, (2, 3)):
+        found.append(hold(world, tmp_path, Ask(sql, {**ONE, "visits": most}, (bound,)), 1, 3000))
+    assert found.count(True) >= (0 if bound[2] == "day" else 6)
+
+
+def test_columns_in_other_orders_lead_to_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are walked axis by axis end where all combinations of their regions do."""
+    for ask in asks(40, 41):
+        try:
+            compiled = world.compiled(ask)
+        except SQLError:
+            continue
+        for mates in units.by_unit(compiled.layouts):
+            found = [one_unit.contributions_of_unit(mates, compiled.rows.shape[1])]
+            with monkeypatch.context() as patch:
+                patch.setattr(cells_of_a_row, "walked", lambda *given, **more: None)
+                found.append(one_unit.contributions_of_unit(mates, compiled.rows.shape[1]))
+            one, other = (None if each is None else rows_of(each.toarray().T) for each in found)
+            assert one == other
+
+
+@pytest.mark.long
+def test_few_certificates_are_for_wider_units(world: World) -> None:
+    """At most one batch in twenty has more ways, or bounds, than are followed."""
+    wide = []
+    for ask in asks(150, 41):
+        try:
+            compiled = world.compiled(ask)
+        except SQLError:
+            continue
+        wide.append(bool(wider_than_true(compiled.layouts, compiled.units)))
+    assert sum(wide) <= len(wide) / 20
 
 
 @pytest.mark.long

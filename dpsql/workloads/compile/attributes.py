@@ -67,7 +67,8 @@ def states_of(layouts: Sequence[Layout], most: int) -> list[State] | None:
 
     None for more than ``most``, and for what is not followed:
 
-    - an axis over a function of an attribute, or an attribute that is summed for each of several rows;
+    - an axis over a function of an attribute, an attribute that is summed for each of several rows, or where
+      another layout cuts it;
     - a join by a column of a row that the unit finds;
     - a table of which one row is found while several rows of a unit are counted;
     - a unit that tables store under different types.

@@ -84,6 +84,45 @@ def walked(layouts: Sequence[Layout], *, seen: bool = False) -> Walked | None:
     return Walked(states[: T + 1], tuple(step.axis for step in steps), tuple(tables))
 
 
+def last_states(layouts: Sequence[Layout]) -> Ints | None:
+    """Of each layout the last state of a row, -1 for none, for all that one row can have at once (T x ends).
+
+    Layouts that have their axes in different orders go through all combinations of regions; None where these are many.
+    """
+    found = walked(layouts)
+    if found is not None:
+        return found.states[:-1]
+    keys = [[axis_key(axis, layout) for axis in layout.cells.axes] for layout in layouts]
+    places = list(dict.fromkeys(key for own in keys for key in own))
+    steps: list[_Step] = []
+    for key in places:
+        takes = tuple(own.count(key) == 1 for own in keys)
+        axes = [one.cells.axes[own.index(key)] if key in own else None for one, own in zip(layouts, keys, strict=True)]
+        joint, first = joint_regions(axes), takes.index(True) if any(takes) else -1
+        axis = axes[first]
+        if joint is None or axis is None or any(own.count(key) > 1 for own in keys):
+            return None
+        steps.append(_Step(takes, *joint, layouts[first].functions.of(axis)))
+    sizes = [step.regions.shape[1] for step in steps]
+    if prod(sizes) * len(layouts) > MOST_STATES:
+        return None
+    grid = np.indices(sizes).reshape(len(sizes), prod(sizes))
+    for one in _related(steps, layouts):
+        if one.possible is not None:
+            mine = np.unique(np.concatenate([one.possible, grid[list(one.axes)]], axis=1), axis=1, return_inverse=True)[
+                1
+            ]
+            grid = grid[:, np.isin(mine.ravel()[one.possible.shape[1] :], mine.ravel()[: one.possible.shape[1]])]
+    ends = np.zeros((len(layouts), grid.shape[1]), dtype=np.int64)
+    for at, (layout, own) in enumerate(zip(layouts, keys, strict=True)):
+        for key, table in zip(own, layout.listed_cells.transitions, strict=True):
+            step = places.index(key)
+            region = steps[step].regions[at, grid[step]]
+            after = table[np.maximum(ends[at], 0), np.maximum(region, 0)]
+            ends[at] = np.where((ends[at] < 0) | (region < 0), -1, after)
+    return _distinct(ends)[0]
+
+
 def _distinct(columns: Ints) -> tuple[Ints, Ints]:
     """The different columns, of entries from -1 on, in ascending order, and which of them each is."""
     most = [int(row.max(initial=-1)) + 2 for row in columns]

@@ -44,9 +44,9 @@ def contributions_of_unit(layouts: Sequence[Layout], size: int) -> sparse.csc_ar
     """All that one unit can add to ``size`` entries of x by these layouts, which share it (n x count), zero left out.
 
     None where these are more than 5,000 (20,000 before equal ones are merged), of more than 1,000 entries, and for what
-    is not followed: bounds of ``at_most`` of several readers or of a function of what the batch reads, windows, nearest
-    rows, subqueries by unit with anything but COUNT(*), axes that compute something of an attribute, and cells that are
-    not listed. Cost: a walk of each table for each of 64 states at most, and 100,000 choices of rows.
+    is not followed: several bounds of ``at_most`` of several readers, bounds of a function of what the batch reads,
+    windows, nearest rows, subqueries by unit with anything but COUNT(*), axes that compute something of an attribute,
+    and cells that are not listed. Cost: a walk of each table for each of 64 states, and 100,000 choices of rows.
     """
     states = states_of(layouts, MOST_STATES) if 0 < size <= _MOST_NUMBERS and all(map(_followed, layouts)) else None
     if states is None:

@@ -183,7 +183,7 @@ def _of_one(reader: Reader, kinds: RowKinds) -> Ints:
     if not J:
         return np.zeros((1, 0), dtype=np.int64)
     if reader.values or not reader.rows or not reader.units or bounds:
-        rows = _multisets(most, np.ones(J, dtype=bool))
+        rows = _multisets(most, np.ones(J, dtype=bool), TRIED if bounds else ENOUGH)
         for bound in bounds:
             rows = rows[bound.allows(rows)]
         return rows
@@ -251,10 +251,10 @@ def _sets(most: int, column: Ints) -> Ints:
     return sets
 
 
-def _multisets(most: int, counted: Flags) -> Ints:
+def _multisets(most: int, counted: Flags, tried: int = ENOUGH) -> Ints:
     """All numbers of rows of the kinds that are ``counted``, at most ``most`` in all (choices x kinds)."""
     places = np.flatnonzero(counted).tolist()
-    if comb(len(places) + most, most) > ENOUGH:
+    if comb(len(places) + most, most) > tried:
         raise NotListedError
     some = [one for size in range(most + 1) for one in combinations_with_replacement(places, size)]
     sets = np.zeros((len(some), counted.size), dtype=np.int64)

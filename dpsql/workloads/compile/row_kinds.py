@@ -16,7 +16,7 @@ from dpsql.common.arrays import Flags, Ints
 from dpsql.policy.values import fold
 from dpsql.workloads.compile.attributes import State
 from dpsql.workloads.compile.caps import groups_of, is_over
-from dpsql.workloads.compile.cells_of_a_row import walked
+from dpsql.workloads.compile.cells_of_a_row import last_states
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.expr.cap import Cap
 from dpsql.workloads.expr.regions import is_total
@@ -75,10 +75,9 @@ def row_kinds(scans: Sequence[Layout], regions: Sequence[tuple[int | None, ...]]
     caps = scans[0].source.caps if scans else ()
     groups = [_groups(cap, layouts) for cap in caps]
     read = [one for one in groups if one is not None]
-    walk = walked([*layouts, *read]) if layouts else None
-    if layouts and walk is None:
+    states = last_states([*layouts, *read]) if layouts else np.full((len(read), 1), -1, dtype=np.int64)
+    if states is None:
         raise NotListedError
-    states = np.full((len(layouts) + len(read), 1), -1, dtype=np.int64) if walk is None else walk.states[:-1]
     last, cell = np.full((2, len(scans), states.shape[1]), -1, dtype=np.int64)
     for row, number in enumerate(alive):
         last[number] = states[row]

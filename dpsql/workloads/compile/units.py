@@ -36,7 +36,6 @@ UNORDERED = "any row of a key"
 """What ``retention_order`` has of a table whose units are its key, where no order chooses among rows with one key."""
 _ONE_ROW = "all together as one row"
 _ALL, _SOME, _NONE = "all", "some", "none"
-_MOST_CORNERS = 64  # of each group, where groups are planned alike: three sums that may be NULL
 
 
 def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
@@ -149,7 +148,7 @@ def _in_groups(queries: Csr, rows: Layout, other: Layout, meets: Ints) -> bool:
     counted = other.entry[0][own[met]]
     cells, at = np.unique(rows.entry[:, cell[met]].max(axis=0), return_index=True)
     often = np.unique(counted[at[cells >= 0]], return_counts=True)[1]
-    if not often.size or np.ptp(often) or often[0] * 2 ** (rows.entry.shape[0] - 1) > _MOST_CORNERS:
+    if not often.size or np.ptp(often) or often[0] * 2 ** (rows.entry.shape[0] - 1) > MOST_STATES:
         return False
     for entry in rows.entry[:, cell[met]]:
         here = entry >= 0
