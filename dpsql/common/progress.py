@@ -57,10 +57,9 @@ def heard_by(hear: Say) -> Iterator[None]:
 
 
 class Line:
-    """The stage and its seconds in one line, written over each second; nothing in the first two seconds.
+    """The stage and its seconds on one line, redrawn each second after the first two.
 
-    ``write`` shows a text in place of the last one. ``tick`` writes the line by the ``clock``; a thread of the block
-    ticks, so that time goes on within long steps.
+    ``write`` shows a text in place of the last one. ``tick`` redraws the line by the ``clock``; a thread calls it.
     """
 
     def __init__(self, write: Say, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,7 +83,7 @@ class Line:
             self.tick()
 
     def __enter__(self) -> Say:
-        here = copy_context()  # by which a notebook knows the cell
+        here = copy_context()  # routes output to the cell of a notebook
         threading.Thread(target=here.run, args=(self._tick_on,), name="dpsql-progress", daemon=True).start()
         return self
 

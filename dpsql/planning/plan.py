@@ -166,7 +166,7 @@ def note_limit(plan: Plan, prepared: Prepared, options: PlanOptions) -> Plan:
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans batches for one request, by the accounts of what they read; ``began``: when its time limit did."""
+    """Plans batches for one request, by the accounts of what they read; ``began``: the start of its time limit."""
 
     state: BudgetState
     request: Request
@@ -175,7 +175,7 @@ class Planner:
 
     @property
     def objective(self) -> str:
-        """What is least."""
+        """The error to minimise."""
         return self.options.objective or "balanced"
 
     @property

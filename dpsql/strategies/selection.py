@@ -68,7 +68,7 @@ class SelectKeywords(TypedDict, total=False):
 class Selection:
     """The arguments of one ``select``, checked. Raises DataError where one is out of range.
 
-    ``time``: what is left, counted from when this was made.
+    ``time``: the deadline, set when this is made.
     """
 
     noise: str
@@ -199,7 +199,7 @@ def select(
 
 
 def _selected(W: Workload | Marginals | Structured, selection: Selection) -> Selected:
-    """By the first way that is for such a workload."""
+    """The strategy of the first of ``_WAYS`` that applies."""
     return next(found for way in _WAYS if (found := way(W, selection)) is not None)
 
 
@@ -292,7 +292,7 @@ def _of_long_ranges(W: Workload, selection: Selection) -> Selected | None:
 
 
 def _of_unlisted_units(W: Workload, selection: Selection) -> Selected | None:
-    """Counts of units of which too much could change to list it, source by source."""
+    """Counts of units with too many contributions to list, source by source."""
     if W.units is None or W.units.listable:
         return None
     if selection.method == "workload":
@@ -328,7 +328,7 @@ _WAYS: tuple[Callable[[Any, Selection], Selected | None], ...] = (
     _of_unlisted_units,
     _of_listed_cells,
 )
-"""The ways to plan a workload, each None for those that it is not for; the last is for all that the others leave."""
+"""The ways to plan a workload, tried in order: each returns None where it does not apply; the last always applies."""
 
 
 def _residuals_or_levels(W: Structured, selection: Selection) -> StructuredStrategy | LevelStrategy:

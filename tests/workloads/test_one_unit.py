@@ -678,3 +678,12 @@ def test_a_fault_is_seen(world: World, tmp_path: Path, monkeypatch: pytest.Monke
     assert not caught(world, tmp_path, ask)
     change(monkeypatch)
     assert caught(world, tmp_path, ask)
+
+
+def test_a_sum_that_another_scan_cuts_is_of_wider_units(world: World, tmp_path: Path) -> None:
+    """A person counted where cost is positive is listed with negative sums, too: the certificate says so."""
+    sql = "SELECT day, COUNT(DISTINCT patient) AS n FROM visits WHERE cost > 0 GROUP BY 1;"
+    plan = world.plan(
+        Ask(f"{sql} SELECT day % 2 AS d, SUM(cost) AS s FROM visits GROUP BY 1", ONE), "gaussian", tmp_path
+    )
+    assert "could have any cost in each group" in plan.against

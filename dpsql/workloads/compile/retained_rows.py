@@ -3,12 +3,12 @@
 Scans that keep the same rows of a unit are one *reader*, every other scan is a reader by itself. Let a unit have R
 rows, any number of each kind, more than the limit of the table, too. A reader retains all rows of R that it counts if
 these are no more than its limit, else any of them, as many as its limit: a hash over the unit decides which. Where it
-only counts units, rows in one cell count once. Rows may be in any group of a cap that the batch does not read.
+only counts units, rows in one cell count once. Where a batch does not read the groups of a bound, rows may be in any.
 
-**Which choices are enough.** Readers of cells and at most one of rows are gone through together
-(``dpsql.workloads.compile.several_readers``), under one cap at most. Norms are convex: what another reader alone
-retains of a fixed set of kinds is a mean of choices with one row of each kind and all others of one kind; under caps it
-is any choice that satisfies all of them. Of other readers together all numbers of rows are gone through, without caps.
+**Which choices are enough.** Readers of cells and at most one of rows are enumerated together
+(``dpsql.workloads.compile.several_readers``), under one bound at most. Norms are convex: what another reader alone
+retains of a fixed set of kinds is a mean of choices with one row of each kind and all others of one kind; under bounds
+it is any choice that satisfies all. For other readers together all numbers of rows are enumerated, without bounds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Reader:
     """Scans of one table that keep the same rows of a unit, at most ``limit``, by their numbers.
 
     ``rows`` counts rows and sums, ``values`` counts values, ``units`` count units. Without rows and values the limit is
-    on cells, or on cells in each group of a bound (``by_group``). ``tells_cells``: whether rows that it does not count
-    come after all that it does; else it may retain any.
+    on cells, or on cells in each group of a bound (``by_group``). ``tells_cells``: whether counted rows are kept before
+    all others; else others may displace them.
     """
 
     rows: tuple[int, ...]

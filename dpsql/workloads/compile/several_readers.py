@@ -4,23 +4,23 @@ At most one reader adds up rows, any number of others count units in cells. The 
 each group, and rows of at most ``groups`` groups. Which rows and groups is decided by hashes, so that each reader is
 taken to choose by itself.
 
-**Claim.** Let a reader see the rows of R that it counts. Under the bound it is left with some S of these, which keeps
-to the bound, such that each row that it sees and S lacks is *excluded*: S has ``most`` rows of its group, or rows of
-``groups`` groups and none of that. If S has fewer rows, or cells, than the limit, the reader retains all of it, else
-any part W that is as large as the limit. So W may be anything of that size that R has and the bound allows.
+**Claim.** Let a reader see the rows of R that it counts. Under the bound it selects a maximal S of these: each row
+outside S is *excluded*, as S has ``most`` rows of its group already, or rows of ``groups`` other groups. If S has
+fewer rows, or cells, than the limit, the reader retains all of it, else any part T that is as large as the limit. So T
+may be anything of that size that R has and the bound allows.
 
-**What is enough.** (1) The conditions are of single rows of R, so that R may be taken as the rows that readers need: S,
-or W. (2) Of S a reader of cells needs a row of each cell, of some groups ``most`` rows, and to exclude other groups
-rows of ``groups`` groups; rows in cells that it retains disturb nothing. (3) A row that others see nothing of, or no
-more than of another one in the same cell and group, is as good as that. (4) Let readers of cells need R_0. Of further
-rows a unit may have any that disturb none of them. What the reader of rows retains of all these, M, is either as many
-rows as the limit, or in each group that is not excluded ``most`` rows or all of R_0. For given groups norms are convex
-in M. In the first case M is a mean of such that have rows of one column in each group, ``most`` or none but for one
-group; in the second of such that have ``most`` rows of one column, just R_0, or, where the number of groups matters,
-one row. For any other M lies on a line of more or fewer rows of one column, whose ends are such, or have as many rows
-as the limit. (5) Rows of one cell add the same corner, by convexity, too.
+**What is enough.** (1) Each condition concerns one row of R, so that R may be taken as S, or T, of each reader. (2) A
+reader of cells needs one row in each cell that it retains, ``most`` rows in each full group, and, to exclude other
+groups, rows of ``groups`` groups; more rows in cells that it retains change nothing. (3) A row that others see nothing
+of, or no more than of another one in the same cell and group, is as good as that. (4) Let readers of cells need R_0.
+Of further rows a unit may have any that change nothing for them. What the reader of rows retains of all these, K, is
+either as many rows as the limit, or in each group that is not excluded ``most`` rows or all of R_0. For given groups
+norms are convex in K, so that extreme K are enough. With as many rows as the limit each group has ``most`` rows of one
+column or none, but for one group that has the rest; otherwise each group has ``most`` rows of one column, just its
+rows of R_0, or, where the number of groups is bounded, one row. Any other K lies between two that differ in the rows
+of one column. (5) Rows of one cell add the same corner, by convexity, too.
 
-A reader of rows that does not tell its cells (``Reader.tells_cells``) retains any of what it sees.
+Without ``Reader.tells_cells`` uncounted rows may displace those that a reader counts: it retains any of these.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from dpsql.workloads.families.patterns import TRIED
 class Sight:
     """What readers see of some kinds of rows, each of one ``group`` (kinds,) of a bound.
 
-    ``cells``: of each reader of cells its column of each kind, -1 for none. ``rows``: of the reader of rows, -1
-    everywhere where there is none; each column is in one group, and ``tells_cells`` is of this reader. ``limit``: how
-    many rows or cells are retained. ``most`` rows in each of ``groups`` groups, inf where they are not bounded.
+    ``cells``: for each reader of cells the index of each kind's cell (kinds,), -1 for none. ``rows`` (kinds,): the same
+    for the reader of rows, -1 everywhere where there is none; ``tells_cells`` is of this reader. ``limit``: how many
+    rows or cells are retained. At most ``most`` rows in each of at most ``groups`` groups, inf where not bounded.
     """
 
     cells: tuple[Ints, ...]

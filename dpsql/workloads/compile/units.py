@@ -308,7 +308,7 @@ def _of_bounds(mates: Sequence[Layout], *, listed: bool) -> list[str]:
     freed = any(layout.source.freed for layout in mates)
     if freed or any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
         phrases.append("do not keep to at_most")
-    phrases += [phrase for layout in mates for phrase in _free_sums(layout)]
+    phrases += [phrase for layout in mates for phrase in _free_sums(layout, mates)]
     phrases += ["could have any sums within their bounds, whatever their rows are"] if _adds_more(mates) else []
     if any(layout.source.each is not None and _more_values(layout) for layout in mates):
         phrases.append("could add more values to some groups than there are")
@@ -321,7 +321,7 @@ def _of_listed(mates: Sequence[Layout]) -> list[str]:
     for layout in without_attributes(mates):
         tables.setdefault(layout.source.table, []).append(layout)
     said = ["do not keep to at_most"] if any(layout.source.freed for layout in mates) else []
-    said += [phrase for layout in mates for phrase in _free_sums(layout)]
+    said += [phrase for layout in mates for phrase in _free_sums(layout, mates)]
     return said + [_in_combinations(names) for names in map(in_any_combination, tables.values()) if names]
 
 
@@ -337,14 +337,15 @@ def _reads_unit(layout: Layout) -> bool:
     return any(layout.source.unit in layout.functions.of(axis).of for axis in layout.cells.axes)
 
 
-def _free_sums(layout: Layout) -> list[str]:
-    """What units are taken to do as to sums: C has any sum of a column that an axis cuts, and of several of a column,
-    such as its values and their squares, any combination.
+def _free_sums(layout: Layout, mates: Sequence[Layout]) -> list[str]:
+    """What units are taken to do as to sums: C has any sum of a column that an axis cuts, here or in another scan of
+    the table, and of several of a column, such as its values and their squares, any combination.
     """
     if layout.source.added is not None:
         return []
-    cut = [axis for axis in layout.cells.axes if not isinstance(axis, LineAxis) or axis.cuts]
-    read = {part for axis in cut for part in layout.functions.of(axis).of}
+    scans = [one for one in mates if one.source.table == layout.source.table]
+    cut = [(one, axis) for one in scans for axis in one.cells.axes if not isinstance(axis, LineAxis) or axis.cuts]
+    read = {part for one, axis in cut for part in one.functions.of(axis).of}
     sums = [(one, set(stored(layout.functions.value(one.column, one.line)))) for one in layout.measures]
     said = [f"could have any {one.column} in each group" for one, of in sums if one.power == 1 and of & read]
     shared = [one for one, of in sums if any(of & others for other, others in sums if other is not one)]
