@@ -96,7 +96,7 @@ def test_a_source_that_weighs_more_as_a_whole_is_planned_once(monkeypatch: pytes
     heavier = strategy.select(again, "pure")
     assert len(often) == 2
     assert W.units is not None
-    afresh = replace(W.units, kept={})
+    afresh = replace(W.units, cache={})
     plain = strategy.select(replace(again, units=afresh), "pure")
     assert len(often) == 4
     assert heavier.expected == pytest.approx(plain.expected, rel=1e-6)
