@@ -219,6 +219,8 @@ def _candidates(sight: Sight, before: Ints) -> Ints:
             whole = _added(whole, one[label] * int(sight.most))
         others = [one[label] * rest for label in range(sight.labels) if label not in full]
         found.append(_added(whole, np.concatenate(others or [short[:0]])) if rest else whole)
+        if sum(map(len, found)) * group.size > 10 * TRIED:
+            raise NotListedError
     for label, mine in enumerate(of_group.T):
         options = [needs * mine, *([one[label] * int(sight.most)] if sight.most < limit else [])]
         options += [one[label]] if sight.groups < inf and sight.cells else []
@@ -226,6 +228,8 @@ def _candidates(sight: Sight, before: Ints) -> Ints:
         longer = _added(short, more[(more.sum(axis=1) > 0) & (more.sum(axis=1) <= sight.most)])
         few = (longer.sum(axis=1) < limit) & ((longer @ of_group > 0).sum(axis=1) <= sight.groups)
         short = np.concatenate([short, longer[few]])
+        if short.size > 10 * TRIED:
+            raise NotListedError
     return np.unique(np.concatenate([*found, short]), axis=0)
 
 
