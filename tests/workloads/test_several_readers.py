@@ -13,6 +13,7 @@ import pytest
 from scipy.optimize import linprog
 
 from dpsql.workloads.compile import several_readers
+from dpsql.workloads.compile.row_kinds import NotListedError
 from dpsql.workloads.compile.several_readers import Sight, retained_together
 
 Rows = tuple[int, ...]
@@ -173,3 +174,12 @@ def all_cells_told(patch: pytest.MonkeyPatch) -> None:
 def test_a_fault_is_seen(monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]) -> None:
     fault(monkeypatch)
     assert any(missed(drawn(number)) for number in range(300))
+
+
+@pytest.mark.parametrize("groups", [8.0, 2.0])
+def test_choices_that_would_fill_the_memory_are_not_listed(groups: float) -> None:
+    """Of 168 columns in 24 groups: 700,000 choices of three groups, each of 168 numbers; or as many of fewer rows."""
+    columns = np.arange(168)
+    sight = Sight((), columns, True, columns // 7, 9, 3.0, groups)
+    with pytest.raises(NotListedError):
+        retained_together(sight)
