@@ -104,7 +104,7 @@ class Selection:
 
     @property
     def law(self) -> str:
-        """The kind of noise, of which "pure" is "laplace" that may be drawn in blocks."""
+        """The kind of noise: for "pure" it is "laplace", which may be drawn in blocks."""
         return "laplace" if self.noise == PURE else self.noise
 
     @property

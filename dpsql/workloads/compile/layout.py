@@ -135,8 +135,8 @@ class Layout:
 
     @property
     def tells_cells(self) -> bool:
-        """Whether its scan of rows tells all rows apart that are in no cell that is read: rows that it does not may
-        take the place of rows that count, where a unit has more than its limit.
+        """Whether its scan of rows keeps counted rows before all others; if not, uncounted rows may displace them
+        where a unit has more rows than its limit.
         """
         cells = self.cells
         if not isinstance(cells, Cells):

@@ -135,7 +135,7 @@ def _that_matter(bounds: Sequence[Bound], limit: int) -> list[Bound]:
 
 
 def _of_cells_and_rows(readers: Sequence[Reader], kinds: RowKinds, bound: Bound | None) -> tuple[Ints, ...]:
-    """What readers retain of which one may be of rows, and all others are of cells (each choices x kinds)."""
+    """What each reader retains (choices x kinds); at most one reader is of rows, the others are of cells."""
     J, limit = kinds.cell.shape[1], readers[0].limit
     group, kind = np.zeros(J, dtype=np.int64), np.arange(J)
     if bound is not None and bound.group is not None:
