@@ -288,7 +288,8 @@ def _largest_and_support(matrix: Matrix) -> tuple[Floats, np.ndarray[tuple[int, 
         return largest, np.count_nonzero(magnitudes, axis=1).astype(np.int64)
     sizes = abs(matrix)
     sizes.eliminate_zeros()
-    return sizes.max(axis=1).toarray().ravel(), np.diff(sizes.indptr).astype(np.int64)
+    largest = sizes.max(axis=1).toarray().ravel() if matrix.shape[1] else np.zeros(matrix.shape[0])
+    return largest, np.diff(sizes.indptr).astype(np.int64)
 
 
 def _laplace(matrix: Matrix, support: np.ndarray[tuple[int, ...], np.dtype[np.int64]], alpha: float) -> Floats:

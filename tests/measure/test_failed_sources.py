@@ -142,7 +142,7 @@ def test_an_empty_account_is_noticed_before_planning(con: dpsql.Connection, monk
     _written(damaged=False)
     first = con.run(COUNT, epsilon=4, delta=1e-6)
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "_of_least_error", None)
+        patch.setattr(planning.Planner, "of_least_error", None)
         for ask in (con.run, con.cursor().execute):
             with pytest.raises(BudgetError, match="it is spent"):
                 ask(ANOTHER, **BUDGET)

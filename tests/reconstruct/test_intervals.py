@@ -218,6 +218,8 @@ def test_empty_shapes() -> None:
     assert half_widths(np.zeros((0, 4)), LAPLACE).shape == (0,)
     assert half_widths(np.zeros((3, 0)), LAPLACE).tolist() == [0, 0, 0]
     assert half_widths(sp.csr_array((3, 4)), LAPLACE).tolist() == [0, 0, 0]
+    for noise in (LAPLACE, GAUSSIAN):
+        assert half_widths(sp.csr_array((3, 0)), noise).tolist() == [0, 0, 0]  # a median of no rows
 
 
 def test_rows_are_worked_on_together_and_equal_ones_once(monkeypatch: pytest.MonkeyPatch) -> None:
