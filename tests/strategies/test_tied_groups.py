@@ -14,7 +14,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.strategies.core.reduce import reduce_workload
 from dpsql.strategies.gaussian import groups as groups_module
 from dpsql.strategies.gaussian.groups import TiedGroups, plan_tied_groups
-from dpsql.workloads.compile import unlisted
+from dpsql.workloads.compile import unlisted_tied
 from dpsql.workloads.families import reach
 from dpsql.workloads.families.contributions import Tied
 from dpsql.workloads.families.matrix import Workload
@@ -127,12 +127,12 @@ def test_sums_of_groups_measured_apart_are_as_long_as_claimed(seed: int, monkeyp
         mixing[at * d : at * d + d, at * d : at * d + d] = draw.integers(-4, 5, (d, d))
     true = int(((mixing @ held.listed().toarray()) ** 2).sum(axis=0).max())
     eye = sparse.csr_array(np.eye(groups * d, dtype=np.int64))
-    monkeypatch.setattr(unlisted, "ALL_PRODUCTS", 0)
+    monkeypatch.setattr(unlisted_tied, "ALL_PRODUCTS", 0)
     monkeypatch.setattr(exact, "SPARSE_COST", 0)
-    found = unlisted._tied_apart(sparse.csr_array(mixing), eye, held)
+    found = unlisted_tied.norm_of_classes(sparse.csr_array(mixing), eye, held)
     assert found == true
     mixing[0, -1] = 9  # a measurement of two groups
-    assert mixing[0, 0] * 9 == 0 or unlisted._tied_apart(sparse.csr_array(mixing), eye, held) is None
+    assert mixing[0, 0] * 9 == 0 or unlisted_tied.norm_of_classes(sparse.csr_array(mixing), eye, held) is None
 
 
 @pytest.mark.long

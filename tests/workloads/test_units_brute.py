@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,9 +20,9 @@ from dpsql import bounds
 from dpsql.errors import SQLError
 from dpsql.measure import from_sql, reading
 from dpsql.planning.prepare import Prepared
-from dpsql.strategies.choose import by_source, over_same_rows
+from dpsql.strategies.choose import by_source, over_same_rows, rows_by_grouping
 from dpsql.workloads.cells.integers import Factored
-from dpsql.workloads.compile import caps, units, unlisted
+from dpsql.workloads.compile import caps, units, unlisted, unlisted_tied
 from dpsql.workloads.compile.compiled import Compiled
 from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import sensitivity_of
@@ -369,6 +370,12 @@ TOGETHER: dict[str, tuple[str, int, tuple[tuple[int | None, int | None, str], ..
 }
 
 
+GROUPED = (
+    "SELECT day, ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2; "
+    "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1; SELECT COUNT(*) FROM visits WHERE day > 0"
+)
+
+
 @pytest.mark.usefixtures("nothing_listed")
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", TOGETHER)
@@ -398,6 +405,32 @@ def test_counts_over_the_same_rows_move_as_claimed(
     assert plan.strategy.lower_bound <= true.upper * (1 + 1e-9)
     assert true.lower * (1 - 1e-9) <= plan.strategy.expected <= true.upper * max(far, 1.005)
     assert hold_neighbours_of_pure_plan(world, tmp_path, ask, 1) <= 1.0
+
+
+@pytest.mark.usefixtures("nothing_listed")
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.few("True")
+def test_rows_planned_with_the_units_of_their_groups_move_as_claimed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    """As where they are too many to be planned over all of them together."""
+    for module in (contributions, by_source, over_same_rows):
+        monkeypatch.setattr(module, "MOST_LISTED", 1)
+    monkeypatch.setattr(patterns, "ENOUGH", 1)
+    monkeypatch.setattr(over_same_rows, "team_bounds", Mock(wraps=over_same_rows.team_bounds, LARGEST=0))
+    monkeypatch.setattr(rows_by_grouping, "LARGEST", 100 if joined else 0)
+    ask = Ask(GROUPED, {**dict.fromkeys(COLUMNS, 1), "visits": 3})
+    plan = planned(world, ask, "gaussian", tmp_path)
+    assert plan is not None
+    assert isinstance(plan.compiled, Compiled)
+    found = enumerated(world, ask, plan.compiled, 5000, random.Random(1))
+    assert all(one.whole for one in found)
+    assert 0.8 <= ratio(plan, found) <= 1.0
+    vectors = np.concatenate([one.vectors for one in found]).astype(np.float64) / plan.compiled.common_steps
+    true = least(plan.compiled.workload(plan.compiled.objective).matrix(), vectors)
+    assert plan.strategy.lower_bound is not None
+    assert plan.strategy.lower_bound <= true.upper * (1 + 1e-9)
+    assert true.lower * (1 - 1e-9) <= plan.strategy.expected <= 1.7 * true.upper
 
 
 @pytest.mark.usefixtures("nothing_listed")
@@ -593,8 +626,8 @@ def nobody_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def tied_too_short(patch: pytest.MonkeyPatch) -> None:
-    real = unlisted.reach_tied
-    patch.setattr(unlisted, "reach_tied", lambda K, tied: real(K, replace(tied, most=tied.most - 1)))
+    real = unlisted_tied.reach_tied
+    patch.setattr(unlisted_tied, "reach_tied", lambda K, tied: real(K, replace(tied, most=tied.most - 1)))
 
 
 def meetings_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def plan_by_source(task: Task) -> tuple[tuple[Piece, ...], float, Callable[[], f
             continue
         task.say(f"{BY_SOURCE}: {len(mine)} sources of a unit")
         planner = _Planner(task)
-        same = SameRows(task, planner.gaussian)
+        same = SameRows(task, planner.gaussian, plan_by_source)
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
         tied = units.tied.get(kind) if len(mine) == len(parts) == 2 else None

@@ -21,6 +21,8 @@ from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategies.choose import team_bounds
 from dpsql.strategies.choose.class_queries import moved_by, piece_of, planned_alike
+from dpsql.strategies.choose.random_rows import least_of_random_rows
+from dpsql.strategies.choose.rows_by_grouping import rows_by_grouping
 from dpsql.strategies.choose.sources import NEAR, WRITTEN, Source, Sources, Team, rows_of, scaled, shares_of
 from dpsql.strategies.choose.task import Task
 from dpsql.strategies.choose.team_bounds import Proof
@@ -50,11 +52,16 @@ _LISTED_SUMS = 600  # corners up to which long sums of them are listed
 
 
 class SameRows(Sources):
-    """Plans sources over the same rows; ``apart`` plans sources as if each were by itself."""
+    """Plans sources over the same rows; ``apart`` plans each as if it were by itself, ``anew`` another workload."""
 
-    def __init__(self, task: Task, apart: Callable[[Sequence[Source]], list[Team]]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        apart: Callable[[Sequence[Source]], list[Team]],
+        anew: Callable[[Task], tuple[tuple[Piece, ...], float, Callable[[], float]]],
+    ) -> None:
         super().__init__(task)
-        self.apart = apart
+        self.apart, self.anew = apart, anew
 
     def tied(self, mine: Sequence[Source], tied: Tied) -> Team:
         """Rows and the units that they count, by orbits, as if each were by itself, or by a list of long sums.
@@ -115,6 +122,12 @@ class SameRows(Sources):
 
         The lower bound is of what a unit adds to such counts together, whichever has the least error.
         """
+        one, grouped = patterns[0], None
+        whole_kind = len(patterns) == 1 and len(one.parts) == len(mine)
+        if whole_kind and one.rows is not None and not one.listable:
+            grouped = rows_by_grouping(self.W, [mine[i] for i in one.parts], one, self._of_grouping)
+        if grouped is not None and one.columns.shape[1] > WRITTEN and grouped.error < self.task.known:
+            return [replace(grouped, later=lambda: self._least_together(mine, one))]
         teams = self._together(mine, patterns)
         # Rows and units apart lose more than a tenth.
         near = NEAR if all(one.rows is None for one in patterns) else _NEAR_ROWS
@@ -134,17 +147,33 @@ class SameRows(Sources):
             lowers = [team.lower for team in teams]
             for number, one in enumerate(patterns):
                 if not teams[number].pieces and not lowers[number]:
-                    lowers[number] = self._least(self._moved_by(one, [mine[i] for i in one.parts]), one.some())
+                    lowers[number] = self._least_together([mine[i] for i in one.parts], one)
             return team_bounds.together(lowers, [team.proof for team in teams], [team.mean for team in teams])
 
         pieces = [piece for team, share in zip(best, shares, strict=True) for piece in scaled(team.pieces, share)]
         whole = Team(tuple(pieces), total, 0.0, None)
-        one = patterns[0]
-        if len(patterns) == 1 and len(one.parts) == len(mine) and one.rows is not None and one.classes is None:
-            held = [self._rows_apart(mine, one, team) for team in possible]
+        if whole_kind and one.rows is not None and one.classes is None:
+            held = [grouped, *(self._rows_apart(mine, one, team) for team in possible)]
             whole = min([whole, *filter(None, held)], key=lambda team: team.error)
         self.task.below(whole.error)
         return [replace(whole, later=lower)]
+
+    def _least_together(self, mine: Sequence[Source], patterns: Patterns) -> float:
+        """A lower bound of what a unit adds to ``mine``, of random rows or of a few of the vectors."""
+        V = self._moved_by(patterns, mine)
+        random = 0.0
+        if patterns.rows is not None and patterns.classes is None:
+            random = least_of_random_rows(V, patterns, self.task.tolerance, self.task.deadline)
+        return random if random and V.changes > _LISTED_SUMS else max(random, self._least(V, patterns.some()))
+
+    def _of_grouping(self, V: Workload) -> Team:
+        """One count of units and rows by the same groups, over what V's units change."""
+        task = self.task_of(V)
+        if V.units is not None and V.units.listable:
+            optimum = task.optimum()
+            return Team(optimum.pieces, optimum.upper, optimum.lower, None)
+        pieces, error, lower = self.anew(task)
+        return Team(pieces, error, lower(), None)
 
     def _rows_apart(self, mine: Sequence[Source], patterns: Patterns, teams: Sequence[Team]) -> Team | None:
         """Teams, each of rows or of units, at the shares that are best for what a unit moves of both together.

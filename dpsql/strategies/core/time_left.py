@@ -17,6 +17,7 @@ from scipy import sparse
 
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.linalg.linked import linked_by
+from dpsql.strategies.core.limits import CUBES
 from dpsql.strategies.core.reduce import Block
 from dpsql.workloads.families.matrix import Workload
 
@@ -88,12 +89,14 @@ def parts_seconds(cells: int, rank: int) -> float:
 def unlisted_seconds(W: Workload) -> float:
     """Rounding, bounds and the reconstruction of the answers to W, of what is planned source by source.
 
-    Parts that share no cell are rounded and reconstructed apart.
+    Parts that share no cell are rounded and reconstructed apart, and so are groupings of rows and units, if these are
+    large.
     """
     number, rows, columns = linked_by(sparse.csc_array(W.span))
     sizes = np.minimum(np.bincount(rows, minlength=number), np.bincount(columns, minlength=number)).astype(np.float64)
     pairs = _PAIR * (sizes**2).sum() if W.units is not None and W.units.tied else 0.0
-    return float((8.0 * _STEP * sizes**3).sum() + pairs)
+    cubes = np.minimum(sizes**3, CUBES) if W.units is not None and W.units.by_grouping else sizes**3
+    return float((8.0 * _STEP * cubes).sum() + pairs)
 
 
 def finish_seconds(blocks: Sequence[Block], W: Workload) -> float:

@@ -125,7 +125,7 @@ def _with_units(
                 return blocks
     try:
         joint = compile_batch(queries, tables, deadline=deadline)
-        if not _is_large_in_parts(joint):
+        if not _is_large_in_parts(joint) or joint.units.by_grouping:
             return joint
     except SQLError as error:
         if deadline.passed():

@@ -34,6 +34,7 @@ from dpsql.workloads.expr.regions import is_total
 
 MOST_STATES = 200_000  # by which SQL tells the cells of rows apart
 _MOST_COLUMNS = 2_000  # of groups that one row can have its unit counted in
+_WITH_ROWS = 10  # times as many where rows are counted, too, and planned with the units of their groups
 
 
 def same_rows(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -124,5 +125,6 @@ def _columns(layouts: Sequence[Layout], rows: bool = False, groups: Layout | Non
     # Each entry is to be in some column.
     used = [np.unique(layout.entry[0][layout.entry[0] >= 0]) for layout in layouts[:T]]
     whole = all(np.isin(*both).all() for both in zip(used, found, strict=False))
-    few = found.shape[1] <= _MOST_COLUMNS and sum(table.size for table in walk) <= MOST_STATES
+    most = _MOST_COLUMNS * (_WITH_ROWS if rows else 1)
+    few = found.shape[1] <= most and sum(table.size for table in walk) <= MOST_STATES
     return (found, Walk(followed.axes, tuple(walk))) if whole and few else None

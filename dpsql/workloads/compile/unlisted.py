@@ -35,10 +35,11 @@ from dpsql.linalg.exact import max_abs, product_chunks, products, products_above
 from dpsql.linalg.norms import column_norms, each_norm, squared_sum
 from dpsql.workloads.compile.nested import largest_sums
 from dpsql.workloads.compile.unlisted_pure import ROW_PARTS, pure_norm
+from dpsql.workloads.compile.unlisted_tied import norm_by_grouping, norm_of_classes, ones_of, tied_norm
 from dpsql.workloads.families.contributions import Part, Tied
 from dpsql.workloads.families.kinds import kinds_of
 from dpsql.workloads.families.patterns import TRIED, Patterns
-from dpsql.workloads.families.reach import ALL_PRODUCTS, KINDS, MEETINGS, PRODUCTS, of_classes, reach_tied, reached
+from dpsql.workloads.families.reach import ALL_PRODUCTS, KINDS, MEETINGS, PRODUCTS, reached
 from dpsql.workloads.families.units_and_rows import reach_apart, reach_of_units
 
 
@@ -59,7 +60,7 @@ def bounded_norm(
     above a few thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest,
     or the sum of what each source does by itself where no row is moved by two.
     """
-    exact = _tied_apart(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
+    exact = norm_of_classes(mixing, basis, tied) if tied is not None and len(parts) == 2 and order == 2 else None
     if exact is not None:
         return exact
     if order == 2 and patterns:
@@ -83,7 +84,7 @@ def bounded_norm(
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
     triangle = int(min(triangle, _by_products(mixing, held)))
     if tied is not None and len(parts) == 2:
-        triangle = min(triangle, _tied(mixing, basis, tied) or triangle)
+        triangle = min(triangle, tied_norm(mixing, basis, tied) or triangle)
     single = [source for source in held if source.part.most == 1]
     wide = max(single, key=lambda source: source.norms.size, default=None)
     narrow = [source for source in held if source is not wide]
@@ -116,15 +117,9 @@ def bounded_norm(
 
 def _no_row_meets(mixing: Matrix, columns: Sequence[Sparse]) -> bool:
     """Whether no row of mixing has entries in several of ``columns``, so that what these move adds up in squares."""
-    held = _ones(mixing)  # numbers of entries cannot wrap around to 0, as products of entries could
-    used = [np.diff(sparse.csr_array(held @ _ones(own)).indptr) > 0 for own in columns]
+    held = ones_of(mixing)  # numbers of entries cannot wrap around to 0, as products of entries could
+    used = [np.diff(sparse.csr_array(held @ ones_of(own)).indptr) > 0 for own in columns]
     return int(np.sum(used, axis=0).max(initial=0)) <= 1
-
-
-def _ones(matrix: Matrix) -> Sparse:
-    """1 in place of every entry."""
-    held = sparse.csr_array(matrix)
-    return sparse.csr_array((np.ones(held.data.size, dtype=np.int64), held.indices, held.indptr), shape=held.shape)
 
 
 def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patterns: Sequence[Patterns]) -> int | None:
@@ -136,9 +131,11 @@ def _over_same_rows(mixing: Matrix, basis: Sparse, parts: Sequence[Part], patter
             columns.append(own)
             norms.append(int(column_norms(mixing, own)[1]))
             continue
-        found, kinds = _rows_apart(mixing, own, one), kinds_of(one)
-        if found is None and kinds is not None and kinds.sizes is not None:
-            found = int(kinds.longest(products(mixing, own, own)))
+        apart, kinds = _rows_apart(mixing, own, one), kinds_of(one)
+        bounds = [apart, norm_by_grouping(mixing, basis, one)]
+        if apart is None and kinds is not None and kinds.sizes is not None:
+            bounds.append(int(kinds.longest(products(mixing, own, own))))
+        found = min((bound for bound in bounds if bound is not None), default=None)
         if found is None:
             return None
         columns.append(own)
@@ -177,49 +174,6 @@ def _rows_apart(mixing: Matrix, columns: Sparse, patterns: Patterns) -> int | No
     if kinds is not None and kinds.sizes is not None:
         found = min(found, int(kinds.longest(scipy.linalg.block_diag(*above))))
     return found << bits
-
-
-def _tied(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
-    """``reach_tied`` in integers."""
-    columns = sparse.csc_array(basis @ tied.columns)
-    if columns.shape[1] > 2 * ALL_PRODUCTS:
-        return None
-    K = products(mixing, columns, columns)
-    fits = int(abs(K).max(initial=0)) * (2 * tied.most + 2) ** 2 < 2**62
-    found = reach_tied(K.astype(np.int64 if fits else object), tied)
-    return None if found is None else int(found)
-
-
-def _tied_apart(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
-    """The largest squared norm of ``tied``, exactly, where no measurement has rows of two classes; else None.
-
-    What is moved of different classes has no products then, so that squared norms of classes add up, each a convex
-    function of how many rows the class has. Of s classes one is best with all rows but one in each other. Cost
-    O(c log c) for each s.
-    """
-    columns, c = sparse.csc_array(basis @ tied.columns), tied.label.size
-    if (tied.label < 0).any():
-        return None  # rows that no unit is counted by
-    found = sparse_products(mixing, columns, columns)
-    if found is None or max_abs(found) * (2 * tied.most + 2) ** 2 * (tied.limit + 1) >= 2**62:
-        return None
-    K = sparse.coo_array(found)
-    label = np.tile(np.unique(tied.label, return_inverse=True)[1], 2)
-    if (K.data[label[K.row] != label[K.col]] != 0).any():
-        return None
-    held = sparse.csr_array(found)
-    diagonal, cross = held.diagonal(), np.asarray(held.diagonal(c), dtype=np.int64)[:c]
-    one, further, label = diagonal[:c], diagonal[c:], label[:c]
-    single = of_classes(one[None, :], label)[0]
-    ranked = np.sort(single)[::-1]
-    best = tied.most**2 * int(further[tied.alone].max(initial=0))
-    for s in range(1, tied.limit + 1):
-        left = tied.most - s
-        heavy = np.maximum(single, of_classes((one + 2 * left * cross + left**2 * further)[None, :], label)[0])
-        # The s - 1 longest others: one less of these where the class itself is one of them.
-        others = np.where(single >= ranked[s - 1], ranked[:s].sum() - single, ranked[: s - 1].sum())
-        best = max(best, int((heavy + others).max()))
-    return best
 
 
 def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, pairwise, product
@@ -31,6 +31,8 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Ints, Matrix, Sparse
+from dpsql.errors import InternalError
+from dpsql.linalg.columns import distinct_columns
 from dpsql.workloads.families.patterns import ENOUGH, Patterns
 
 MOST_LISTED = ENOUGH
@@ -151,6 +153,16 @@ class Tied:
         further = sparse.csc_array((times, (at, np.arange(times.size))), shape=(c, times.size))
         return sparse.csc_array(self.first @ _indicators(once, c) + self.more @ further)
 
+    def through(self, seen: Sparse) -> Tied:
+        """What it moves ``seen`` @ x by (v x n), of corners that are alike there one and of zeros none."""
+        both, c = sparse.csc_array(seen @ self.columns), self.label.size
+        stacked = sparse.csc_array(sparse.vstack([both[:, :c], both[:, c:]], format="csc"))
+        alike = distinct_columns(stacked).label
+        moving = np.flatnonzero(alike >= 0)
+        _, at = np.unique(np.stack([self.label[moving], alike[moving]]), axis=1, return_index=True)
+        kept = moving[at]
+        return replace(self, first=both[:, kept], more=both[:, c + kept], label=self.label[kept])
+
     def some(self) -> Sparse:
         """A few of the sums: one class each, many of them, and rows without a unit."""
         inside = np.flatnonzero(self.label >= 0)
@@ -158,6 +170,20 @@ class Tied:
         most = self.first[:, inside] @ _indicators([tuple(each.tolist())], inside.size)
         free = sparse.csc_array(self.more)[:, self.alone] * self.most
         return sparse.csc_array(sparse.hstack([free, self.first[:, inside], most], format="csc"))
+
+
+def tied_to(patterns: Patterns, number: int) -> Tied:
+    """What a unit adds to one count of units of ``patterns``, which have rows and no classes, and to these rows.
+
+    What is kept of a unit is at most ``most`` rows for all counts together, so that it is so for each of them.
+    """
+    if patterns.rows is None or patterns.classes is not None:
+        raise InternalError("units are tied to rows that are counted, and that no bound tells apart")
+    row, label = np.unique(np.stack([patterns.rows, patterns.cells[number]]), axis=1)
+    counted, units = np.flatnonzero(row >= 0), np.flatnonzero(label >= 0)
+    more = sparse.csc_array((np.ones_like(counted), (row[counted], counted)), shape=(patterns.size, row.size))
+    unit = sparse.csc_array((np.ones_like(units), (label[units], units)), shape=more.shape)
+    return Tied(sparse.csc_array(more + unit), more, label, patterns.most, nobody=patterns.nobody)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +227,15 @@ class Contributions:
         apart = parts if tied is None else parts[2:]
         first = () if tied is None else (tied,)
         return (*first, *patterns, *(part for number, part in enumerate(apart) if number not in held))
+
+    @property
+    def by_grouping(self) -> bool:
+        """Whether every count of units is planned with the rows by its own groups: C is of rows and their units."""
+        return bool(self.units) and all(
+            any(one.rows is not None and one.classes is None and len(one.parts) == len(parts) for one in patterns)
+            for kind, parts in enumerate(self.units)
+            for patterns in (self.patterns.get(kind, ()),)
+        )
 
     @property
     def single(self) -> bool:

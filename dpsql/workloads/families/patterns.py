@@ -66,7 +66,8 @@ class Patterns:
     @property
     def count(self) -> int:
         """How many vectors there are, more than ``ENOUGH`` where that is not known."""
-        return len(self._vectors)
+        J = self.cells.shape[1]
+        return J if J > ENOUGH else len(self._vectors)
 
     @property
     def listable(self) -> bool:
