@@ -19,15 +19,14 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.outer.relation import Named, Relation
 from dpsql.sql.parse.quoted import reading
-from dpsql.sql.parse.statements import Hints, hints_of, parse, refuse, without_place
+from dpsql.sql.parse.statements import Hints, Statement, hints_of, refuse, without_place
 from dpsql.sql.resolve import selects
-from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_wise, rows_of
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.pivots import in_from
 from dpsql.sql.resolve.relations import whole
 from dpsql.sql.resolve.semi_joins import Catalog, grouped_first, with_joins
-from dpsql.sql.resolve.stars import expanded
+from dpsql.sql.resolve.stars import aliases_written, expanded
 from dpsql.sql.resolve.unit_windows import windows_in, within_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
@@ -53,7 +52,7 @@ class FromItems:
 
     ``tables`` are those of the policy, and the rows of units that statements read so far. ``results`` are the earlier
     results by their folded names, ``relation`` reads a query that is no rows. ``computed`` keeps, by table, what is
-    computed for a row.
+    computed for a row, ``parse`` reads the text of a view.
     """
 
     def __init__(
@@ -63,12 +62,14 @@ class FromItems:
         results: Mapping[str, Named],
         relation: Callable[[exp.Expr, Withs, Sequence[str] | None], Relation],
         computed: dict[str, Computed],
+        parse: Callable[[str], Sequence[Statement]],
     ) -> None:
         self.policy = policy
         self.tables = tables
         self.computed = computed
         self.results = results
         self.relation = relation
+        self.parse = parse
         self.reads: dict[str, None] = {}
         self._found: dict[tuple[int, tuple[str, ...]], tuple[exp.Expr, Rows | Relation]] = {}
 
@@ -290,7 +291,7 @@ class FromItems:
 
     def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
         """A view that the policy names: row-wise over tables of the policy. Nothing of it has a place in the batch."""
-        (statement,) = parse(text)
+        (statement,) = self.parse(text)
         try:
             with reading(statement.batch):
                 found = self._named(statement.tree, {}, columns)
