@@ -31,7 +31,7 @@ _SAID = (
 
 def expanded(select: exp.Select, sources: Sources) -> exp.Select:
     """``select`` with its stars and COLUMNS(...) written out; the same object where it has none."""
-    if not any(_star_of(item) is not None or item.find(exp.Columns) is not None for item in select.expressions):
+    if not any(_star_of(item) is not None for item in select.expressions) and not has_columns(select):
         return select
     shared = {fold(part.name) for join in select.args.get("joins") or [] for part in join.args.get("using") or []}
     items: list[exp.Expression] = []
@@ -49,7 +49,7 @@ def expanded(select: exp.Select, sources: Sources) -> exp.Select:
 
 def has_columns(select: exp.Select) -> bool:
     """Whether an item of a SELECT holds COLUMNS(...)."""
-    return any(item.find(exp.Columns) is not None for item in select.expressions)
+    return any(isinstance(node, exp.Columns) for item in select.expressions for node in nodes(item))
 
 
 def _star_of(item: exp.Expression) -> exp.Star | None:

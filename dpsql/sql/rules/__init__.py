@@ -21,7 +21,7 @@ RULES: tuple[Rule[Any, Any], ...] = (PARSE, SPELL, QUALIFY, FLATTEN, JOIN, UNIT,
 def applied(given: Passing) -> Read:
     """A SELECT over rows, understood. Raises SQLError, with its place, for what cannot be answered."""
     made: Any = given
-    for rule in RULES[RULES.index(QUALIFY) :]:
+    for rule in RULES[2:]:
         made = rule(made)
     read: Read = made
     return read

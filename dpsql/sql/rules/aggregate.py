@@ -172,13 +172,6 @@ def _grouping_bits(arguments: Sequence[int], present: Sequence[int]) -> int:
 # -- the rule ------------------------------------------------------------------------------------
 
 
-def _broken(given: Owned) -> exp.Expr | None:
-    source = given.rows.table.source
-    owners = () if source is None else ("", *(join.name for join in source.joins))
-    known = source is not None and source.limit >= 1 and (source.unit is None or source.unit.source in owners)
-    return None if known else given.tree
-
-
 def _names(given: Owned) -> list[str]:
     """The names of the result's columns; SQLError where one is empty or a view lists another number of them."""
     schema = {**dict.fromkeys(given.names, "DOUBLE"), **given.rows.schema}
@@ -216,8 +209,8 @@ def _lines(core: Core, made: Measured) -> Iterator[str]:
 AGGREGATE: Rule[Owned, Measured] = Rule(
     "aggregate",
     "counts and sums to be measured, by groups",
-    "that the unit of a row stands in it or in a joined one, and that at least one row of a unit counts",
-    broken=_broken,
+    "that what is computed of rows is computed of those that count",
+    broken=lambda given: None if given.computed.base is given.rows.table else given.tree,
     apply=_measured,
     text=_text,
 )

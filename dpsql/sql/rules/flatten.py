@@ -74,7 +74,7 @@ def _flattened(given: Passing) -> Passing:
         marked = [(alias, rows, given.context.is_public(rows)) for alias, rows in given.sources]
         if len(marked) == 2 and marked[0][2]:
             tree = _from_the_private_side(tree, marked)
-    return replace(given, tree=tree, texts=given.texts if tree is given.tree else None)
+    return given if tree is given.tree else replace(given, tree=tree, texts=None)
 
 
 FLATTEN: Rule[Passing, Passing] = Rule(

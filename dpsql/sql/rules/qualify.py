@@ -76,7 +76,7 @@ def _qualified(given: Passing) -> Passing:
     tree = aliases_written(select, given.names, row_wise=False)
     if tree is not select:
         given.context.copies.append(tree)
-    return replace(given, tree=tree, select=select, texts=texts)
+    return given if tree is given.tree else replace(given, tree=tree, select=select, texts=texts)
 
 
 QUALIFY: Rule[Passing, Passing] = Rule(
