@@ -9,7 +9,6 @@ them is outer SQL, which costs nothing and reveals nothing.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,7 +30,7 @@ from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, co
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.quoted import reading
 from dpsql.sql.parse.statements import Statement, refuse, without_place
-from dpsql.sql.parse.trees import loosened, nodes, uncollected
+from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.batch_tables import chosen_once, joined_counts, united
 from dpsql.sql.resolve.flatten import Rows, is_row_wise
@@ -39,7 +38,7 @@ from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.pivots import labels_of, pivoted
 from dpsql.sql.rules import applied
 from dpsql.sql.rules.formula import Read
-from dpsql.sql.rules.parse import parse
+from dpsql.sql.rules.parse import parse, repeated
 from dpsql.sql.rules.qualify import Context, Passing
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.row_cost import check_searched, check_written
@@ -94,30 +93,6 @@ def _renamed(answer: Answer, tables: Mapping[str, Table]) -> Answer:
         queries = [replace(q, table=tables[q.table].name) if q.table in tables else q for q in core.queries]
         cores.append(replace(core, queries=tuple(queries)))
     return replace(answer, cores=tuple(cores))
-
-
-def repeated(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> set[str]:
-    """What is asked more than once, by its text, of what means the same wherever it stands in the batch.
-
-    That are unnamed SELECTs over tables, without queries in them, of a batch that gives no table's name to a result.
-    """
-    first: dict[str, Statement] = {}
-    times = Counter(statement.source for statement in statements)
-    for statement in statements:
-        if statement.source is not None and times[statement.source] > 1:
-            first.setdefault(statement.source, statement)
-    results = {fold(statement.name) for statement in statements} if first else set()
-    named = {fold(name).rpartition(".")[2] for name in (*tables, *policy.tables)}
-    if not results.isdisjoint(named):
-        return set()
-    names_repeated = set()
-    for source, statement in first.items():
-        parts = list(nodes(statement.tree))
-        read = [part.name for part in parts if isinstance(part, exp.Table)]
-        plain = sum(isinstance(part, exp.Query) for part in parts) == 1 and not statement.named
-        if plain and not any(fold(name) in results or policy.view(name) for name in read):
-            names_repeated.add(source)
-    return names_repeated
 
 
 class _Batch:
@@ -305,36 +280,22 @@ class _Statement:
         tree, sources = self.items.read(tree, scope)
         private = [(alias, rows) for alias, rows in sources if isinstance(rows, Rows)]
         if private and len(private) < len(sources):
+            said = "private rows are joined with results, which is neither row-local nor a join of results; aggregate "
+            said += "the rows in a WITH query of their own and join that"
             if all(context.is_public(rows) for _, rows in private):
-                raise refuse(
-                    f"{private[0][0]} is a public table, which results are not joined with; join it to the "
-                    "released view",
-                    tree,
-                    code="rows-with-results",
-                )
-            raise refuse(
-                "private rows are joined with results, which is neither row-local nor a join of results; aggregate the "
-                "rows in a WITH query of their own and join that",
-                tree,
-                code="rows-with-results",
-            )
+                said = f"{private[0][0]} is a public table, which results are not joined with"
+                said += "; join it to the released view"
+            raise refuse(said, tree, code="rows-with-results")
         if not private:
             names = None if columns is None else tuple(columns)
             return selects.over_relations(tree, sources, names, nested)  # type: ignore[arg-type]
         name = self.statement.name
-        return self._core(Passing(tree, tree, private, context, name, columns, texts, top, self._label, nested))
-
-    def _core(self, given: Passing) -> Relation | Core:
-        read = applied(given)
+        read = applied(Passing(tree, tree, private, context, name, columns, texts, top, self._label, nested))
         self.read = read
         self.batch.used.extend(read.tables)
         self.cores.extend(read.cores)
         if len(self.cores) > MAX_CORES:
-            raise refuse(
-                f"{given.statement} makes more than {MAX_CORES:,} groupings; split it",
-                given.select,
-                code="too-many-groups",
-            )
+            raise refuse(f"{name} makes more than {MAX_CORES:,} groupings; split it", tree, code="too-many-groups")
         return read.cores[0] if read.outer is None else read.outer
 
     def _pivoted(self, pivot: exp.Pivot, scope: Withs) -> exp.Select:

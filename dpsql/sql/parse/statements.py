@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 
 from dpsql.errors import SQLError
 from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.quoted import written_at
 from dpsql.sql.parse.tokens import place_of
-from dpsql.sql.parse.trees import loosened, original, place, written
+from dpsql.sql.parse.trees import loosened, nodes, original, place, written
 
 # What joins call the columns of a subquery by the unit.
 _JOINED = re.compile(r'\S+ by \S+ #[0-9a-f]{16}\([^()]*\)\??\.|"[^"]+ by [^"]+"\.')
@@ -68,7 +70,7 @@ def refuse(message: str, node: exp.Expr | None = None, *, code: str = "not-answe
         ends = written_at(node) if isinstance(node, exp.Condition) else None
         found = place(original(node)) if ends is None else (*place_of(ends[0]), (ends[1].line, max(1, ends[1].col)))
         node = node.parent
-    return SQLError(one_line(message), *found, code=code)
+    return SQLError(_one_line(message), *found, code=code)
 
 
 def without_place(error: SQLError) -> str:
@@ -76,7 +78,7 @@ def without_place(error: SQLError) -> str:
     return _AT.sub("", str(error))
 
 
-def one_line(message: str) -> str:
+def _one_line(message: str) -> str:
     shown = _JOINED.sub("", "".join(c if c.isprintable() else " " for c in message))
     return shown if len(shown) <= 600 else shown[:600] + " ..."
 
@@ -109,6 +111,33 @@ def hints_of(select: exp.Select) -> Hints:
                 raise refuse(f"the hint {name} stands twice; keep one of them", select, code="hint")
             found[name] = value or 0.0
     return Hints(found.get("WEIGHT", 1.0), found.get("MAX_ERROR"))
+
+
+def refuse_stray_hints(tree: exp.Expr) -> None:
+    """A hint that is not read must not pass silently for one that is."""
+    for node in nodes(tree):
+        for comment in node.comments or []:
+            if comment.lstrip().startswith("+") and not isinstance(node, exp.Select):
+                raise refuse(_stray(comment), node, code="hint")
+
+
+def refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]) -> None:
+    """A hint that the parser drops, as in ``COUNT(/*+ WEIGHT(2) */ *)``, must not pass for one that is read."""
+    hints = [(token, text) for token in tokens for text in token.comments or [] if text.lstrip().startswith("+")]
+    if not hints:
+        return
+    lost = Counter(text for _, text in hints)
+    # What stands behind a semicolon is kept with it, and read by nobody.
+    read = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
+    lost.subtract(text for tree in read for node in nodes(tree) for text in node.comments or [])
+    for token, text in hints:
+        if lost[text] > 0 and token.token_type is not TokenType.SELECT:
+            end = token.line, max(1, token.col)
+            raise SQLError(_one_line(_stray(text)), *place_of(token), end, code="hint")
+
+
+def _stray(hint: str) -> str:
+    return f"the hint /*{hint}*/ stands where none is read; write it right after SELECT"
 
 
 def _within(hint: str, text: str) -> float | None:

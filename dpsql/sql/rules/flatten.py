@@ -8,6 +8,7 @@ What is left is one SELECT over tables of the policy (``resolve/flatten.py``), t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -23,20 +24,20 @@ from dpsql.sql.rules.rule import Rule, tree_text, unplaced
 _UNSURE = (exp.Case, exp.Coalesce, exp.Is, exp.If)
 
 
-def _from_the_private_side(select: exp.Select, sources: list[tuple[str, Rows, bool]]) -> exp.Select:
+def _from_the_private_side(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> exp.Select:
     """``select`` with a private table first where it LEFT JOINs one to a public one: FROM regions LEFT JOIN visits.
 
     The declared groups of a result are all there without any join, so the statement means what the inner join written
     from the private side means, but for one thing: SQL counts a region without visits as one row. COUNT(*) would
     therefore be off by one in empty groups, which only the data can tell, and is refused. Else ``select`` itself.
 
-    ``sources`` are FROM's item and its joins: alias, rows, and whether they are public. Raises SQLError where
-    an aggregate would count rows of the public table that have no partner.
+    ``sources`` are FROM's public item and the private one that is joined. Raises SQLError where an aggregate would
+    count rows of the public table that have no partner.
     """
     joins = select.args.get("joins") or []
-    if len(joins) != 1 or str(joins[0].side).upper() != "LEFT" or [public for _, _, public in sources] != [True, False]:
+    if len(joins) != 1 or str(joins[0].side).upper() != "LEFT":
         return select
-    alias, rows, _ = sources[1]
+    alias, rows = sources[1]
     names = {fold(name) for name in rows.names} - {fold(name) for name in sources[0][1].names}
 
     def is_private(column: exp.Column) -> bool:
@@ -70,10 +71,8 @@ def _broken(given: Passing) -> exp.Expr | None:
 
 def _flattened(given: Passing) -> Passing:
     tree = flattened(given.tree, given.sources)
-    if given.tree.args.get("joins"):
-        marked = [(alias, rows, given.context.is_public(rows)) for alias, rows in given.sources]
-        if len(marked) == 2 and marked[0][2]:
-            tree = _from_the_private_side(tree, marked)
+    if len(given.sources) == 2 and [given.context.is_public(rows) for _, rows in given.sources] == [True, False]:
+        tree = _from_the_private_side(tree, given.sources)
     return given if tree is given.tree else replace(given, tree=tree, texts=None)
 
 

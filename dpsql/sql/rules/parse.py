@@ -12,17 +12,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError
 
 from dpsql.errors import SQLError
+from dpsql.policy import Policy
+from dpsql.policy.values import fold
 from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.shapes import Parsed, parsed
 from dpsql.sql.parse.spellings import has_spellings
-from dpsql.sql.parse.statements import Statement, one_line, refuse
+from dpsql.sql.parse.statements import Statement, refuse, refuse_lost_hints, refuse_stray_hints
 from dpsql.sql.parse.tokens import (
     QUOTING_SQL,
     check_size,
@@ -30,7 +32,6 @@ from dpsql.sql.parse.tokens import (
     items_of,
     nesting,
     place_at,
-    place_of,
     refuse_token,
     tokens_of,
 )
@@ -56,13 +57,8 @@ _PIVOTS = frozenset({TokenType.PIVOT, TokenType.UNPIVOT})
 _ENCLOSED = _PIVOTS | {TokenType.GROUPING_SETS}
 _SET_OPERATORS = frozenset({TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT})
 _BEFORE_PIVOT = _SET_OPERATORS | {TokenType.L_PAREN, TokenType.ALL, TokenType.DISTINCT}
-_AFTER_PIVOT = _SET_OPERATORS | {
-    TokenType.ORDER_BY,
-    TokenType.LIMIT,
-    TokenType.OFFSET,
-    TokenType.FETCH,
-    TokenType.SEMICOLON,
-}
+_LIMITS = frozenset({TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH})
+_AFTER_PIVOT = _SET_OPERATORS | _LIMITS | {TokenType.ORDER_BY, TokenType.SEMICOLON}
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,8 @@ class Trees:
 def _parsed(text: str) -> Trees:
     _check_limits(text)
     if _PATH.fullmatch(text.strip()):
-        raise SQLError(
-            f"the batch is {text.strip()[:80]}, the path of a file, where its text is asked; read the file and send "
-            "its text",
-            code="syntax",
-        )
+        said = f"the batch is {text.strip()[:80]}, the path of a file, where its text is asked"
+        raise SQLError(f"{said}; read the file and send its text", code="syntax")
     try:
         tokens = tokens_of(text)
         _refuse_commands(tokens)
@@ -265,7 +258,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     # Most batches have neither, and a walk over every tree costs a tenth of the parsing.
     commented, spelled = any(token.comments for token in tokens), has_spellings(tokens)
     if commented:
-        _refuse_lost_hints(tokens, [one.tree for one in trees.statements])
+        refuse_lost_hints(tokens, [one.tree for one in trees.statements])
     statements: list[Statement] = []
     unnamed = 0
     for one in trees.statements:
@@ -273,7 +266,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         if tree is None or isinstance(tree, exp.Semicolon):
             continue
         if commented:
-            _refuse_stray_hints(tree)
+            refuse_stray_hints(tree)
         tree = SPELL(Unspelled(tree, spelled))
         if isinstance(tree, exp.Create):
             statement = _view(tree)
@@ -298,9 +291,8 @@ def _view(tree: exp.Create) -> Statement:
         raise refuse(
             f"CREATE {kind or '?'} is not answered; write CREATE VIEW name AS SELECT ...", tree, code="not-select"
         )
-    allowed = {"this", "kind", "replace", "expression", "exists", "refresh", "unique", "concurrently"}
     for key, value in tree.args.items():
-        if (value and key not in allowed) or (value and key in {"exists", "refresh", "unique", "concurrently"}):
+        if value and key not in {"this", "kind", "replace", "expression"}:
             raise refuse(f"CREATE VIEW with {key.upper()} is not answered; leave it out", tree, code="not-select")
     target = tree.this
     columns = None
@@ -331,37 +323,7 @@ def _query(tree: exp.Expr | None, what: str) -> exp.Select | exp.SetOperation:
     if isinstance(tree, exp.Select | exp.SetOperation):
         return tree
     shown = "nothing" if tree is None else tree.key.upper()
-    place_of = tree if tree is not None else None
-    raise refuse(
-        f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of, code="not-select"
-    )
-
-
-def _refuse_stray_hints(tree: exp.Expr) -> None:
-    """A hint that is not read must not pass silently for one that is."""
-    for node in nodes(tree):
-        for comment in node.comments or []:
-            if comment.lstrip().startswith("+") and not isinstance(node, exp.Select):
-                raise refuse(_stray(comment), node, code="hint")
-
-
-def _refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]) -> None:
-    """A hint that the parser drops, as in ``COUNT(/*+ WEIGHT(2) */ *)``, must not pass for one that is read."""
-    hints = [(token, text) for token in tokens for text in token.comments or [] if text.lstrip().startswith("+")]
-    if not hints:
-        return
-    lost = Counter(text for _, text in hints)
-    # What stands behind a semicolon is kept with it, and read by nobody.
-    read = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
-    lost.subtract(text for tree in read for node in nodes(tree) for text in node.comments or [])
-    for token, text in hints:
-        if lost[text] > 0 and token.token_type is not TokenType.SELECT:
-            end = token.line, max(1, token.col)
-            raise SQLError(one_line(_stray(text)), *place_of(token), end, code="hint")
-
-
-def _stray(hint: str) -> str:
-    return f"the hint /*{hint}*/ stands where none is read; write it right after SELECT"
+    raise refuse(f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", tree, code="not-select")
 
 
 def _check_names(statements: list[Statement]) -> None:
@@ -369,8 +331,30 @@ def _check_names(statements: list[Statement]) -> None:
     for statement in statements:
         key = statement.name.lower()
         if key in seen:
-            raise refuse(
-                f"two results of the batch are named {statement.name}; name one of them otherwise",
-                statement.tree,
-            )
+            said = f"two results of the batch are named {statement.name}; name one of them otherwise"
+            raise refuse(said, statement.tree)
         seen[key] = statement
+
+
+def repeated(statements: Sequence[Statement], policy: Policy, tables: Iterable[str]) -> set[str]:
+    """What is asked more than once, by its text, of what means the same wherever it stands in the batch.
+
+    That are unnamed SELECTs over tables, without queries in them, of a batch that gives no table's name to a result.
+    """
+    first: dict[str, Statement] = {}
+    times = Counter(statement.source for statement in statements)
+    for statement in statements:
+        if statement.source is not None and times[statement.source] > 1:
+            first.setdefault(statement.source, statement)
+    results = {fold(statement.name) for statement in statements} if first else set()
+    named = {fold(name).rpartition(".")[2] for name in (*tables, *policy.tables)}
+    if not results.isdisjoint(named):
+        return set()
+    names_repeated = set()
+    for source, statement in first.items():
+        parts = list(nodes(statement.tree))
+        read = [part.name for part in parts if isinstance(part, exp.Table)]
+        plain = sum(isinstance(part, exp.Query) for part in parts) == 1 and not statement.named
+        if plain and not any(fold(name) in results or policy.view(name) for name in read):
+            names_repeated.add(source)
+    return names_repeated
