@@ -18,7 +18,7 @@ from corpus import NAMES, World, questions
 from sqlglot import exp
 from unit_rows import policy_of
 
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, SQLError
 from dpsql.planning.explain import stages_of
 from dpsql.planning.prepare import understood_for
 from dpsql.sql import rules
@@ -71,6 +71,11 @@ def test_examples_hold(name: str) -> None:
 def test_documents_list_the_rules() -> None:
     lines = [f"| {rule.name} | {rule.does} | {rule.requires} |" for rule in RULES]
     assert "\n".join(lines) in DOCS.read_text(encoding="utf-8")
+
+
+def test_names_that_the_parser_gives_no_place_are_names_like_others() -> None:
+    with pytest.raises(SQLError, match="no column true"):
+        understood_for("SELECT COUNT(*) AS n FROM people AS t WHERE t.true > 1", POLICY, SCHEMAS)
 
 
 # -- places ----------------------------------------------------------------------------------------

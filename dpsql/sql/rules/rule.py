@@ -24,6 +24,7 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 Heard = list[tuple[str, str]]
 _LEAVES = frozenset({exp.Identifier, exp.Literal, exp.DataType})
+_UNPLACED = frozenset({"true", "false", "null"})  # names behind a table's, as in t.true, to which the parser gives none
 _LISTENER: ContextVar[Heard | None] = ContextVar("stages", default=None)
 
 
@@ -65,7 +66,7 @@ def unplaced(tree: exp.Expr) -> exp.Expr | None:
     waiting = [tree]
     for node in waiting:  # which grows meanwhile
         if isinstance(node, exp.Column):
-            if node.this.meta_get("start") is None and not is_made(node):
+            if node.this.meta_get("start") is None and not is_made(node) and node.name.lower() not in _UNPLACED:
                 return node
             continue
         for value in node.args.values():
