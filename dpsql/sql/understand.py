@@ -34,13 +34,12 @@ from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.batch_tables import chosen_once, joined_counts, united
 from dpsql.sql.resolve.flatten import Rows, is_row_wise
-from dpsql.sql.resolve.from_items import FromItems, Withs
+from dpsql.sql.resolve.from_items import Context, FromItems, Withs
 from dpsql.sql.resolve.pivots import labels_of, pivoted
 from dpsql.sql.rules import applied
 from dpsql.sql.rules.formula import Read
 from dpsql.sql.rules.parse import parse, repeated
-from dpsql.sql.rules.qualify import Context, Passing
-from dpsql.sql.values.computed import Computed
+from dpsql.sql.rules.qualify import Passing
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.workloads.expr.batch import Core, KeyOutput, Table
 from dpsql.workloads.expr.deadline import NONE, Deadline
@@ -71,7 +70,7 @@ def understand(
         batch.alike.clear()  # they hold the batch
         for tree in batch.context.copies:
             loosened(tree)
-    for computed in (*batch.context.computed.values(), *batch.of_units.values()):
+    for computed in (*batch.context.computed.values(), *batch.context.of_units.values()):
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
     tables = chosen_once(united(batch.used))
@@ -103,7 +102,6 @@ class _Batch:
     ) -> None:
         self.context = Context(policy, dict(tables))
         self.sandbox = sandbox
-        self.results: dict[str, Named] = {}
         self.bounds: dict[str, Bounds] = {}
         self.bounded: dict[object, Bounds] = {}
         self.described: dict[tuple[str, tuple[Types, ...]], Types] = {}
@@ -111,7 +109,6 @@ class _Batch:
         self.types: dict[str, Types] = {}
         self.created: set[str] = set()
         self.used: list[Table] = []
-        self.of_units: dict[str, Computed] = {}  # what is computed for the rows that rows of units are made of
         self.repeated = repeated
         self.alike: dict[str, tuple[Read, Named, Types]] = {}  # by statements that ask the same
 
@@ -141,7 +138,7 @@ class _Batch:
             )
         if "#" in statement.name:
             self.marked.append(fold(statement.name))
-        self.results[fold(statement.name)] = result
+        self.context.results[fold(statement.name)] = result
         self.types[fold(statement.name)] = types
         self.bounds[fold(statement.name)] = reader.bounds or replace(
             table(types, answer.cores[0].rows), keys=key_columns(answer.cores[0])
@@ -159,8 +156,7 @@ class _Statement:
         self.labels = 0
         self.read: Read | None = None
         self.bounds: Bounds | None = None  # of outer SQL
-        context = batch.context
-        self.items = FromItems(context.policy, context.tables, batch.results, self._relation, batch.of_units, parse)
+        self.items = FromItems(batch.context, self._relation, parse)
 
     def answer(self) -> tuple[Answer, Named, Types]:
         """The answer, what later statements read it as, and the types of its columns."""

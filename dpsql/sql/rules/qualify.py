@@ -9,37 +9,15 @@ IN, EXISTS and PIVOT are joins and conditions by then: reading FROM makes these 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.policy import Policy
 from dpsql.sql.outer.relation import Relation
 from dpsql.sql.resolve.flatten import Rows
+from dpsql.sql.resolve.from_items import Context
 from dpsql.sql.resolve.stars import aliases_written, expanded, has_columns
 from dpsql.sql.rules.rule import Rule, tree_text, unplaced
-from dpsql.sql.values.computed import Computed
-from dpsql.sql.values.scope import find_table
-from dpsql.workloads.expr.batch import Table
-
-
-@dataclass(frozen=True)
-class Context:
-    """What the statements of a batch share: the policy, its tables and the rows of units that statements read.
-
-    ``bases`` are the tables that statements read alone, ``computed`` what they compute of a table, ``copies`` the
-    trees that rules made.
-    """
-
-    policy: Policy
-    tables: dict[str, Table]
-    bases: dict[str, Table] = field(default_factory=dict)
-    computed: dict[str, Computed] = field(default_factory=dict)
-    copies: list[exp.Select] = field(default_factory=list)
-
-    def is_public(self, rows: Rows) -> bool:
-        """Whether rows are of public tables alone."""
-        return all(find_table(base.node, self.policy, self.tables).policy.public for base in rows.bases)
 
 
 @dataclass(frozen=True)
