@@ -23,6 +23,7 @@ _lock = threading.Lock()
 _within = 0
 _was_on = False
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
+_LEAVES = frozenset({exp.Identifier, exp.Literal, exp.DataType})
 _STANDS_FOR = "dpsql_stands_for"
 _MADE, _NAME, _AS_IT_IS = "dpsql_made", "dpsql_name", "dpsql_as_it_is"
 Node = TypeVar("Node", bound=exp.Expr)
@@ -39,6 +40,22 @@ def nodes(tree: exp.Expr) -> Iterator[exp.Expr]:
                 found.append(value)
             elif type(value) is list:
                 found.extend([part for part in value if isinstance(part, exp.Expr)])
+
+
+def columns_in(tree: exp.Expr, *, queries: bool = True) -> list[exp.Column]:
+    """The columns of a tree, level by level; without ``queries`` not those of the queries in it."""
+    columns: list[exp.Column] = []
+    waiting = [tree]
+    for node in waiting:  # which grows meanwhile
+        if isinstance(node, exp.Column):
+            columns.append(node)
+        elif queries or node is tree or not isinstance(node, exp.Query):
+            for value in node.args.values():
+                if type(value) is list:
+                    waiting.extend([part for part in value if isinstance(part, exp.Expr)])
+                elif isinstance(value, exp.Expr) and type(value) not in _LEAVES:
+                    waiting.append(value)
+    return columns
 
 
 def written(tree: exp.Expr, *, copy: bool = True) -> str:

@@ -16,7 +16,7 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.names import name_over, names_of
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import made_column, nodes, standing_for, written
+from dpsql.sql.parse.trees import columns_in, made_column, nodes, standing_for, written
 
 Sources = Sequence[tuple[str, Sequence[str]]]
 """What FROM gives: aliases and column names."""
@@ -195,15 +195,8 @@ def aliases_written(select: exp.Select, columns: Iterable[str], *, row_wise: boo
 
 def _unqualified(part: exp.Expr) -> list[exp.Column]:
     """The columns without a table in an expression, but for those of queries in it."""
-    columns, waiting = [], [part]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Column):
-            if not node.table and isinstance(node.this, exp.Identifier):
-                columns.append(node)
-        else:
-            waiting.extend(inner for inner in node.iter_expressions() if not isinstance(inner, exp.Query))
-    return columns
+    columns = columns_in(part, queries=False)
+    return [node for node in columns if not node.table and isinstance(node.this, exp.Identifier)]
 
 
 def _write_out(part: exp.Expr, meant: Mapping[str, exp.Expr], columns: set[str], select: exp.Select) -> int:

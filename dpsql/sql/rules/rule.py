@@ -18,12 +18,11 @@ from typing import Generic, TypeVar
 from sqlglot import exp
 
 from dpsql.errors import InternalError
-from dpsql.sql.parse.trees import is_made, place
+from dpsql.sql.parse.trees import columns_in, is_made, place
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 Heard = list[tuple[str, str]]
-_LEAVES = frozenset({exp.Identifier, exp.Literal, exp.DataType})
 _UNPLACED = frozenset({"true", "false", "null"})  # names behind a table's, as in t.true, to which the parser gives none
 _LISTENER: ContextVar[Heard | None] = ContextVar("stages", default=None)
 
@@ -63,17 +62,9 @@ def tree_text(tree: exp.Expr) -> str:
 
 def unplaced(tree: exp.Expr) -> exp.Expr | None:
     """The first column without a place in the user's text that no rule made; None where there is none. Cost: a walk."""
-    waiting = [tree]
-    for node in waiting:  # which grows meanwhile
-        if isinstance(node, exp.Column):
-            if node.this.meta_get("start") is None and not is_made(node) and node.name.lower() not in _UNPLACED:
-                return node
-            continue
-        for value in node.args.values():
-            if type(value) is list:
-                waiting.extend([part for part in value if isinstance(part, exp.Expr)])
-            elif isinstance(value, exp.Expr) and type(value) not in _LEAVES:
-                waiting.append(value)
+    for node in columns_in(tree):
+        if node.this.meta_get("start") is None and not is_made(node) and node.name.lower() not in _UNPLACED:
+            return node
     return None
 
 
