@@ -79,7 +79,7 @@ def _flattened(given: Passing) -> Passing:
 FLATTEN: Rule[Passing, Passing] = Rule(
     "flatten",
     "row-wise subqueries, WITH and views of the policy written into the SELECT that reads them",
-    "that each name has its place or stands for one that has, and that no item is a pattern of columns",
+    "that each column has its place or stands for one that has, and that no item is a pattern of columns",
     broken=_broken,
     apply=_flattened,
     text=lambda given: tree_text(given.tree),

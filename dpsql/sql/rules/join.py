@@ -59,7 +59,7 @@ def column_text(column: object) -> str:
 JOIN: Rule[Passing, Joined] = Rule(
     "join",
     "the table whose rows are counted, and the one row that each finds in a joined table",
-    "that FROM and joins name tables alone, and that each name has its place or stands for one that has",
+    "that FROM and joins name tables alone, and that each column has its place or stands for one that has",
     broken=_broken,
     apply=_joined,
     text=_text,

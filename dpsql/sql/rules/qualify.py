@@ -60,7 +60,7 @@ def _qualified(given: Passing) -> Passing:
 QUALIFY: Rule[Passing, Passing] = Rule(
     "qualify",
     "stars and aliases written out; IN, EXISTS and PIVOT are joins and conditions by then",
-    "that each name has its place in the text",
+    "that each column has its place in the text",
     broken=lambda given: unplaced(given.tree),
     apply=_qualified,
     text=lambda given: tree_text(given.tree),

@@ -1,6 +1,6 @@
 """Rules: the stages by which a statement becomes counts and sums, each with a precondition that is checked.
 
-A rule that loses the place of a name, or meets a tree that no rule before it should have made, ends in an
+A rule that loses the place of a column, or meets a tree that no rule before it should have made, ends in an
 InternalError: before any charge, and never in an answer to another question.
 
 Whoever listens (``listening``) hears what each rule made, in order; nobody pays for it otherwise. Each SELECT passes

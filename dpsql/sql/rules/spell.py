@@ -25,7 +25,7 @@ class Unspelled:
 SPELL: Rule[Unspelled, exp.Expr] = Rule(
     "spell",
     "synonyms rewritten in the forms that later stages read",
-    "that each name has its place in the text",
+    "that each column has its place in the text",
     broken=lambda given: unplaced(given.tree) if given.forms else None,  # else the tree is left as it is
     apply=lambda given: respelled(given.tree) if given.forms else given.tree,
     text=tree_text,
