@@ -442,7 +442,7 @@ class Connection(Keeping):
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=4)
             return answer.with_losses(lambda: self._losses_read(text, unnamed))
         except (SQLError, OperationalError):
-            from dpsql.sql.parse.routing import tables_read
+            from dpsql.sql.routing import tables_read
 
             asked = tables_read(query, self.policy, self._view_names)
             if not asked:

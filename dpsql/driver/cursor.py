@@ -38,8 +38,8 @@ from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import emptied, is_probe
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.sql.parse.parameters import Parameters, prepare
-from dpsql.sql.parse.routing import Route, route
 from dpsql.sql.parse.statements import Statement
+from dpsql.sql.routing import Route, route
 
 if TYPE_CHECKING:
     import pandas

@@ -21,8 +21,8 @@ from dpsql.sql import Answer
 from dpsql.sql.outer.probes import answer_probes, over_empty_tables, plainly_empty, shown_columns
 from dpsql.sql.outer.relation import OPTIONAL
 from dpsql.sql.outer.sandbox import Sandbox
-from dpsql.sql.parse.routing import Piece, Route
 from dpsql.sql.parse.statements import Statement
+from dpsql.sql.routing import Piece, Route
 
 Row: TypeAlias = "tuple[Any, ...]"
 """The values of a row, of whatever types its columns have."""

@@ -22,7 +22,8 @@ from dpsql.policy import Policy
 from dpsql.sql import Answer
 from dpsql.sql.outer.readable import readable
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER, Relation, gathered
-from dpsql.sql.parse.stages import STAGES, Heard, listening
+from dpsql.sql.rules import RULES
+from dpsql.sql.rules.rule import Heard, listening
 from dpsql.strategies import Strategy
 from dpsql.strategies.core.reduce import reductions
 from dpsql.workloads.cells.grid import Grid
@@ -340,7 +341,7 @@ def stages_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]
 
 def stages_text(heard: Sequence[tuple[str, str]]) -> str:
     """The same for people: what a stage leaves as it was is not printed again."""
-    does = {stage.name: stage.does for stage in STAGES}
+    does = {rule.name: rule.does for rule in RULES}
     lines, before = [], ""
     for name, made in heard:
         same = made == before

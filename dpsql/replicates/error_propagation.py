@@ -29,7 +29,7 @@ from dpsql.release.synthetic import SyntheticRows
 from dpsql.running.past_releases import PastReleases
 from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox
-from dpsql.sql.parse.routing import named_tables
+from dpsql.sql.routing import named_tables
 
 from .intervals import Drawn, null_for_nan, replicates_for, spread_of
 from .law import Law, Laws, whitened

@@ -27,7 +27,7 @@ from dpsql.release.columns import write_table
 from dpsql.release.range_table import RangeTable, write_ranges
 from dpsql.release.reading import first_line
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
-from dpsql.sql.parse.routing import named_tables
+from dpsql.sql.routing import named_tables
 
 from .lineage import Columns, Lineage, lineage
 

@@ -1,19 +1,24 @@
 """The SQL front end: a batch's text to queries over declared columns, or a refusal with its place.
 
+routing.py              whether a batch asks private tables or reads releases
 understand.py           statements -> answers: cores, and outer SQL over them
-parse/                  text -> statements with their places
-  routing, statements   whether a batch asks private tables or reads releases; limits, parsing, names
+rules/                  the stages of a statement in order, one file a rule, each with its precondition and examples
+  rule                  what a rule is, and who hears what each made
+  parse, spell          text -> statements: limits, trees, the names of results; the tree in plainer forms
+  qualify, flatten      names written out; row-wise queries written into the SELECT that reads them
+  join, unit            the rows, what each finds in other tables, and whose they are
+  aggregate, formula    a core and its outer SQL: items, HAVING, ORDER BY, windows
+  cores                 the columns of the core, as they are asked for; GROUP BY -> keys and grouping sets
+parse/                  what text is made of, and refusals with their places
+  statements, spellings one query and the name of its result, its hints; forms of DuckDB's SQL that mean a plainer one
   options, parameters   BigQuery's OPTIONS, read from the tokens and blanked out; values as literals of the text
   names                 DuckDB's own names for columns without an alias, from the user's own text
-  stages                the list of stages, and who hears what each made (stage_texts: the last ones in words)
   refusals, trees       what is not answered, and what to write instead; walking and writing thousands of trees
 resolve/                names and joins
   from_items, relations what FROM names: rows of tables, or relations; flatten: row-wise views written into their reader
   joins                 FROM -> a base table with at most one row of others beside each row (join_graph: which table is
                         the base; row_sources: its way to the unit; batch_tables: one scan for all)
   select_names, selects what a name means: a column, an alias, a position; a SELECT over results -> outer SQL
-queries.py              a SELECT over private rows -> a core and its outer SQL: items, HAVING, ORDER BY, windows
-cores.py                the columns of the core, as they are asked for; GROUP BY -> keys and grouping sets
 caps.py                 a policy's at_most: how the rows of one unit spread over groups
 sums_of_rows.py         a batch without bounds on its sums, where it adds up the same rows anyway
 aggregate/              what a statement counts, sums and groups by
@@ -36,7 +41,8 @@ outer/                  what DuckDB does after the noise
 
 from dpsql.sql.caps import capped_table as table_of
 from dpsql.sql.outer.answers import Answer, Understood
-from dpsql.sql.parse.statements import Statement, parse
+from dpsql.sql.parse.statements import Statement
+from dpsql.sql.rules.parse import parse
 from dpsql.sql.understand import understand
 
 __all__ = ["Answer", "Statement", "Understood", "parse", "table_of", "understand"]

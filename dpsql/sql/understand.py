@@ -9,9 +9,9 @@ them is outer SQL, which costs nothing and reveals nothing.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sqlglot import exp
 
@@ -28,24 +28,19 @@ from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import bounds_of, core_columns, core_types, key_columns, noisy_types
 from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
-from dpsql.sql.parse.names import result_names
-from dpsql.sql.parse.quoted import reading, texts_of
-from dpsql.sql.parse.stages import reached
+from dpsql.sql.parse.quoted import reading
 from dpsql.sql.parse.statements import Statement, refuse, without_place
-from dpsql.sql.parse.trees import loosened, nodes, uncollected
-from dpsql.sql.queries import Read, read_select
+from dpsql.sql.parse.trees import loosened, uncollected
 from dpsql.sql.resolve import selects
-from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.batch_tables import chosen_once, joined_counts, united
-from dpsql.sql.resolve.flatten import Rows, flattened, from_the_private_side, is_row_wise
-from dpsql.sql.resolve.from_items import FromItems, Withs
-from dpsql.sql.resolve.joins import read_rows
+from dpsql.sql.resolve.flatten import Rows, is_row_wise
+from dpsql.sql.resolve.from_items import Context, FromItems, Withs
 from dpsql.sql.resolve.pivots import labels_of, pivoted
-from dpsql.sql.resolve.stars import expanded, has_columns
-from dpsql.sql.stage_texts import reached_numbers, reached_rows
-from dpsql.sql.values.computed import Computed
+from dpsql.sql.rules import applied
+from dpsql.sql.rules.formula import Read
+from dpsql.sql.rules.parse import parse, repeated
+from dpsql.sql.rules.qualify import Passing
 from dpsql.sql.values.row_cost import check_searched, check_written
-from dpsql.sql.values.scope import find_table
 from dpsql.workloads.expr.batch import Core, KeyOutput, Table
 from dpsql.workloads.expr.deadline import NONE, Deadline
 from dpsql.workloads.expr.lines import Scalar
@@ -73,9 +68,9 @@ def understand(
             deadline.check(len(answers), len(statements), "statements")
             answers.append(batch.answer(statement))
         batch.alike.clear()  # they hold the batch
-        for tree in batch.copies:
+        for tree in batch.context.copies:
             loosened(tree)
-    for computed in (*batch.computed.values(), *batch.of_units.values()):
+    for computed in (*batch.context.computed.values(), *batch.context.of_units.values()):
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
     tables = chosen_once(united(batch.used))
@@ -83,7 +78,7 @@ def understand(
     if joined:
         tables = united([joined.get(name, table) for name, table in tables.items()])
         answers = [_renamed(answer, joined) for answer in answers]
-    notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
+    notes = dict.fromkeys(note for computed in batch.context.computed.values() for note in computed.notes)
     notes |= dict.fromkeys(left_out_notes(answers, tables))
     notes |= dict.fromkeys(clamped_notes(answers, tables))
     notes |= dict.fromkeys(Note(text, BIAS) for text in policy.doubtful_units)
@@ -99,58 +94,28 @@ def _renamed(answer: Answer, tables: Mapping[str, Table]) -> Answer:
     return replace(answer, cores=tuple(cores))
 
 
-def repeated(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> set[str]:
-    """What is asked more than once, by its text, of what means the same wherever it stands in the batch.
-
-    That are unnamed SELECTs over tables, without queries in them, of a batch that gives no table's name to a result.
-    """
-    first: dict[str, Statement] = {}
-    times = Counter(statement.source for statement in statements)
-    for statement in statements:
-        if statement.source is not None and times[statement.source] > 1:
-            first.setdefault(statement.source, statement)
-    results = {fold(statement.name) for statement in statements} if first else set()
-    named = {fold(name).rpartition(".")[2] for name in (*tables, *policy.tables)}
-    if not results.isdisjoint(named):
-        return set()
-    names_repeated = set()
-    for source, statement in first.items():
-        parts = list(nodes(statement.tree))
-        read = [part.name for part in parts if isinstance(part, exp.Table)]
-        plain = sum(isinstance(part, exp.Query) for part in parts) == 1 and not statement.named
-        if plain and not any(fold(name) in results or policy.view(name) for name in read):
-            names_repeated.add(source)
-    return names_repeated
-
-
 class _Batch:
     """A batch on its way: what its earlier statements are called, and the tables that it uses."""
 
     def __init__(
         self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox, repeated: Collection[str] = ()
     ) -> None:
-        self.policy = policy
-        self.tables = dict(tables)  # and the rows of units that statements read
+        self.context = Context(policy, dict(tables))
         self.sandbox = sandbox
-        self.results: dict[str, Named] = {}
         self.bounds: dict[str, Bounds] = {}
         self.bounded: dict[object, Bounds] = {}
         self.described: dict[tuple[str, tuple[Types, ...]], Types] = {}
         self.marked: list[str] = []  # results that could be mistaken for a noisy table's name
         self.types: dict[str, Types] = {}
         self.created: set[str] = set()
-        self.bases: dict[str, Table] = {}
         self.used: list[Table] = []
-        self.computed: dict[str, Computed] = {}
-        self.of_units: dict[str, Computed] = {}  # what is computed for the rows that rows of units are made of
-        self.copies: list[exp.Select] = []  # of statements, with their aliases written out
         self.repeated = repeated
         self.alike: dict[str, tuple[Read, Named, Types]] = {}  # by statements that ask the same
 
     @property
     def noted(self) -> int:
         """How many notes there are by now."""
-        return sum(len(computed.notes) for computed in self.computed.values())
+        return sum(len(computed.notes) for computed in self.context.computed.values())
 
     def answer(self, statement: Statement) -> Answer:
         """One statement; its result can be read by those after it."""
@@ -173,7 +138,7 @@ class _Batch:
             )
         if "#" in statement.name:
             self.marked.append(fold(statement.name))
-        self.results[fold(statement.name)] = result
+        self.context.results[fold(statement.name)] = result
         self.types[fold(statement.name)] = types
         self.bounds[fold(statement.name)] = reader.bounds or replace(
             table(types, answer.cores[0].rows), keys=key_columns(answer.cores[0])
@@ -191,7 +156,7 @@ class _Statement:
         self.labels = 0
         self.read: Read | None = None
         self.bounds: Bounds | None = None  # of outer SQL
-        self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation, batch.of_units)
+        self.items = FromItems(batch.context, self._relation, parse)
 
     def answer(self) -> tuple[Answer, Named, Types]:
         """The answer, what later statements read it as, and the types of its columns."""
@@ -307,75 +272,26 @@ class _Statement:
             tree = self._pivoted(tree, scope)
         if not isinstance(tree, exp.Select):
             raise refuse(f"{tree.key.upper()} is not answered; write SELECT", tree, code="not-select")
+        context, nested = self.batch.context, partial(self._nested, scope=scope)
         tree, sources = self.items.read(tree, scope)
-        private = [source for source in sources if isinstance(source[1], Rows)]
+        private = [(alias, rows) for alias, rows in sources if isinstance(rows, Rows)]
         if private and len(private) < len(sources):
-            if all(self._is_public(source[1]) for source in private):  # type: ignore[arg-type]
-                raise refuse(
-                    f"{private[0][0]} is a public table, which results are not joined with; join it to the "
-                    "released view",
-                    tree,
-                    code="rows-with-results",
-                )
-            raise refuse(
-                "private rows are joined with results, which is neither row-local nor a join of results; aggregate the "
-                "rows in a WITH query of their own and join that",
-                tree,
-                code="rows-with-results",
-            )
+            said = "private rows are joined with results, which is neither row-local nor a join of results; aggregate "
+            said += "the rows in a WITH query of their own and join that"
+            if all(context.is_public(rows) for _, rows in private):
+                said = f"{private[0][0]} is a public table, which results are not joined with"
+                said += "; join it to the released view"
+            raise refuse(said, tree, code="rows-with-results")
         if not private:
             names = None if columns is None else tuple(columns)
-            return selects.over_relations(tree, sources, names, lambda query: self._nested(query, scope))  # type: ignore[arg-type]
-        return self._core(tree, scope, private, columns, texts, top)  # type: ignore[arg-type]
-
-    def _core(
-        self,
-        select: exp.Select,
-        scope: Withs,
-        sources: Sequence[tuple[str, Rows]],
-        columns: Sequence[str] | None,
-        texts: Sequence[str | None] | None,
-        top: bool,
-    ) -> Relation | Core:
-        if has_columns(select):
-            select, texts = expanded(select, [(alias, held.names) for alias, held in sources]), None
-        written = aliases_written(select, [name for _, held in sources for name in held.names], row_wise=False)
-        if written is not select:
-            self.batch.copies.append(written)
-        reached("qualify", written)
-        flat = flattened(written, sources)
-        if select.args.get("joins"):
-            marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]
-            if len(marked) == 2 and marked[0][2]:
-                flat = from_the_private_side(flat, marked)
-        reached("flatten", flat)
-        batch = self.batch
-        rows = read_rows(flat, batch.policy, batch.tables, batch.bases)
-        schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
-        if texts is None or flat is not written:
-            texts = texts_of(select.expressions)
-        names = result_names(select.expressions, schema, texts)
-        names = selects.renamed(names, columns, select, self.statement.name)
-        if "" in names:
-            raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)
-        label = self._label()
-        whole = self.statement.name if top else None
-        computed = batch.computed.get(rows.table.name)
-        if computed is None:
-            computed = batch.computed[rows.table.name] = Computed(rows.table)
-        computed = computed.over(rows.table)
-        reached_rows(rows.table)
-        read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
+            return selects.over_relations(tree, sources, names, nested)  # type: ignore[arg-type]
+        name = self.statement.name
+        read = applied(Passing(tree, tree, private, context, name, columns, texts, top, self._label, nested))
         self.read = read
-        batch.used.extend(read.tables)
+        self.batch.used.extend(read.tables)
         self.cores.extend(read.cores)
-        reached_numbers(read)
         if len(self.cores) > MAX_CORES:
-            raise refuse(
-                f"{self.statement.name} makes more than {MAX_CORES:,} groupings; split it",
-                select,
-                code="too-many-groups",
-            )
+            raise refuse(f"{name} makes more than {MAX_CORES:,} groupings; split it", tree, code="too-many-groups")
         return read.cores[0] if read.outer is None else read.outer
 
     def _pivoted(self, pivot: exp.Pivot, scope: Withs) -> exp.Select:
@@ -416,10 +332,6 @@ class _Statement:
             c.key for core in held for c in core.columns if isinstance(c, KeyOutput) and identifier(c.name) == written
         }
         return labels_of(next(iter(keys))) if len(keys) == 1 else None
-
-    def _is_public(self, rows: Rows) -> bool:
-        bases = [find_table(base.node, self.batch.policy, self.batch.tables) for base in rows.bases]
-        return all(base.policy.public for base in bases)
 
     def _label(self) -> str:
         """A name for noisy tables that no result has; a subquery takes one before its SELECT's core is there."""

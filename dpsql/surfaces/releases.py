@@ -21,7 +21,7 @@ from dpsql.privacy.state import BudgetState
 from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
 from dpsql.release.limits import QUERY_SECONDS
-from dpsql.sql.parse.routing import tables_read
+from dpsql.sql.routing import tables_read
 from dpsql.surfaces import formats, inputs, output
 
 log = logging.getLogger("dpsql")

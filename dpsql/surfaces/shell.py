@@ -17,8 +17,8 @@ from dpsql.common.options import COMMAND, Option, on
 from dpsql.driver.connection import Connection
 from dpsql.errors import Error, OperationalError, ProgrammingError, SQLError, nearest
 from dpsql.privacy.amounts import exact
-from dpsql.sql.parse.routing import route
 from dpsql.sql.parse.tokens import tokens_of
+from dpsql.sql.routing import route
 from dpsql.surfaces import commands, inputs, output
 from dpsql.surfaces.cli import interrupted, show_error
 

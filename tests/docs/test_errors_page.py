@@ -108,7 +108,7 @@ REACHED = (
         "privacy/ledger",
         "release/custody",
         "sql/parse/parameters",
-        "sql/parse/routing",
+        "sql/routing",
         "strategies/selection",
     ),
 )

@@ -19,8 +19,8 @@ from dpsql.free_sql.bounds import check
 from dpsql.free_sql.functions import AGGREGATES, GATHERING, SCALARS, STEPS
 from dpsql.free_sql.tables import Bounds, table, table_in
 from dpsql.release import reading
+from dpsql.sql import routing
 from dpsql.sql.outer.sandbox import Sandbox
-from dpsql.sql.parse import routing
 
 COLUMNS = [("g", "VARCHAR"), ("n", "DOUBLE"), ("words", "VARCHAR[]")]
 SHORT = {"g": 20.0}

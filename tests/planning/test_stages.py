@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import duckdb
 import pytest
 from helpers import engine_of, sources_of
@@ -12,8 +10,7 @@ from unit_rows import policy_of
 from dpsql import measure
 from dpsql.errors import SQLError
 from dpsql.planning.explain import stages_of, stages_text
-from dpsql.sql.parse import stages
-from dpsql.sql.parse.stages import STAGES
+from dpsql.sql.rules import RULES, rule
 
 POLICY = policy_of(
     """
@@ -44,7 +41,7 @@ def schemas() -> dict[str, dict[str, str]]:
 
 def test_every_stage_is_passed_in_order(schemas: dict[str, dict[str, str]]) -> None:
     heard = stages_of(BATCH, POLICY, schemas)
-    assert [name for name, _ in heard] == [stage.name for stage in STAGES]
+    assert [name for name, _ in heard] == [rule.name for rule in RULES]
 
 
 def test_trees_are_sql_that_reads(schemas: dict[str, dict[str, str]]) -> None:
@@ -69,9 +66,4 @@ def test_what_a_stage_leaves_as_it_was_is_said_once(schemas: dict[str, dict[str,
 def test_a_refusal_keeps_its_place_and_nobody_hears_more(schemas: dict[str, dict[str, str]]) -> None:
     with pytest.raises(SQLError, match="column 8"):
         stages_of("SELECT cost FROM visits", POLICY, schemas)
-    assert stages._LISTENER.get() is None
-
-
-def test_the_page_of_the_architecture_has_the_same_stages() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert all(f"| {stage.name} | {stage.does} |" in page for stage in STAGES)
+    assert rule._LISTENER.get() is None

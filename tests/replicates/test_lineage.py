@@ -6,7 +6,7 @@ import pytest
 from sqlglot import parse_one
 
 from dpsql.replicates.lineage import lineage
-from dpsql.sql.parse.routing import named_tables
+from dpsql.sql.routing import named_tables
 
 TABLE = [("g", False), ("h", False), ("n", True), ("v", True)]
 # query, noisy columns (x: noise reaches it), whether noise decides its rows, divisors

@@ -10,7 +10,7 @@ from helpers import policy_of
 from noiseless import Pipeline, rows_of
 
 from dpsql.errors import SQLError
-from dpsql.sql.parse.statements import parse
+from dpsql.sql.rules.parse import parse
 
 POLICY = policy_of("""
 [tables.t]

@@ -12,8 +12,9 @@ from sqlglot import exp, parse_one
 from dpsql.errors import SQLError
 from dpsql.sql import parse
 from dpsql.sql.parse.names import result_names
-from dpsql.sql.parse.statements import hints_of, place
+from dpsql.sql.parse.statements import hints_of
 from dpsql.sql.parse.tokens import MAX_STATEMENTS
+from dpsql.sql.parse.trees import place
 from dpsql.sql.values.comparisons import _after_prefix, fits
 
 

@@ -11,9 +11,9 @@ from dpsql.common.quoting import identifier
 from dpsql.errors import SQLError
 from dpsql.policy import TablePolicy
 from dpsql.policy.values import fold
-from dpsql.sql.parse.routing import named_tables
 from dpsql.sql.parse.tokens import first_line, replaced, tokens_of
 from dpsql.sql.parse.trees import DUCKDB
+from dpsql.sql.routing import named_tables
 
 
 def of_days(text: str, declared: TablePolicy, first: dt.date, end: dt.date) -> str:

@@ -43,7 +43,7 @@ from dpsql.release.limits import Question
 from dpsql.release.names import is_unnamed
 from dpsql.release.reading import Reader, state_of
 from dpsql.sql.outer.probes import over_empty_tables
-from dpsql.sql.parse.routing import Route, route
+from dpsql.sql.routing import Route, route
 
 T = TypeVar("T")
 

@@ -13,112 +13,27 @@ group: GROUP BY g, x, and QUALIFY over the counts.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlglot import Token, TokenType, exp
 
 from dpsql.policy.values import fold
-from dpsql.sql.parse.tokens import items_of, nesting
 from dpsql.sql.parse.trees import nodes
 
-# GROUP BY CUBE (a, b > 1): the parser reads columns alone within these, and any expression within a function.
-_CUBES: Mapping[TokenType, type[exp.Expr]] = {TokenType.CUBE: exp.Cube, TokenType.ROLLUP: exp.Rollup}
-_CUBE_NAMES = {kind.name.lower(): node for kind, node in _CUBES.items()}
+_CUBES: Mapping[str, type[exp.Expr]] = {"cube": exp.Cube, "rollup": exp.Rollup}  # functions to the parser
 _LISTS = ("list_contains", "list_has", "array_contains", "array_has")
 _AGGREGATES = (  # which the parser takes for functions of a row
     *("dp_regression", "dp_ttest", "dp_chisq", "dp_gini", "geomean", "geometric_mean", "kurtosis_pop", "sem", "mad"),
     *("entropy", "product", "favg", "fsum", "kahan_sum", "sumkahan", "wavg", "weighted_avg"),
 )
-_CALLED = frozenset({"mean", "mode", "count_star", "row", *_LISTS, *_CUBE_NAMES, *_AGGREGATES})
+_CALLED = frozenset({"mean", "mode", "count_star", "row", *_LISTS, *_CUBES, *_AGGREGATES})
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-_TRIGGERS = frozenset(
-    {TokenType.FETCH, TokenType.WINDOW, TokenType.ANY, TokenType.ALL, TokenType.SOME, TokenType.PIVOT, *_CUBES}
-)
-_PIVOTS = frozenset({TokenType.PIVOT, TokenType.UNPIVOT})
-_ENCLOSED = _PIVOTS | {TokenType.GROUPING_SETS}
-_SET_OPERATORS = frozenset({TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT})
-_BEFORE_PIVOT = _SET_OPERATORS | {TokenType.L_PAREN, TokenType.ALL, TokenType.DISTINCT}
-_AFTER_PIVOT = _SET_OPERATORS | {
-    TokenType.ORDER_BY,
-    TokenType.LIMIT,
-    TokenType.OFFSET,
-    TokenType.FETCH,
-    TokenType.SEMICOLON,
-}
+_QUANTIFIERS = frozenset({TokenType.ANY, TokenType.ALL, TokenType.SOME})
+_CLAUSES = frozenset({TokenType.FETCH, TokenType.WINDOW, TokenType.PIVOT, TokenType.CUBE, TokenType.ROLLUP})
+_TRIGGERS = _QUANTIFIERS | _CLAUSES
 _ENTRIES = frozenset({TokenType.IN, TokenType.EQ, TokenType.NEQ, TokenType.NOT})
 _BEFORE_LISTS = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY})
 _AFTER = frozenset({TokenType.L_PAREN, TokenType.IN})
-
-
-def prepared(tokens: Sequence[Token]) -> list[Token]:
-    """Tokens as the parser is to read them.
-
-    $$text$$ is 'text', CUBE and ROLLUP are functions, whose arguments may be expressions, each of GROUPING SETS stands
-    in parentheses, and PIVOT t ON a ... ORDER BY b is FROM (PIVOT t ON a ...) ORDER BY b, a query like any other.
-    """
-    for token, after in itertools.pairwise(tokens):
-        if token.token_type in _CUBES and after.token_type is TokenType.L_PAREN:
-            token.token_type = TokenType.VAR
-    for token in tokens:
-        if token.token_type is TokenType.HEREDOC_STRING:
-            token.token_type = TokenType.STRING
-    if not any(token.token_type in _ENCLOSED for token in tokens):
-        return list(tokens)
-    opened: list[int] = []
-    closed = 0  # where the last parenthesis began that has ended
-    start = 0  # of the statement
-    new: dict[int, list[tuple[TokenType, str]]] = {}
-    for at, token in enumerate(tokens):
-        kind = token.token_type
-        if kind in _PIVOTS and _starts_query(tokens, at, start, closed):
-            parts = items_of(tokens[at:], _AFTER_PIVOT)
-            stop = at + sum(map(len, parts)) + len(parts) - 1
-            new.setdefault(at, []).extend([(TokenType.FROM, "FROM"), (TokenType.L_PAREN, "(")])
-            new.setdefault(stop, []).insert(0, (TokenType.R_PAREN, ")"))
-        elif kind is TokenType.GROUPING_SETS:
-            first = at + 2
-            for item in items_of(tokens[first:]):
-                if item and not _is_set(item):
-                    new.setdefault(first, []).append((TokenType.L_PAREN, "("))
-                    new.setdefault(first + len(item), []).insert(0, (TokenType.R_PAREN, ")"))
-                first += len(item) + 1
-        if kind is TokenType.SEMICOLON:
-            start = at + 1
-        elif nesting(token) > 0:
-            opened.append(at)
-        elif nesting(token) < 0 and opened:
-            closed = opened.pop()
-    out: list[Token] = []
-    for at in range(len(tokens) + 1):
-        near = tokens[min(at, len(tokens) - 1)]
-        out += [Token(kind, text, near.line, near.col, near.start, near.end) for kind, text in new.get(at, ())]
-        out += tokens[at : at + 1]
-    return out
-
-
-def _starts_query(tokens: Sequence[Token], at: int, start: int, closed: int) -> bool:
-    """Whether PIVOT begins a query and follows no table. ``closed``: where the last parenthesis began that has ended.
-
-    It begins a statement, a query in parentheses or after UNION, that of CREATE VIEW, and what follows a list of WITH.
-    """
-    before = tokens[at - 1].token_type if at > start else None
-    if before is TokenType.ALIAS:
-        begun = {token.token_type for token in tokens[start:at]}
-        return TokenType.CREATE in begun and begun.isdisjoint({TokenType.SELECT, TokenType.FROM, TokenType.WITH})
-    if before is TokenType.R_PAREN:
-        return closed > start and (
-            tokens[closed - 1].token_type is TokenType.ALIAS or tokens[closed - 1].text.upper() == "MATERIALIZED"
-        )
-    return before is None or before in _BEFORE_PIVOT
-
-
-def _is_set(item: Sequence[Token]) -> bool:
-    """Whether one of GROUPING SETS is in parentheses as a whole, or several by CUBE and the like."""
-    if item[0].token_type is TokenType.GROUPING_SETS or item[0].text.lower() in _CUBE_NAMES:
-        return True
-    depths = list(itertools.accumulate(nesting(token) for token in item))
-    return 0 not in depths[:-1]
 
 
 def has_spellings(tokens: Sequence[Token]) -> bool:
@@ -270,8 +185,8 @@ def _called(node: exp.Anonymous) -> exp.Expr | None:
         return exp.Count(this=exp.Star())
     if name in _AGGREGATES:
         return exp.AnonymousAggFunc(this=name, expressions=given)
-    if name in _CUBE_NAMES and isinstance(node.parent, exp.Group | exp.GroupingSets):
-        return _CUBE_NAMES[name](expressions=given)
+    if name in _CUBES and isinstance(node.parent, exp.Group | exp.GroupingSets):
+        return _CUBES[name](expressions=given)
     return None
 
 

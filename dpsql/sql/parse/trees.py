@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.dialect import Dialect
@@ -22,8 +23,10 @@ _lock = threading.Lock()
 _within = 0
 _was_on = False
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
+_LEAVES = frozenset({exp.Identifier, exp.Literal, exp.DataType})
 _STANDS_FOR = "dpsql_stands_for"
-_NAME, _AS_IT_IS = "dpsql_name", "dpsql_as_it_is"
+_MADE, _NAME, _AS_IT_IS = "dpsql_made", "dpsql_name", "dpsql_as_it_is"
+Node = TypeVar("Node", bound=exp.Expr)
 logging.getLogger("sqlglot").addFilter(lambda record: not _silent.get())
 
 
@@ -37,6 +40,22 @@ def nodes(tree: exp.Expr) -> Iterator[exp.Expr]:
                 found.append(value)
             elif type(value) is list:
                 found.extend([part for part in value if isinstance(part, exp.Expr)])
+
+
+def columns_in(tree: exp.Expr, *, queries: bool = True) -> list[exp.Column]:
+    """The columns of a tree, level by level; without ``queries`` not those of the queries in it."""
+    columns: list[exp.Column] = []
+    waiting = [tree]
+    for node in waiting:  # which grows meanwhile
+        if isinstance(node, exp.Column):
+            columns.append(node)
+        elif queries or node is tree or not isinstance(node, exp.Query):
+            for value in node.args.values():
+                if type(value) is list:
+                    waiting.extend([part for part in value if isinstance(part, exp.Expr)])
+                elif isinstance(value, exp.Expr) and type(value) not in _LEAVES:
+                    waiting.append(value)
+    return columns
 
 
 def written(tree: exp.Expr, *, copy: bool = True) -> str:
@@ -82,6 +101,40 @@ def original(node: exp.Expr, *, inside: bool = False) -> exp.Expr:
     for part in [part for part in nodes(out) if part is not out and part.meta_get(_STANDS_FOR) is not None]:
         part.replace(original(part, inside=True))
     return out
+
+
+def place(node: exp.Expr) -> tuple[int, int, tuple[int, int]] | tuple[None, None, None]:
+    """Line and column (from 1) of the first token under ``node`` that the parser remembers, and those of the last."""
+    first: tuple[int, int, int] | None = None
+    last: tuple[int, int, int] = (0, 0, 0)
+    for part in node.walk():
+        meta = part.meta
+        if "start" in meta:
+            width = meta["end"] - meta["start"]
+            found = (meta["start"], meta["line"], max(1, meta["col"] - width))
+            first = found if first is None else min(first, found)
+            last = max(last, (meta["end"], meta["line"], max(1, meta["col"])))
+    if first is None and node.parent is not None:
+        return place(node.parent)  # CURRENT_DATE and the like: the parser remembers what holds them
+    return (None, None, None) if first is None else (*first[1:], last[1:])
+
+
+def made(tree: Node) -> Node:
+    """``tree``, which a rule made: its columns are no names of the user's text, and have no place there."""
+    for node in nodes(tree):
+        if isinstance(node, exp.Column):
+            node.meta[_MADE] = True
+    return tree
+
+
+def made_column(name: str | exp.Identifier, table: str | exp.Identifier | None = None) -> exp.Column:
+    """A column that a rule makes."""
+    return made(exp.column(name, table))
+
+
+def is_made(node: exp.Expr) -> bool:
+    """Whether a rule made a node, for itself or in place of what the user wrote."""
+    return node.meta_get(_MADE) is not None or node.meta_get(_STANDS_FOR) is not None
 
 
 def called(node: exp.Expression, name: str) -> exp.Expression:

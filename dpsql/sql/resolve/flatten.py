@@ -2,7 +2,7 @@
 
 A row-wise SELECT keeps, drops or computes columns of single rows and drops rows by a condition. Whatever
 reads it may as well read its tables: its columns become the expressions behind them, its WHERE and
-joins move up. What is left is one SELECT over tables of the policy, the private one first (``from_the_private_side``).
+joins move up. What is left is one SELECT over tables of the policy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.policy.values import fold
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import nodes, standing_for
+from dpsql.sql.parse.trees import made, nodes, standing_for
 from dpsql.sql.values.admitted import is_admitted
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
@@ -80,7 +80,7 @@ def _placeless(tree: _Tree) -> _Tree:
     for node in nodes(copy):
         for key in _PLACE:
             node.meta.pop(key, None)
-    return copy
+    return made(copy)
 
 
 def is_row_wise(select: exp.Select) -> bool:
@@ -312,47 +312,3 @@ def _item(item: exp.Expression, rewrite: Rewrite) -> exp.Expression:
             return exp.Alias(this=written, alias=exp.to_identifier(item.name, quoted=True))
         return written
     return rewrite(item)
-
-
-_UNSURE = (exp.Case, exp.Coalesce, exp.Is, exp.If)
-
-
-def from_the_private_side(select: exp.Select, sources: list[tuple[str, Rows, bool]]) -> exp.Select:
-    """``select`` with a private table first where it LEFT JOINs one to a public one: FROM regions LEFT JOIN visits.
-
-    The declared groups of a result are all there without any join, so the statement means what the inner join written
-    from the private side means, but for one thing: SQL counts a region without visits as one row. COUNT(*) would
-    therefore be off by one in empty groups, which only the data can tell, and is refused. Else ``select`` itself.
-
-    ``sources`` are FROM's item and its joins: alias, rows, and whether they are public. Raises SQLError where
-    an aggregate would count rows of the public table that have no partner.
-    """
-    joins = select.args.get("joins") or []
-    if len(joins) != 1 or str(joins[0].side).upper() != "LEFT" or [public for _, _, public in sources] != [True, False]:
-        return select
-    alias, rows, _ = sources[1]
-    names = {fold(name) for name in rows.names} - {fold(name) for name in sources[0][1].names}
-
-    def is_private(column: exp.Column) -> bool:
-        return fold(column.table) == fold(alias) if column.table else fold(column.name) in names
-
-    for part in select.walk():
-        if not isinstance(part, exp.AggFunc) or isinstance(part.parent, exp.Window):
-            continue
-        plain = isinstance(part, exp.Count | exp.Sum | exp.Avg) and not any(part.find_all(*_UNSURE))
-        if isinstance(part, exp.CountIf):
-            plain = not any(part.find_all(*_UNSURE, exp.Not))
-        if not plain or not any(is_private(column) for column in part.find_all(exp.Column)):
-            raise refuse(
-                f"{shown(part)} counts rows of {sources[0][0]} without any of {alias} too; write "
-                f"COUNT({alias}.column), SUM or AVG of a column of {alias}, or FROM {alias} first",
-                part,
-                code="outer-count",
-            )
-    out = select.copy()
-    (join,) = out.args["joins"]
-    public, private = out.args["from_"].this, join.this
-    options = {key: value for key, value in join.args.items() if key in {"on", "using"}}
-    out.set("from_", exp.From(this=private.copy()))
-    out.set("joins", [exp.Join(this=public.copy(), **options)])
-    return out

@@ -9,7 +9,7 @@ Sets of units are UNION, INTERSECT and EXCEPT of columns that hold the unit, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -19,15 +19,14 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.outer.relation import Named, Relation
 from dpsql.sql.parse.quoted import reading
-from dpsql.sql.parse.statements import Hints, hints_of, parse, refuse, without_place
+from dpsql.sql.parse.statements import Hints, Statement, hints_of, refuse, without_place
 from dpsql.sql.resolve import selects
-from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_wise, rows_of
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.pivots import in_from
 from dpsql.sql.resolve.relations import whole
 from dpsql.sql.resolve.semi_joins import Catalog, grouped_first, with_joins
-from dpsql.sql.resolve.stars import expanded
+from dpsql.sql.resolve.stars import aliases_written, expanded
 from dpsql.sql.resolve.unit_windows import windows_in, within_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
@@ -48,27 +47,48 @@ Withs: TypeAlias = Mapping[str, With]
 """The WITH queries that a query sees, by their folded names."""
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the statements of a batch share: the policy, its tables and the rows of units that statements read.
+
+    ``results`` are the earlier results by their folded names, ``bases`` the tables that statements read alone.
+    ``computed`` keeps, by table, what is computed for a row, ``of_units`` the same for the rows that rows of units are
+    made of. ``copies`` are trees that are freed in the end.
+    """
+
+    policy: Policy
+    tables: dict[str, Table]
+    results: dict[str, Named] = field(default_factory=dict)
+    bases: dict[str, Table] = field(default_factory=dict)
+    computed: dict[str, Computed] = field(default_factory=dict)
+    of_units: dict[str, Computed] = field(default_factory=dict)
+    copies: list[exp.Select] = field(default_factory=list)
+
+    def base_tables(self, rows: Rows) -> list[Table]:
+        """The tables that rows are of."""
+        return [find_table(base.node, self.policy, self.tables) for base in rows.bases]
+
+    def is_public(self, rows: Rows) -> bool:
+        """Whether rows are of public tables alone."""
+        return all(table.policy.public for table in self.base_tables(rows))
+
+
 class FromItems:
     """The items of FROM in one statement; ``reads`` are the earlier results among them.
 
-    ``tables`` are those of the policy, and the rows of units that statements read so far. ``results`` are the earlier
-    results by their folded names, ``relation`` reads a query that is no rows. ``computed`` keeps, by table, what is
-    computed for a row.
+    ``relation`` reads a query that is no rows, ``parse`` the text of a view.
     """
 
     def __init__(
         self,
-        policy: Policy,
-        tables: dict[str, Table],
-        results: Mapping[str, Named],
+        context: Context,
         relation: Callable[[exp.Expr, Withs, Sequence[str] | None], Relation],
-        computed: dict[str, Computed],
+        parse: Callable[[str], Sequence[Statement]],
     ) -> None:
-        self.policy = policy
-        self.tables = tables
-        self.computed = computed
-        self.results = results
+        self.context = context
+        self.policy, self.tables, self.results = context.policy, context.tables, context.results
         self.relation = relation
+        self.parse = parse
         self.reads: dict[str, None] = {}
         self._found: dict[tuple[int, tuple[str, ...]], tuple[exp.Expr, Rows | Relation]] = {}
 
@@ -127,7 +147,7 @@ class FromItems:
         rows = [rows for alias, rows in sources if not column.table or fold(alias) == fold(column.table)]
         if any(each.columns is not None for each in rows):
             return False
-        tables = [find_table(base.node, self.policy, self.tables) for each in rows for base in each.bases]
+        tables = [table for each in rows for table in self.context.base_tables(each)]
         kinds = [kind for table in tables for name, kind in table.schema.items() if fold(name) == fold(column.name)]
         return kinds == ["DATE"]
 
@@ -135,15 +155,15 @@ class FromItems:
         """The declared key of rows that are those of one private table."""
         if len(rows.bases) != 1 or rows.columns is not None:
             return ()
-        table = find_table(rows.bases[0].node, self.policy, self.tables)
+        (table,) = self.context.base_tables(rows)
         return () if table.policy.public else table.policy.unique
 
     def _public_key(self, rows: Rows) -> tuple[str, ...] | None:
         """The declared key of the public table that rows are of, none left out of it or some; None of others."""
         if len(rows.bases) != 1:
             return None
-        policy = find_table(rows.bases[0].node, self.policy, self.tables).policy
-        return policy.unique if policy.public else None
+        (table,) = self.context.base_tables(rows)
+        return table.policy.unique if table.policy.public else None
 
     def _item(self, node: exp.Expression, scope: Withs) -> tuple[str, Rows | Relation]:
         alias = node.args.get("alias")
@@ -234,7 +254,7 @@ class FromItems:
             return select, list(sources)
         table, out, read = made
         self.tables[table.name] = table
-        self.computed[table.name] = computed
+        self.context.of_units[table.name] = computed
         return out, [(read.bases[0].alias, read)]
 
     def _are_units(self, query: exp.Select, scope: Withs) -> bool:
@@ -284,13 +304,13 @@ class FromItems:
         names = [str(item.alias_or_name) or item.sql("duckdb") for item in query.expressions]
         computed = Computed(rows.table)
         tables, found = units_of(flat, rows, computed, selects.renamed(names, columns, query), several=several)
-        self.tables |= {table.name: table for table in tables}
-        self.computed[tables[0].name] = computed
+        self.tables.update((table.name, table) for table in tables)
+        self.context.of_units[tables[0].name] = computed
         return found
 
     def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
         """A view that the policy names: row-wise over tables of the policy. Nothing of it has a place in the batch."""
-        (statement,) = parse(text)
+        (statement,) = self.parse(text)
         try:
             with reading(statement.batch):
                 found = self._named(statement.tree, {}, columns)

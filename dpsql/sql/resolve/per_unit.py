@@ -24,7 +24,7 @@ from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.table import aggregate_of, answered
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import called, standing_for
+from dpsql.sql.parse.trees import called, made_column, standing_for
 from dpsql.sql.resolve.flatten import Base, Rows, aggregates
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import relations_of
@@ -392,7 +392,7 @@ class _Draft:
         return self._named(self._aggregates[key][1].name)
 
     def _named(self, name: str) -> exp.Column:
-        return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(self.alias, quoted=True))
+        return made_column(exp.to_identifier(name, quoted=True), exp.to_identifier(self.alias, quoted=True))
 
     def _fresh(self, text: str) -> str:
         taken = {fold(self.unit.name), *(fold(column.name) for column in self._columns())}

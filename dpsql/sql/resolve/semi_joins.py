@@ -25,7 +25,7 @@ from dpsql.errors import SQLError, listed
 from dpsql.policy.values import fold
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import standing_for, written
+from dpsql.sql.parse.trees import made_column, standing_for, written
 from dpsql.sql.resolve import ties
 from dpsql.sql.resolve.flatten import LOOKED_UP, Rows, aggregates, flattened
 from dpsql.sql.resolve.null_of_in import Lookup, Pairs, counts_as_false, lookups, or_null
@@ -167,7 +167,7 @@ def _unknown(
             for item in (*(ordered.along for ordered in along), *kinds):
                 derived.append("expressions", item)
             joins.append(_left_join(derived, name, lookup.keys, along, results=len(kinds)))
-            condition = lookup.finds([exp.column(f"found{number or ''}", name) for number in range(len(kinds))])
+            condition = lookup.finds([made_column(f"found{number or ''}", name) for number in range(len(kinds))])
         nulls.append(exp.Paren(this=whole([condition, *tied.outside])))
     return joins, nulls
 
@@ -228,9 +228,9 @@ def _matched(
     if not ordered:
         derived.append("expressions", exp.Count(this=exp.Star()))
     join = _left_join(derived, alias, pairs, ordered[:-1])
-    result: exp.Expression = exp.Not(this=exp.Is(this=exp.column("found", alias), expression=exp.Null()))
+    result: exp.Expression = exp.Not(this=exp.Is(this=made_column("found", alias), expression=exp.Null()))
     if ordered or tied.outside:
-        condition = whole([ordered[-1].holds(exp.column("found", alias)) if ordered else result, *tied.outside])
+        condition = whole([ordered[-1].holds(made_column("found", alias)) if ordered else result, *tied.outside])
         result = exp.Case(ifs=[exp.If(this=condition, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
     return _Made([join], exp.Paren(this=result))
 
@@ -243,11 +243,11 @@ def _left_join(
     results: int = 1,
 ) -> exp.Join:
     """A join to rows by their keys k0, k1, ..., and to the nearest of them; last come columns found, found1, ..."""
-    keys = [exp.column(f"k{number}", alias) for number in range(len(pairs))]
+    keys = [made_column(f"k{number}", alias) for number in range(len(pairs))]
     on: list[exp.Expr] = [
         exp.EQ(this=theirs.copy(), expression=key.copy()) for (_, theirs), key in zip(pairs, keys, strict=True)
     ]
-    on += [ordered.holds(exp.column("along", alias)) for ordered in along]
+    on += [ordered.holds(made_column("along", alias)) for ordered in along]
     last = [f"found{number or ''}" for number in range(results)]
     listed = [exp.to_identifier(name) for name in (*(key.name for key in keys), *("along" for _ in along), *last)]
     read = exp.Subquery(this=derived, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=listed))
@@ -299,20 +299,20 @@ def _by_key(
             raise _not_answered("SELECT", inner)
         return node.transform(
             lambda part: (
-                exp.column(names[fold(part.name)], alias)
+                made_column(names[fold(part.name)], alias)
                 if isinstance(part, exp.Column) and fold(part.name) in names
                 else part  # a name that the table has not is looked for outside, as in SQL
             )
         )
 
-    keys = [exp.column(names[fold(column)], alias) for column in key]
+    keys = [made_column(names[fold(column)], alias) for column in key]
     on = whole(exp.EQ(this=named[fold(k)].copy(), expression=at) for k, at in zip(key, keys, strict=True))
     joined = {id(named[fold(column)]) for column in key}
     equal = [exp.EQ(this=theirs.copy(), expression=on_join(mine)) for mine, theirs in pairs if id(theirs) not in joined]
     present = exp.Not(this=exp.Is(this=keys[0].copy(), expression=exp.Null()))
     matches = whole([present, *equal, *map(on_join, tied.inner), *tied.outside])
     items = [
-        exp.alias_(exp.column(exp.to_identifier(column, quoted=True)), names[fold(column)]) for column in rows.names
+        exp.alias_(made_column(exp.to_identifier(column, quoted=True)), names[fold(column)]) for column in rows.names
     ]
     read = exp.Select(expressions=items, from_=exp.From(this=rows.bases[0].node.copy()))
     case = exp.Case(ifs=[exp.If(this=matches, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
@@ -365,7 +365,7 @@ def _value(query: exp.Select, sources: Sources, alias: str, catalog: Catalog) ->
             query,
             code="subquery",
         )
-    result: exp.Expression = exp.column("found", alias)
+    result: exp.Expression = made_column("found", alias)
     if isinstance(item.this if isinstance(item, exp.Filter) else item, exp.Count | exp.CountIf):
         result = exp.Coalesce(this=result, expressions=[exp.Literal.number(0)])  # of no rows there are none
     return _Made([_left_join(derived, alias, tied.pairs)], exp.Paren(this=result))
@@ -431,7 +431,7 @@ def grouped_first(select: exp.Select, sources: Sources, key: Sequence[str]) -> e
                 return select
             text = written(whole_node)
             found.setdefault(text, whole_node.copy())
-            column: exp.Expression = exp.column(f"a{list(found).index(text)}", "dpsql_grouped")
+            column: exp.Expression = made_column(f"a{list(found).index(text)}", "dpsql_grouped")
             if isinstance(node, exp.Count | exp.CountIf):
                 column = exp.Coalesce(this=column, expressions=[exp.Literal.number(0)])
             whole_node.replace(standing_for(column, whole_node.copy()))
@@ -439,7 +439,7 @@ def grouped_first(select: exp.Select, sources: Sources, key: Sequence[str]) -> e
     names = [*(f"k{number}" for number in range(len(pairs))), *(f"a{number}" for number in range(len(found)))]
     alias = exp.TableAlias(this=exp.to_identifier("dpsql_grouped"), columns=[exp.to_identifier(name) for name in names])
     on = whole(
-        exp.EQ(this=theirs.copy(), expression=exp.column(f"k{number}", "dpsql_grouped"))
+        exp.EQ(this=theirs.copy(), expression=made_column(f"k{number}", "dpsql_grouped"))
         for number, (_, theirs) in enumerate(pairs)
     )
     having = out.args.pop("having", None)

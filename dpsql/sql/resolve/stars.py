@@ -1,11 +1,13 @@
-"""Stars: ``*``, ``t.*`` with EXCLUDE, REPLACE, RENAME or LIKE, and COLUMNS(...), written out as the columns they mean.
+"""Names written out: stars, COLUMNS(...) and the aliases that an expression of the same SELECT uses, written out.
 
-Which columns a pattern means is asked of a DuckDB that has their names and nothing else.
+Which columns a pattern means is asked of a DuckDB that has their names and nothing else. An alias means as in DuckDB: a
+column of that name comes first, an item sees the aliases of the items before it, WHERE sees all. What is measured or
+asked of rows is written out; what is left for after the noise reads the alias's own column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -14,7 +16,7 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.names import name_over, names_of
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import nodes, written
+from dpsql.sql.parse.trees import columns_in, made_column, nodes, standing_for, written
 
 Sources = Sequence[tuple[str, Sequence[str]]]
 """What FROM gives: aliases and column names."""
@@ -29,7 +31,7 @@ _SAID = (
 
 def expanded(select: exp.Select, sources: Sources) -> exp.Select:
     """``select`` with its stars and COLUMNS(...) written out; the same object where it has none."""
-    if not any(_star_of(item) is not None or item.find(exp.Columns) is not None for item in select.expressions):
+    if not any(_star_of(item) is not None for item in select.expressions) and not has_columns(select):
         return select
     shared = {fold(part.name) for join in select.args.get("joins") or [] for part in join.args.get("using") or []}
     items: list[exp.Expression] = []
@@ -47,7 +49,7 @@ def expanded(select: exp.Select, sources: Sources) -> exp.Select:
 
 def has_columns(select: exp.Select) -> bool:
     """Whether an item of a SELECT holds COLUMNS(...)."""
-    return any(item.find(exp.Columns) is not None for item in select.expressions)
+    return any(isinstance(node, exp.Columns) for item in select.expressions for node in nodes(item))
 
 
 def _star_of(item: exp.Expression) -> exp.Star | None:
@@ -145,7 +147,7 @@ def _distinguished(sources: Sources, shared: set[str]) -> list[tuple[str, str]]:
 
 
 def _column(alias: str, name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
+    return made_column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
 
 
 def _matching(pattern: exp.Expression, names: Sequence[str], item: exp.Expression) -> set[str]:
@@ -156,3 +158,55 @@ def _matching(pattern: exp.Expression, names: Sequence[str], item: exp.Expressio
     if matches is None:
         raise refuse(f"{shown(pattern)} means no column here", item, code="unknown-column")
     return {fold(name) for name in matches}
+
+
+MAX_WRITTEN = 20_000
+"""Parts of expressions that aliases are written out to; each could hold the one before it twice."""
+
+
+def aliases_written(select: exp.Select, columns: Iterable[str], *, row_wise: bool) -> exp.Select:
+    """The SELECT with the aliases that its WHERE and its aggregates use written out; the same object without any.
+
+    ``columns`` are the names of all that FROM gives. ``row_wise``: in every item, not in aggregates alone.
+    """
+    if not any(isinstance(item, exp.Alias) for item in select.expressions):
+        return select
+    columns = {fold(name) for name in columns}
+    used = {fold(node.name) for node in _unqualified(select)} - columns
+    if not any(isinstance(item, exp.Alias) and fold(item.alias) in used for item in select.expressions):
+        return select
+    out = select.copy()
+    meant: dict[str, exp.Expr] = {}
+    spent = 0
+    for item in out.expressions:
+        parts = [item] if row_wise else [part for part in nodes(item) if isinstance(part, exp.AggFunc | exp.Filter)]
+        for part in parts:
+            spent += _write_out(part, meant, columns, select)
+        if isinstance(item, exp.Alias):
+            meant.setdefault(fold(item.alias), item.this)
+        if spent > MAX_WRITTEN:
+            raise refuse("the aliases of the SELECT come to too large expressions; use fewer", select, code="too-large")
+    clauses = ("where", "order") if row_wise else ("where",)
+    for clause in clauses:
+        if out.args.get(clause) is not None:
+            _write_out(out.args[clause], meant, columns, select)
+    return out
+
+
+def _unqualified(part: exp.Expr) -> list[exp.Column]:
+    """The columns without a table in an expression, but for those of queries in it."""
+    columns = columns_in(part, queries=False)
+    return [node for node in columns if not node.table and isinstance(node.this, exp.Identifier)]
+
+
+def _write_out(part: exp.Expr, meant: Mapping[str, exp.Expr], columns: set[str], select: exp.Select) -> int:
+    """Write out the aliases in a part of the SELECT; how many nodes that makes."""
+    size = 0
+    for column in _unqualified(part):
+        one = meant.get(fold(column.name)) if fold(column.name) not in columns else None
+        if one is not None:
+            size += sum(1 for _ in nodes(one))
+            if size > MAX_WRITTEN:
+                break
+            column.replace(standing_for(exp.Paren(this=one.copy()), column, inside=True))
+    return size

@@ -21,7 +21,7 @@ from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
 from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.parse.trees import standing_for
+from dpsql.sql.parse.trees import made_column, standing_for
 from dpsql.sql.resolve.flatten import Base, Rows
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import whole
@@ -81,7 +81,7 @@ def within_units(select: exp.Select, rows: RowScope, computed: Computed) -> tupl
         return None
     alias = str(out.args["from_"].this.alias_or_name)
     for window in windows:
-        column = exp.column(exp.to_identifier(draft.named(window), quoted=True), exp.to_identifier(alias))
+        column = made_column(exp.to_identifier(draft.named(window), quoted=True), exp.to_identifier(alias))
         window.replace(standing_for(column, window.copy()))
     qualify = out.args.pop("qualify", None)
     if qualify is not None:

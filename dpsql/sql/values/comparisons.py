@@ -14,7 +14,8 @@ from sqlglot import exp
 from dpsql.common.notes import BIAS, Note
 from dpsql.errors import SQLError, nearest
 from dpsql.sql.parse.quoted import shown
-from dpsql.sql.parse.statements import place, refuse
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import place
 from dpsql.sql.values import expressions
 from dpsql.sql.values.arithmetic import subtracted
 from dpsql.sql.values.calendar import micros_of, moment_of

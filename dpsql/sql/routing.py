@@ -17,8 +17,9 @@ from dpsql.free_sql import limits
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.options import read_options
-from dpsql.sql.parse.statements import Statement, parse, refuse
+from dpsql.sql.parse.statements import Statement, refuse
 from dpsql.sql.parse.tokens import place_of, replaced, tokens_of
+from dpsql.sql.rules.parse import parse
 
 # What a statement may start with that is no SELECT of a batch: it runs over the releases.
 _READS = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "VALUES", "TABLE"})
