@@ -62,11 +62,12 @@ class Basis:
         diagonal = inner.diagonal()
         if diagonal is not None:
             q, v = self.coords.shape
-            # Running sums of weights that are very unlike in size would lose the small ones.
-            is_even = q * v * v > _LARGE_GRAM and diagonal.max() <= _UNLIKE * diagonal.min()
-            changes = changes_of(self.coords) if is_even else None
+            changes = changes_of(self.coords) if q * v * v > _LARGE_GRAM and diagonal.min() > 0 else None
             if changes is not None:
-                return gram_of(changes, diagonal)
+                # Running sums of weights that are very unlike in size would lose the small ones.
+                sizes = np.log(diagonal) // np.log(_UNLIKE)
+                each = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+                return np.asarray(sum(gram_of(sparse.csr_array(changes[one]), diagonal[one]) for one in each))
             if not is_sparse(self.coords):
                 scaled = self.coords * np.sqrt(diagonal)[:, None]
                 return np.asarray(scaled.T @ scaled)

@@ -192,10 +192,10 @@ def _linked(csc: Sparse, coupling: Ints) -> tuple[int, Ints]:
     """``disjoint_blocks`` of a csc matrix."""
     q = csc.shape[0]
     # Consecutive rows of a column are linked, and consecutive rows of a coupling label.
-    follows = np.ones(csc.nnz, dtype=bool)
-    follows[csc.indptr[:-1][np.diff(csc.indptr) > 0]] = False
-    later = np.flatnonzero(follows)
-    a, b = csc.indices[later - 1].astype(np.int64), csc.indices[later].astype(np.int64)
+    rows, ends = csc.indices[: csc.nnz], csc.indptr[1:-1]
+    ends = ends[(ends > 0) & (ends < csc.nnz)]
+    a, b = rows[:-1], rows[1:].copy()
+    b[ends - 1] = a[ends - 1]  # no row of a column with one of the next
     if q * q <= 2**24:
         linked = np.zeros(q * q, dtype=bool)
         linked[a * q + b] = True

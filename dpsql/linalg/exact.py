@@ -111,29 +111,30 @@ def product_chunks(mixing: Matrix, columns: Sparse) -> Iterator[Array]:
     ``mixing`` p x v integers (dense or csr), ``columns`` v x N integer csc. Each chunk is float64 where
     |mixing| |columns| stays below 2^53, int64 below 2^63, else Python integers.
     """
-    from_sparse = is_sparse(mixing)
-    top = max_abs(mixing)
     columns = sparse.csc_array(columns)
-    weight = 0
+    bound = 0
     if columns.nnz:
-        peak = max_abs(columns)
-        weight = int(np.diff(columns.indptr).max()) * peak
-    bound = top * weight
+        bound = max_abs(mixing) * int(np.diff(columns.indptr).max()) * max_abs(columns)
     if bound < 2**53:
-        left = mixing.astype(np.float64)
-        for at in range(0, columns.shape[1], CHUNK):
-            part = columns[:, at : at + CHUNK].astype(np.float64)
-            if from_sparse:
-                yield dense(left @ part)
-            elif part.nnz * SPARSE_COST <= part.shape[0] * part.shape[1]:
-                yield np.asarray(sparse.csr_array(part.T) @ left.T).T
-            else:
-                yield left @ part.toarray()
+        yield from float_chunks(mixing, columns)
         return
     kind: type = np.int64 if bound < 2**63 else object
     full: Array = dense(mixing).astype(kind) if kind is np.int64 else whole(dense(mixing))
     for at in range(0, columns.shape[1], CHUNK):
         yield full @ columns[:, at : at + CHUNK].toarray().astype(kind)
+
+
+def float_chunks(mixing: Matrix, columns: Sparse) -> Iterator[Floats]:
+    """The same in floats: of a ``mixing`` of floats, or of integers so small that no sum is rounded."""
+    left = mixing.astype(np.float64, copy=False)
+    for at in range(0, columns.shape[1], CHUNK):
+        part = columns[:, at : at + CHUNK].astype(np.float64)
+        if is_sparse(mixing):
+            yield dense(left @ part)
+        elif part.nnz * SPARSE_COST <= part.shape[0] * part.shape[1]:
+            yield np.asarray(sparse.csr_array(part.T) @ left.T).T
+        else:
+            yield left @ part.toarray()
 
 
 def max_abs(matrix: Matrix) -> int:

@@ -24,6 +24,7 @@ from scipy import sparse
 
 from dpsql.common.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
+from dpsql.linalg.exact import SPARSE_COST
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse, kron, row_squares, sparse_kron
 from dpsql.linalg.long_calls import product
 
@@ -137,13 +138,15 @@ class Product(Inner):
         return (self.left.shape[0], self.coords.shape[1])
 
     def gram(self, weights: Floats | None = None) -> Floats:
-        return np.asarray(self.coords.T @ self.left.gram(weights) @ self.coords)
+        inner = self.left.gram(weights)
+        few = SPARSE_COST * np.count_nonzero(inner) <= inner.size
+        return product(self.coords.T, np.asarray((sparse.csr_array(inner) if few else inner) @ self.coords))
 
     def matrix(self) -> Matrix:
         return self.left.matrix() @ self.coords
 
     def variances(self, root: Matrix | None = None) -> Floats:
-        return self.left.variances(self.coords if root is None else self.coords @ root)
+        return self.left.variances(self.coords if root is None else product(self.coords, dense(root)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,10 +56,8 @@ def column_norms(mixing: Matrix, columns: Sparse, parted: Sequence[Part] | None 
     """
     parted = parts_of(mixing, columns) if parted is None else parted
     if parted is not None:
-        l1, l2 = (
-            _largest_sum([(each_norm(part.of(mixing), part.columns, order), part.label) for part in parted])
-            for order in (1, 2)
-        )
+        each = [each_norm(part.of(mixing), part.columns, 1, 2) for part in parted]
+        l1, l2 = (_largest_sum([(one[i], part.label) for one, part in zip(each, parted, strict=True)]) for i in (0, 1))
         return l1, l2
     sparse_norms = few_entries(mixing, columns)
     if sparse_norms is not None:
@@ -200,24 +198,25 @@ def _largest_sum(parts: Sequence[tuple[list[int], Ints]]) -> int:
     return int(total.max(initial=0))
 
 
-def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:
-    """The L1 (``order`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
+def each_norm(mixing: Matrix, columns: Sparse, *orders: int) -> tuple[list[int], ...]:
+    """The L1 (of ``orders`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
 
     Cost and shapes as ``product_chunks``, of a sparse ``mixing`` the entries of the product; Python integers where sums
     leave 2^53.
     """
-    thin = _sparse_norms(mixing, columns, order) if is_sparse(mixing) else None
-    if thin is not None:
-        return [int(value) for value in thin.tolist()]
-    out: list[int] = []
+    thin = [_sparse_norms(mixing, columns, order) for order in orders] if is_sparse(mixing) else [None]
+    if all(norms is not None for norms in thin):
+        return tuple([int(value) for value in norms] for norms in thin if norms is not None)
+    found: tuple[list[int], ...] = tuple([] for _ in orders)
     for chunk in product_chunks(mixing, columns):
         size = np.abs(chunk)
         top = int(size.max(initial=0))
-        if size.dtype == object or size.shape[0] * top**order >= 2**53:
-            out.extend((whole(size) ** order).sum(axis=0).tolist())
-        else:
-            out.extend(int(value) for value in (size.astype(np.float64) ** order).sum(axis=0))
-    return out
+        for out, order in zip(found, orders, strict=True):
+            if size.dtype == object or size.shape[0] * top**order >= 2**53:
+                out.extend((whole(size) ** order).sum(axis=0).tolist())
+            else:
+                out.extend(int(value) for value in (size.astype(np.float64, copy=False) ** order).sum(axis=0))
+    return found
 
 
 def _sparse_norms(mixing: Matrix, columns: Sparse, order: int) -> Array | None:

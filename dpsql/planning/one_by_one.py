@@ -147,15 +147,15 @@ def _both_norms(compiled: Compiled) -> Floats:
     units, once = compiled.units, compiled.once
     moved = sparse.csr_array(once.rows if units.plain else once.rows @ units.columns)
     size = np.abs(moved.data) * np.repeat(np.abs(once.scale), np.diff(moved.indptr))
+    filled = np.flatnonzero(np.diff(moved.indptr))
     reach, last = np.zeros((2, once.scale.size)), np.zeros(moved.shape[1], dtype=np.int64)
-    for span in once.spans:
+    reach[:, filled] = np.maximum.reduceat(size, moved.indptr[filled]) if filled.size else 0.0
+    for span in (span for span in once.spans if span.stop - span.start > 1):
         inside = slice(moved.indptr[span.start], moved.indptr[span.stop])
         columns, entries = moved.indices[inside], size[inside]
-        if not entries.size:
-            continue
         last[columns] = np.arange(columns.size)
-        if span.stop - span.start == 1 or (last[columns] == np.arange(columns.size)).all():
-            reach[:, span.start : span.stop] = entries.max()  # no vector moves two of its numbers
+        if (last[columns] == np.arange(columns.size)).all():
+            reach[:, span.start : span.stop] = entries.max(initial=0.0)  # no vector moves two of its numbers
         else:
             reach[0, span.start : span.stop] = np.bincount(columns, entries).max()
             reach[1, span.start : span.stop] = np.bincount(columns, entries**2).max() ** 0.5

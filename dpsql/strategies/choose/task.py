@@ -15,7 +15,6 @@ from scipy import sparse
 from dpsql.common.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import columns_at, distinct_columns
-from dpsql.linalg.inner import Diagonal
 from dpsql.linalg.ranges import ends_of
 from dpsql.registry import resolve, strategies
 from dpsql.strategies.choose.very_wide import least_sizes
@@ -533,9 +532,7 @@ def _of_problem(W: Workload, diagonal: Floats, block: Block) -> Workload:
     inside = np.zeros(W.shape[1])
     inside[block.basis.indices] = 1.0
     mine = np.flatnonzero((abs(W.span) @ inside > 0) & (diagonal > 0))
-    groups = None if W.groups is None else W.groups[mine]
-    rows = sparse.csr_array(W.span[mine])
-    return Workload(rows, Diagonal(np.sqrt(diagonal[mine])), W.contributions, groups, W.name)
+    return replace(W.some_rows(mine, np.sqrt(diagonal[mine])), groups=None if W.groups is None else W.groups[mine])
 
 
 def _dense(piece: Piece | Block) -> Floats:

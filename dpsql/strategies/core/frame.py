@@ -187,8 +187,8 @@ class Frame:
                 return out
         return None if size > most else self._written_out(answers)
 
-    def _written_out(self, answers: Matrix) -> Floats:
-        """The dense R of ``answers`` in row coordinates."""
+    def _written_out(self, answers: Matrix) -> Matrix:
+        """R of ``answers`` in row coordinates; csr where three quarters of it are empty, as beside many parts."""
         out = np.zeros((answers.shape[0], self._p))
         if self._single.size:
             out[:, self._owner] = dense(answers[:, self._single]) * self._inverse
@@ -204,7 +204,7 @@ class Frame:
             else:
                 out[np.ix_(rows, p_rows)] = found
         _check(rest, answers.data if is_sparse(answers) else answers)
-        return out
+        return sparse.csr_array(out) if np.count_nonzero(out) <= 2 * _FEW * out.size else out
 
 
 def _columns_of(matrix: Matrix, columns: Ints) -> Matrix:

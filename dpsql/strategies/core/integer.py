@@ -20,6 +20,7 @@ from dpsql.common.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.common.pattern_block import PatternBlock
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular, norms
+from dpsql.linalg.exact import float_chunks
 from dpsql.linalg.forms import RANK_CAP, dense
 from dpsql.linalg.linked import linked_by
 from dpsql.strategies.core.blocks import whitened
@@ -103,37 +104,29 @@ class Piece:
     def real_norms(self) -> tuple[float, float]:
         """(L1, squared L2) sensitivity of root @ rows in floats; by blocks, if any, in place of L1."""
         parted = self.parted
-        if self.blocks:
-            if parted is None:
-                return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
-            total = np.zeros(self.columns.shape[1])
-            for one in (one for one in parted if len(one.rows)):
-                size = np.abs(one.of(self.root) @ one.columns.toarray())
-                tops = np.maximum.reduceat(size, norms.block_starts(one.blocks), axis=0).sum(axis=0)
-                total += np.append(tops, 0.0)[one.label]  # the last for columns of zeros
-            return float(total.max()), np.nan
-        quick = None if self.root.ndim == 1 else norms.few_entries(self.root, self.columns)
+        if self.blocks and parted is None:
+            return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
+        quick = None if self.blocks or self.root.ndim == 1 else norms.few_entries(self.root, self.columns)
         if quick is not None:
             return float(quick[0]), float(quick[1])
         if parted is not None:
             sums = np.zeros((2, self.columns.shape[1]))
-            for one in parted:
-                size = np.abs(one.of(self.root) @ one.columns.toarray())
-                each = np.zeros((2, size.shape[1] + 1))
+            for one in (one for one in parted if len(one.rows)):
+                chunks = float_chunks(one.of(self.root), one.columns)
+                size = np.abs(np.hstack([np.zeros((len(one.rows), 0)), *chunks]))
+                if self.blocks:
+                    size = np.maximum.reduceat(size, norms.block_starts(one.blocks), axis=0)
+                each = np.zeros((2, size.shape[1] + 1))  # the last for columns of zeros
                 each[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
                 sums += each[:, one.label]
-            return float(sums[0].max()), float(sums[1].max())
+            return float(sums[0].max()), np.nan if self.blocks else float(sums[1].max())
+        if self.root.ndim == 1:
+            few = abs(sparse.diags_array(self.root) @ sparse.csr_array(self.columns))
+            return float(few.sum(axis=0).max(initial=0.0)), float(few.power(2).sum(axis=0).max(initial=0.0))
         l1 = l2 = 0.0
-        columns = sparse.csc_array(self.columns)
-        for at in range(0, columns.shape[1], 4096):
-            some = columns[:, at : at + 4096].astype(np.float64)
-            if self.root.ndim == 1:
-                few = abs((sparse.diags_array(self.root) @ some).tocsc())
-                l1, l2 = max(l1, float(few.sum(axis=0).max())), max(l2, float(few.power(2).sum(axis=0).max()))
-            else:
-                chunk = np.abs(self.root @ some.toarray())
-                l1 = max(l1, float(chunk.sum(axis=0).max()))
-                l2 = max(l2, float(np.einsum("ij,ij->j", chunk, chunk).max()))
+        for chunk in float_chunks(self.root, sparse.csc_array(self.columns)):
+            l1 = max(l1, float(np.abs(chunk).sum(axis=0).max()))
+            l2 = max(l2, float(np.einsum("ij,ij->j", chunk, chunk).max()))
         return l1, l2
 
 

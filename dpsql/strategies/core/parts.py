@@ -49,13 +49,9 @@ def split(W: Workload) -> tuple[Workload, ...]:
         labels = np.zeros(W.shape[0], dtype=np.int64)
         for g, members in enumerate(found_groups or []):
             labels[members] = g
-    found = []
-    for label in np.unique(labels):
-        mine = np.flatnonzero((labels == label) & (W.inner.scale != 0))
-        if mine.size:
-            scale = algebra.Diagonal(W.inner.scale[mine])
-            found.append(Workload(sparse.csr_array(W.span[mine]), scale, W.contributions, None, W.name))
-    return tuple(found)
+    scale = W.inner.scale
+    each = [np.flatnonzero((labels == label) & (scale != 0)) for label in np.unique(labels)]
+    return tuple(W.some_rows(mine, scale[mine]) for mine in each if mine.size)
 
 
 def union_piece(

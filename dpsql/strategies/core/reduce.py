@@ -137,16 +137,19 @@ def merge_cells(W: Workload) -> tuple[Workload, Csr]:
     Columns of zeros are in no class. Every strategy over x' is one over x with the same error, and
     one record moves x' by a column of L @ contributions, so the sensitivities are the same too.
     """
-    found = distinct_cells(W)
-    used = np.flatnonzero(found.label >= 0)
-    shape = (found.keep.size, found.label.size)
-    L = sparse.csr_array((np.ones(used.size, dtype=np.int64), (found.label[used], used)), shape=shape)
-    span = columns_at(W.span, found.keep)
-    if W.contributions is None:
-        return Workload(span, W.inner, None, W.groups, W.name), L
-    moved = sparse.csr_array(L @ W.contributions)
-    corners = columns_at(moved, distinct_columns(moved, up_to_sign=True).keep)
-    return Workload(span, W.inner, corners, W.groups, W.name), L
+    shared = W._cache.setdefault(OF_ROWS, {})
+    if "merged" not in shared:
+        found = distinct_cells(W)
+        used = np.flatnonzero(found.label >= 0)
+        shape = (found.keep.size, found.label.size)
+        L = sparse.csr_array((np.ones(used.size, dtype=np.int64), (found.label[used], used)), shape=shape)
+        corners = None
+        if W.contributions is not None:
+            moved = sparse.csr_array(L @ W.contributions)
+            corners = columns_at(moved, distinct_columns(moved, up_to_sign=True).keep)
+        shared["merged"] = columns_at(W.span, found.keep), corners, L, {}
+    span, corners, L, own = shared["merged"]
+    return Workload(span, W.inner, corners, W.groups, W.name, _cache={OF_ROWS: own}), L
 
 
 def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
@@ -162,11 +165,13 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
         coupling = inner.coupling()
     if span.shape[0] == 0:
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
-    moved = W.moved(span)
-    found = distinct_columns(moved, up_to_sign=True)
-    held = columns_at(moved, found.keep)
-    number, label = disjoint_blocks(held, coupling)
-    moved = held if number > 1 else moved
+    shared = W._cache.setdefault(OF_ROWS, {})
+    if "moved" not in shared:
+        moved = W.moved(span)
+        found = distinct_columns(moved, up_to_sign=True)
+        held = columns_at(moved, found.keep)
+        shared["moved"] = found, held, *disjoint_blocks(held, coupling)
+    found, held, number, label = shared["moved"]
     sizes = np.bincount(label, minlength=number)
     single = np.flatnonzero(sizes[label] == 1)
     out: list[Block] = []
@@ -179,7 +184,7 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
             f"the cap of {MATRIX_CAP}; plan its factors or parts apart"
         )
     if diagonal is not None and number > 1:
-        return (*out, *_separate_blocks(span, diagonal, moved, found.keep, label, W, deadline, last))
+        return (*out, *_separate_blocks(span, diagonal, held, found.keep, label, W, deadline, last))
     gram = None if diagonal is not None else inner.gram()
     for b in range(number):
         if sizes[b] == 1 and diagonal is not None:
@@ -199,14 +204,12 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
             reuse = distinct_cells(W)
         _check_room(part, 2 * found.keep.size)
         before = _before(last, number, b, W)
-        # Of one problem in which every row weighs something the basis is that of the rows, however they are weighed.
-        shared = W._cache.setdefault(OF_ROWS, {}) if number == 1 and weight is not None and weight.all() else {}
-        if "basis" not in shared:
-            shared["basis"] = choose_basis(part, own, exact=W.exact is None, found=reuse, before=before)
-        chosen: Basis = shared["basis"]
+        chosen: Basis | None = shared.get("basis") if number == 1 else None
+        if chosen is None:
+            chosen = shared["basis"] = choose_basis(part, own, exact=W.exact is None, found=reuse, before=before)
         _check_rank(chosen.rows.shape[0])
         before(chosen.gram_seconds())
-        mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
+        mine = found.keep[abs(held[rows]).sum(axis=0) > 0] if number > 1 else found.keep
         columns: tuple[Sparse, Ints]
         if number == 1 and chosen.picked is not None:  # of the very rows that are moved already
             columns = sparse.csc_array(_rows_at(held, chosen.picked)), mine
@@ -221,7 +224,7 @@ def _separate_blocks(
     span: Csr, weight: Floats, image: Csr, keep: Ints, label: Ints, W: Workload, deadline: float, last: float
 ) -> list[Block]:
     """The blocks of at least two rows, each reduced over its own columns: so many cost no more than one."""
-    out: list[Block] = []
+    out, shared = list[Block](), W._cache[OF_ROWS]
     problems = copies_of(span, weight, image, label)
     for done, copies in enumerate(problems):
         if done and len(problems) - done > _FEW and monotonic() > deadline:
@@ -234,7 +237,10 @@ def _separate_blocks(
         _check_room(local, 2 * copies.places.shape[1])
         own = algebra.Diagonal(np.sqrt(weight[rows]))
         before = _before(last, len(problems), done, W)
-        chosen = choose_basis(local, own, exact=W.exact is None, before=before)
+        key = "basis", rows.tobytes()
+        if key not in shared:
+            shared[key] = choose_basis(local, own, exact=W.exact is None, before=before)
+        chosen: Basis = shared[key]
         _check_rank(chosen.rows.shape[0])
         before(chosen.gram_seconds())
         held = sparse.csr_array(chosen.rows)

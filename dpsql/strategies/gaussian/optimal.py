@@ -39,6 +39,7 @@ from scipy import sparse
 
 from dpsql.common.arrays import Array, Csr, Floats, Sparse
 from dpsql.common.numerics import AT_ONCE, ROUNDING, SEED
+from dpsql.linalg.exact import SPARSE_COST
 from dpsql.linalg.forms import dense, row_squares
 from dpsql.linalg.inner import Dense, Inner, Product
 from dpsql.linalg.long_calls import eigh, product
@@ -222,7 +223,9 @@ def solve(
     _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
     if not few and axes is None and _first_active(v, N) < N:  # else all of them from the first round on
         return generate(block, R, tolerance, deadline, progress)
-    columns = Dense((R @ block.columns.toarray()).T) if axes is None else Product(Written(axes), R.T)
+    thin = SPARSE_COST * block.columns.nnz <= v * N
+    left = Dense(sparse.csr_array(block.columns.T.astype(np.float64))) if axes is None else Written(axes)
+    columns = Dense((R @ block.columns.toarray()).T) if axes is None and not thin else Product(left, R.T)
     near = tolerance ** (2 / 3) if axes is None and v >= _LONG_FROM else 0.0  # its square is well below the tolerance
     state, lam, count = ascend(partial(ColumnState, columns, near), np.full(N, 1.0 / N), tolerance, deadline, 2000)
     upper, B = state.scaled

@@ -250,7 +250,7 @@ class _Source:
         columns = sparse.csc_array(basis @ part.corners)
         if part.most == 1:
             columns = columns[:, distinct_columns(columns).keep]
-        return cls(part, columns, np.array(each_norm(mixing, columns, order), dtype=object), mixing)
+        return cls(part, columns, np.array(each_norm(mixing, columns, order)[0], dtype=object), mixing)
 
     @property
     def labelled(self) -> bool:

@@ -156,6 +156,12 @@ class Workload:
         alike = {name: getattr(self, name) for name in ("contributions", "groups", "name", "units")}
         return Workload.from_rows(self.span, self.scale * scale, **alike)
 
+    def some_rows(self, mine: Ints, scale: Floats) -> Workload:
+        """diag(scale) @ span[mine], without groups; what is kept of these rows is shared by all weighings."""
+        shared = self._cache.setdefault(OF_ROWS, {}).setdefault(("rows", mine.tobytes()), {})
+        rows, inner = sparse.csr_array(self.span[mine]), algebra.Diagonal(scale)
+        return Workload(rows, inner, self.contributions, None, self.name, _cache={OF_ROWS: shared})
+
     def _explicit(self) -> algebra.Diagonal:
         if not isinstance(self.inner, algebra.Diagonal):
             raise DataError(f"workload {self.name or 'W'}: it is not kept row by row; use matrix() or gram()")
