@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Csr, Floats, Ints, Sparse
+from dpsql.common.arrays import Csr, Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
@@ -57,7 +57,8 @@ def rows_by_grouping(
         own = Workload(span, algebra.Diagonal(np.sqrt(np.append(weight, diagonal[queries]))), None, None, W.name)
         merged, classes = merge_cells(own)
         parts = [rows.part] if t < 0 else [rows.part, counts[t].part]
-        seen = [distinct_corners(moved, part, moved) for part in parts if (moved := _moved(classes, part.corners)).nnz]
+        corners = [sparse.csc_array(classes @ part.corners) for part in parts]
+        seen = [distinct_corners(own, part, own) for own, part in zip(corners, parts, strict=True) if own.nnz]
         tied = {0: tied_to(patterns, t).through(classes)} if len(seen) == 2 else {}
         units = Contributions((tuple(seen),), merged.span.shape[1], tied)
         try:
@@ -123,7 +124,3 @@ def _of_groups(W: Workload, queries: Ints, diagonal: Floats, patterns: Patterns,
     place = np.searchsorted(missing, group[mine]), entry[mine]
     rest = sparse.csr_array((np.ones(place[0].size, dtype=np.int64), place), shape=(missing.size, span.shape[1]))
     return sparse.csr_array(sparse.vstack([span, rest])), np.append(weight, np.full(missing.size, np.median(weight)))
-
-
-def _moved(classes: Csr, corners: Sparse) -> Sparse:
-    return sparse.csc_array(classes @ corners)
