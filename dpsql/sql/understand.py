@@ -37,9 +37,9 @@ from dpsql.sql.resolve.flatten import Rows, is_row_wise
 from dpsql.sql.resolve.from_items import Context, FromItems, Withs
 from dpsql.sql.resolve.pivots import labels_of, pivoted
 from dpsql.sql.rules import applied
-from dpsql.sql.rules.formula import Read
+from dpsql.sql.rules.formula import UnderstoodSelect
 from dpsql.sql.rules.parse import parse, repeated
-from dpsql.sql.rules.qualify import Passing
+from dpsql.sql.rules.qualify import SelectInProgress
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.workloads.expr.batch import Core, KeyOutput, Table
 from dpsql.workloads.expr.deadline import NONE, Deadline
@@ -110,7 +110,7 @@ class _Batch:
         self.created: set[str] = set()
         self.used: list[Table] = []
         self.repeated = repeated
-        self.alike: dict[str, tuple[Read, Named, Types]] = {}  # by statements that ask the same
+        self.alike: dict[str, tuple[UnderstoodSelect, Named, Types]] = {}  # by statements that ask the same
 
     @property
     def noted(self) -> int:
@@ -154,7 +154,7 @@ class _Statement:
         self.statement = statement
         self.cores: list[Core] = []
         self.labels = 0
-        self.read: Read | None = None
+        self.read: UnderstoodSelect | None = None
         self.bounds: Bounds | None = None  # of outer SQL
         self.items = FromItems(batch.context, self._relation, parse)
 
@@ -174,7 +174,7 @@ class _Statement:
         types = self._checked(found)
         return self._answered(found), Named(statement.name, found.columns), types
 
-    def like(self, read: Read, result: Named, types: Types) -> tuple[Answer, Named, Types]:
+    def like(self, read: UnderstoodSelect, result: Named, types: Types) -> tuple[Answer, Named, Types]:
         """As ``answer``, of a statement that asks what an earlier one did."""
         again = read.again(self._label(), self.statement.name)
         self.cores.extend(again.cores)
@@ -286,7 +286,7 @@ class _Statement:
             names = None if columns is None else tuple(columns)
             return selects.over_relations(tree, sources, names, nested)  # type: ignore[arg-type]
         name = self.statement.name
-        read = applied(Passing(tree, tree, private, context, name, columns, texts, top, self._label, nested))
+        read = applied(SelectInProgress(tree, tree, private, context, name, columns, texts, top, self._label, nested))
         self.read = read
         self.batch.used.extend(read.tables)
         self.cores.extend(read.cores)

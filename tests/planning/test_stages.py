@@ -52,7 +52,7 @@ def test_trees_are_sql_that_reads(schemas: dict[str, dict[str, str]]) -> None:
             con.execute(made[stage])
     assert "WITH" not in made["flatten"]
     assert made["join"] == "rows of visits"
-    assert "at most 3 rows of one count" in made["unit"]
+    assert "at most 3 rows of each unit are counted" in made["unit"]
     assert "[1] COUNT(*) where cost BETWEEN 1 AND 4" in made["aggregate"]
     assert "a from [2], [1]" in made["formula"]
 

@@ -26,7 +26,7 @@ from dpsql.sql.parse.trees import is_made, nodes
 from dpsql.sql.rules import RULES
 from dpsql.sql.rules import parse as parse_rule
 from dpsql.sql.rules.parse import Trees
-from dpsql.sql.rules.qualify import Passing
+from dpsql.sql.rules.qualify import SelectInProgress
 from dpsql.sql.rules.rule import Rule
 from dpsql.sql.values.computed import Computed
 
@@ -105,7 +105,7 @@ def trees_of(value: object) -> Iterator[exp.Expr]:
     """The trees that a rule is given or makes."""
     if isinstance(value, Trees):
         yield from (one.tree for one in value.statements if one.tree is not None)
-    elif isinstance(value, Passing):
+    elif isinstance(value, SelectInProgress):
         yield value.tree
         for _, source in value.sources:
             yield from (node for _, node in source.columns or ())

@@ -183,3 +183,12 @@ def test_choices_that_would_fill_the_memory_are_not_listed(groups: float) -> Non
     sight = Sight((), columns, True, columns // 7, 9, 3.0, groups)
     with pytest.raises(NotListedError):
         retained_together(sight)
+
+
+@pytest.mark.parametrize("most", [inf, 10.0])
+def test_ways_of_many_cells_are_counted_before_they_are_listed(most: float) -> None:
+    """Of 82 cells, of which a unit has ten at most: 2 million million ways."""
+    cells = np.arange(82)
+    sight = Sight((cells,), np.full(82, -1), True, np.zeros(82, dtype=np.int64), 10, most, inf)
+    with pytest.raises(NotListedError):
+        retained_together(sight)

@@ -6,10 +6,10 @@ from typing import Any
 
 from dpsql.sql.rules.aggregate import AGGREGATE
 from dpsql.sql.rules.flatten import FLATTEN
-from dpsql.sql.rules.formula import FORMULA, Read
+from dpsql.sql.rules.formula import FORMULA, UnderstoodSelect
 from dpsql.sql.rules.join import JOIN
 from dpsql.sql.rules.parse import PARSE
-from dpsql.sql.rules.qualify import QUALIFY, Passing
+from dpsql.sql.rules.qualify import QUALIFY, SelectInProgress
 from dpsql.sql.rules.rule import Rule
 from dpsql.sql.rules.spell import SPELL
 from dpsql.sql.rules.unit import UNIT
@@ -18,10 +18,10 @@ RULES: tuple[Rule[Any, Any], ...] = (PARSE, SPELL, QUALIFY, FLATTEN, JOIN, UNIT,
 """All rules: the first two for the text of a batch, the others for each SELECT over rows of private tables."""
 
 
-def applied(given: Passing) -> Read:
+def applied(given: SelectInProgress) -> UnderstoodSelect:
     """A SELECT over rows, understood. Raises SQLError, with its place, for what cannot be answered."""
     made: Any = given
     for rule in RULES[2:]:
         made = rule(made)
-    read: Read = made
+    read: UnderstoodSelect = made
     return read

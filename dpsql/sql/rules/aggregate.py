@@ -28,7 +28,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
 from dpsql.sql.rules.cores import PRIVATE, CoreDraft
-from dpsql.sql.rules.formula import Measured, OverCore, raw_value
+from dpsql.sql.rules.formula import OverCore, UnmeasuredCores, raw_value
 from dpsql.sql.rules.rule import Rule
 from dpsql.sql.rules.unit import Owned
 from dpsql.workloads.expr.batch import Core, Table
@@ -123,7 +123,7 @@ class _Reader:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def measured(self, label: str, whole: str | None) -> Measured:
+    def measured(self, label: str, whole: str | None) -> UnmeasuredCores:
         """The cores, and the outer SQL unless the one core is the result, which ``whole`` names."""
         draft, statement = self.draft, label.rpartition("#")[0]
         distinct = self.select.args.get("distinct")
@@ -132,7 +132,7 @@ class _Reader:
         if whole is not None and self.is_plain and draft.grouping.simple and distinct is None:
             columns = [replace(draft.column(column), name=name) for name, column in self.plain]
             core, used = draft.core(tuple(range(len(draft.keys))), columns, whole, statement, whole=True)
-            return Measured(self.select, (core,), used, None, self.measured)
+            return UnmeasuredCores(self.select, (core,), used, None, self.measured)
         cores: list[Core] = []
         tables: list[Table] = []
         for number, keys in enumerate(draft.grouping.sets):
@@ -140,7 +140,9 @@ class _Reader:
             core, used = draft.core(keys, draft.of_keys(keys), named, statement)
             cores.append(core)
             tables.extend(used)
-        return Measured(self.select, tuple(cores), tuple(tables), lambda: self._outer(label, cores), self.measured)
+        return UnmeasuredCores(
+            self.select, tuple(cores), tuple(tables), lambda: self._outer(label, cores), self.measured
+        )
 
     def _outer(self, label: str, cores: Sequence[Core]) -> Selected:
         """The outer SQL over the noisy tables of the cores."""
@@ -183,7 +185,7 @@ def _names(given: Owned) -> list[str]:
     return names
 
 
-def _measured(given: Owned) -> Measured:
+def _measured(given: Owned) -> UnmeasuredCores:
     names, label = _names(given), given.label()
     check_clauses(given.tree, label.rpartition("#")[0])
     reader = _Reader(given)
@@ -191,12 +193,12 @@ def _measured(given: Owned) -> Measured:
     return reader.measured(label, given.statement if given.whole else None)
 
 
-def _text(made: Measured) -> str:
+def _text(made: UnmeasuredCores) -> str:
     """The numbers to be measured, core by core."""
     return "\n".join(line for core in made.cores for line in _lines(core, made))
 
 
-def _lines(core: Core, made: Measured) -> Iterator[str]:
+def _lines(core: Core, made: UnmeasuredCores) -> Iterator[str]:
     tables = {table.name: table for table in made.tables}
     keys = " and ".join(f"{key.name} ({len(key):,} groups)" for key in core.keys)
     yield f"by {keys}" if keys else "of all rows together"
@@ -206,7 +208,7 @@ def _lines(core: Core, made: Measured) -> Iterator[str]:
         yield f"  [{number + 1}] {output_text(output, lines)} of {table.name.partition(' #')[0]}"
 
 
-AGGREGATE: Rule[Owned, Measured] = Rule(
+AGGREGATE: Rule[Owned, UnmeasuredCores] = Rule(
     "aggregate",
     "counts and sums to be measured, by groups",
     "that what is computed of rows is computed of those that count",

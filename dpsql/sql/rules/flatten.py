@@ -18,7 +18,7 @@ from dpsql.sql.parse.quoted import shown
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.flatten import Rows, flattened
 from dpsql.sql.resolve.stars import has_columns
-from dpsql.sql.rules.qualify import Passing
+from dpsql.sql.rules.qualify import SelectInProgress
 from dpsql.sql.rules.rule import Rule, tree_text, unplaced
 
 _UNSURE = (exp.Case, exp.Coalesce, exp.Is, exp.If)
@@ -65,18 +65,18 @@ def _from_the_private_side(select: exp.Select, sources: Sequence[tuple[str, Rows
     return out
 
 
-def _broken(given: Passing) -> exp.Expr | None:
+def _broken(given: SelectInProgress) -> exp.Expr | None:
     return given.tree if has_columns(given.tree) else unplaced(given.tree)
 
 
-def _flattened(given: Passing) -> Passing:
+def _flattened(given: SelectInProgress) -> SelectInProgress:
     tree = flattened(given.tree, given.sources)
     if len(given.sources) == 2 and [given.context.is_public(rows) for _, rows in given.sources] == [True, False]:
         tree = _from_the_private_side(tree, given.sources)
     return given if tree is given.tree else replace(given, tree=tree, texts=None)
 
 
-FLATTEN: Rule[Passing, Passing] = Rule(
+FLATTEN: Rule[SelectInProgress, SelectInProgress] = Rule(
     "flatten",
     "row-wise subqueries, WITH and views of the policy written into the SELECT that reads them",
     "that each column has its place or stands for one that has, and that no item is a pattern of columns",

@@ -204,7 +204,7 @@ def raw_value(draft: CoreDraft, node: exp.Column) -> SQLError:
 
 
 @dataclass(frozen=True)
-class Measured:
+class UnmeasuredCores:
     """What is measured for a SELECT over private rows, ``tree``: its cores, and the tables of their queries.
 
     ``outer`` makes the SQL over the cores; None where the one core is the result. ``again``: the same for another
@@ -215,23 +215,23 @@ class Measured:
     cores: tuple[Core, ...]
     tables: tuple[Table, ...]
     outer: Callable[[], Selected] | None
-    again: Callable[[str, str | None], Measured]
+    again: Callable[[str, str | None], UnmeasuredCores]
 
 
 @dataclass(frozen=True)
-class Read:
+class UnderstoodSelect:
     """A SELECT over private rows, understood: its cores, its outer SQL (None where the one core is all), its tables.
 
-    ``again`` as of ``Measured``.
+    ``again`` as of ``UnmeasuredCores``.
     """
 
     cores: tuple[Core, ...]
     outer: Selected | None
     tables: tuple[Table, ...] = field(repr=False)
-    again: Callable[[str, str | None], Read] = field(repr=False, compare=False)
+    again: Callable[[str, str | None], UnderstoodSelect] = field(repr=False, compare=False)
 
 
-def _broken(given: Measured) -> exp.Expr | None:
+def _broken(given: UnmeasuredCores) -> exp.Expr | None:
     tables = {table.name for table in given.tables}
     for core in given.cores:
         sizes = [len(query.outputs) for query in core.queries]
@@ -241,12 +241,12 @@ def _broken(given: Measured) -> exp.Expr | None:
     return None
 
 
-def _read(given: Measured) -> Read:
+def _read(given: UnmeasuredCores) -> UnderstoodSelect:
     outer = None if given.outer is None else given.outer()
-    return Read(given.cores, outer, given.tables, lambda label, whole: _read(given.again(label, whole)))
+    return UnderstoodSelect(given.cores, outer, given.tables, lambda label, whole: _read(given.again(label, whole)))
 
 
-def _text(read: Read) -> str:
+def _text(read: UnderstoodSelect) -> str:
     """What is worked out of the numbers, and the SQL over the noisy tables."""
     lines = [line for core in read.cores for line in _derived(core)]
     return "\n".join([*lines, *([] if read.outer is None else [read.outer.sql(False)])]) or "nothing"
@@ -264,7 +264,7 @@ def _derived(core: Core) -> Iterator[str]:
             yield f"{column.title or column.name} is [{column.output + 1}]"
 
 
-FORMULA: Rule[Measured, Read] = Rule(
+FORMULA: Rule[UnmeasuredCores, UnderstoodSelect] = Rule(
     "formula",
     "answers computed from them, and the SQL over these, at no cost",
     "that each number of a core is one of its queries over the SELECT's tables",

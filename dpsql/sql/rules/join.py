@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.sql.resolve.joins import RowScope, read_rows
-from dpsql.sql.rules.qualify import Passing
+from dpsql.sql.rules.qualify import SelectInProgress
 from dpsql.sql.rules.rule import Rule, unplaced
 from dpsql.workloads.expr.rows import Join
 
 
 @dataclass(frozen=True)
-class Joined(Passing):
+class Joined(SelectInProgress):
     """A SELECT with the rows that it is about."""
 
     rows: RowScope
 
 
-def _broken(given: Passing) -> exp.Expr | None:
+def _broken(given: SelectInProgress) -> exp.Expr | None:
     tree = given.tree
     read = [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or [])]
     return next((node for node in read if not isinstance(node, exp.Table)), None) or unplaced(tree)
 
 
-def _joined(given: Passing) -> Joined:
+def _joined(given: SelectInProgress) -> Joined:
     context = given.context
     return Joined(**vars(given), rows=read_rows(given.tree, context.policy, context.tables, context.bases))
 
@@ -56,7 +56,7 @@ def column_text(column: object) -> str:
     return f"{source}.{name}" if source else str(name)
 
 
-JOIN: Rule[Passing, Joined] = Rule(
+JOIN: Rule[SelectInProgress, Joined] = Rule(
     "join",
     "the table whose rows are counted, and the one row that each finds in a joined table",
     "that FROM and joins name tables alone, and that each column has its place or stands for one that has",

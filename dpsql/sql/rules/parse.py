@@ -337,9 +337,9 @@ def _check_names(statements: list[Statement]) -> None:
 
 
 def repeated(statements: Sequence[Statement], policy: Policy, tables: Iterable[str]) -> set[str]:
-    """What is asked more than once, by its text, of what means the same wherever it stands in the batch.
+    """Texts of SELECTs that occur more than once and mean the same each time, with their first statement.
 
-    That are unnamed SELECTs over tables, without queries in them, of a batch that gives no table's name to a result.
+    Such are unnamed, over tables, without queries in them, in a batch that gives no table's name to a result.
     """
     first: dict[str, Statement] = {}
     times = Counter(statement.source for statement in statements)

@@ -21,7 +21,7 @@ from dpsql.sql.rules.rule import Rule, tree_text, unplaced
 
 
 @dataclass(frozen=True)
-class Passing:
+class SelectInProgress:
     """A SELECT over rows of private tables on its way through the rules.
 
     ``tree`` is what the last rule made; ``select``, which names the columns, has its stars written out and nothing
@@ -47,7 +47,7 @@ class Passing:
         return [name for _, rows in self.sources for name in rows.names]
 
 
-def _qualified(given: Passing) -> Passing:
+def _qualified(given: SelectInProgress) -> SelectInProgress:
     select, texts = given.tree, given.texts
     if has_columns(select):
         select, texts = expanded(select, [(alias, rows.names) for alias, rows in given.sources]), None
@@ -57,7 +57,7 @@ def _qualified(given: Passing) -> Passing:
     return given if tree is given.tree else replace(given, tree=tree, select=select, texts=texts)
 
 
-QUALIFY: Rule[Passing, Passing] = Rule(
+QUALIFY: Rule[SelectInProgress, SelectInProgress] = Rule(
     "qualify",
     "stars and aliases written out; IN, EXISTS and PIVOT are joins and conditions by then",
     "that each column has its place in the text",

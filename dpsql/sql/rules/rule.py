@@ -1,9 +1,9 @@
 """Rules: the stages by which a statement becomes counts and sums, each with a precondition that is checked.
 
 A rule that loses the place of a column, or meets a tree that no rule before it should have made, ends in an
-InternalError: before any charge, and never in an answer to another question.
+InternalError before any charge, so that no other query than the user's is answered.
 
-Whoever listens (``listening``) hears what each rule made, in order; nobody pays for it otherwise. Each SELECT passes
+Whoever listens (``listening``) hears what each rule made, in order; it costs nothing otherwise. Each SELECT passes
 the rules from ``qualify`` on by itself: one that stands in FROM before the one that reads it.
 """
 

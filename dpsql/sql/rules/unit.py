@@ -1,10 +1,10 @@
-"""Unit: whose each row is, how many rows of one unit count, and what is computed of them.
+"""Unit: the privacy unit of each row, how many rows of each unit are counted, and columns computed from them.
 
 The joins that lead from a row to its unit are among those that ``join`` makes (``resolve/row_sources.py``).
 
     >>> stage("unit", "SELECT COUNT(*) AS n FROM visits")
     a row belongs to person
-    at most 3 rows of one count
+    at most 3 rows of each unit are counted
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _text(given: Owned) -> str:
 
 
 def _limits(source: RowSource) -> Iterator[str]:
-    yield f"at most {source.limit:,} row{'' if source.limit == 1 else 's'} of one count"
+    yield f"at most {source.limit:,} {'row of each unit is' if source.limit == 1 else 'rows of each unit are'} counted"
     yield from (f"at most {cap.text}" for cap in source.caps)
 
 
 UNIT: Rule[Joined, Owned] = Rule(
     "unit",
-    "the privacy unit of each row, and how many rows of one count",
+    "the privacy unit of each row, and how many rows of each unit are counted",
     "that the rows and all that is joined to them are those of tables of the policy or of their units",
     broken=_broken,
     apply=_owned,

@@ -13,8 +13,8 @@ With n_g columns in group g, of which o_gh are in group h too, and m rows in all
 where w are the rows of a drawn column. All of it is exact, whatever the groups are; only the weights are a guess: those
 that are best where all groups of a count are alike and nothing is seen but the contrasts between them.
 
-Columns that are alike but for a group of their own in one count, asked alike, may be exchanged: contrasts between them
-are apart from all else, so that ten thousand groups beside their total are one problem of order 2 and one of order 4.
+Columns with equal queries, but for a group of their own in one count, are exchangeable. Contrasts between them separate
+from all else, so that ten thousand groups beside their total leave a 2 x 2 and a 4 x 4 problem.
 """
 
 from __future__ import annotations
@@ -133,10 +133,7 @@ class _Queries:
         return np.asarray(found + cross + cross.T + apart * np.outer(self.total, self.total))
 
     def exchanged(self) -> tuple[list[tuple[int, Floats]], _Queries]:
-        """(How many contrasts between columns are alike and their weights for units and rows, all else that is asked).
-
-        Of columns that are alike but for a group of their own in one count.
-        """
+        """(The number and weights of contrasts of each class of exchangeable columns; the remaining queries)."""
         owner = [t for t in np.unique(self.count) if (self.sizes[self.count == t] == 1).all()]
         if not owner or np.count_nonzero(self.count == owner[0]) < self.inside.shape[1]:
             return [], self

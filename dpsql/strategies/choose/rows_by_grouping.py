@@ -1,9 +1,9 @@
 """Counts of units over the same rows, each planned together with the rows that are counted by its groups.
 
-COUNT(*) and COUNT(DISTINCT unit) by region, by sex and in all read the same rows of a unit, and rows of all groupings
-beside units of all groupings are often too many to be planned over all that a unit can add to them together. Norms of
-measurements add up in squares, so that each count of units is planned with the rows by the same groups, over all that a
-unit adds to these two (``Tied``), at a share of the sensitivity.
+COUNT(*) and COUNT(DISTINCT unit) by region, by sex and in all read the same rows of a unit, and one plan of all
+groupings, over all that a unit can add to them together, is often too large. Norms of measurements add up in squares,
+so that each count of units is planned with the rows by the same groups, over all that a unit adds to these two
+(``Tied``), at a share of the sensitivity.
 
 A query of rows goes with the finest count of units of which it reads one group alone, so that a team has one problem
 for each group; queries that read several groups of every count are a team of rows alone.
@@ -105,8 +105,8 @@ def _home(span: Csr, patterns: Patterns, rows: Ints) -> Ints:
 def _of_groups(W: Workload, queries: Ints, diagonal: Floats, patterns: Patterns, t: int) -> tuple[Csr, Floats]:
     """The different ``queries`` of W, of rows by the groups of count ``t``, and their squared weights.
 
-    Where all but a few groups are alike all are: a group of another count may be just one of this one, so that one
-    query is of both. It then has the weight of the others, and is planned with both counts.
+    If few groups differ they are planned as the others: a group of another count may have just the rows of a group of
+    this one, so that one query is of both. It has the median weight here, and is planned with both counts.
     """
     span, weight = sparse.csr_array(W.span[queries]), diagonal[queries]
     if t < 0 or not queries.size or patterns.rows is None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
-from math import inf, prod
+from math import comb, inf, prod
 
 import numpy as np
 
@@ -152,9 +152,16 @@ def _ways(number: int, sight: Sight) -> Iterator[_Way]:
 
 
 def _of_group(places: Sequence[int], label: int, number: int, sight: Sight) -> Iterator[_Way]:
-    """The rows of one group that a reader of cells may need: different cells, or as many rows as there may be."""
-    column, here = sight.cells[number], frozenset({label})
-    for size in range(1, min(len(places), int(min(sight.most - 1, sight.limit))) + 1):
+    """The rows of one group that a reader of cells may need: different cells, or as many rows as there may be.
+
+    Raises NotListedError where they are many.
+    """
+    column, here, n = sight.cells[number], frozenset({label}), len(places)
+    sizes = range(1, min(n, int(min(sight.most - 1, sight.limit))) + 1)
+    again = comb(n + int(sight.most) - 1, int(sight.most)) if sight.most < inf and n else 0
+    if sum(comb(n, size) for size in sizes) + again > TRIED:
+        raise NotListedError
+    for size in sizes:
         for some in combinations(places, size):
             cells = frozenset(column[list(some)].tolist())
             if len(cells) == size:

@@ -1,4 +1,4 @@
-"""Bounds on how far one unit moves B x, of units and the rows that they are counted by.
+"""Bounds on the squared L2 sensitivity of B to one unit, for counts of units and of rows over the same rows.
 
 **Claim.** Where no measurement reads units of two counts over the same rows (``Patterns``), and measurements that read
 entries in common are read as one block, ||B c||^2 is a sum over the blocks. What is kept of a unit is at most ``most``
@@ -24,7 +24,7 @@ from dpsql.workloads.families.reach import ALL_PRODUCTS, of_classes, reach_tied
 
 
 def norm_by_grouping(mixing: Matrix, basis: Sparse, patterns: Patterns) -> int | None:
-    """The bound of the module of mixing @ basis; None where a block reads units of two counts, or rows have classes.
+    """The squared bound of the module; None where a block reads units of two counts, or rows have classes.
 
     Cost: one pass over B and what ``norm_of_classes`` and ``tied_norm`` take of each count.
     """

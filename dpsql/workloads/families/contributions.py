@@ -154,7 +154,7 @@ class Tied:
         return sparse.csc_array(self.first @ _indicators(once, c) + self.more @ further)
 
     def through(self, seen: Sparse) -> Tied:
-        """What it moves ``seen`` @ x by (v x n), of corners that are alike there one and of zeros none."""
+        """The same over ``seen`` @ x (v x n), without corners of zeros and with one of those that are equal there."""
         both, c = sparse.csc_array(seen @ self.columns), self.label.size
         stacked = sparse.csc_array(sparse.vstack([both[:, :c], both[:, c:]], format="csc"))
         alike = distinct_columns(stacked).label
@@ -178,7 +178,7 @@ def tied_to(patterns: Patterns, number: int) -> Tied:
     What is kept of a unit is at most ``most`` rows for all counts together, so that it is so for each of them.
     """
     if patterns.rows is None or patterns.classes is not None:
-        raise InternalError("units are tied to rows that are counted, and that no bound tells apart")
+        raise InternalError("units are tied to counted rows, of patterns without classes")
     row, label = np.unique(np.stack([patterns.rows, patterns.cells[number]]), axis=1)
     counted, units = np.flatnonzero(row >= 0), np.flatnonzero(label >= 0)
     more = sparse.csc_array((np.ones_like(counted), (row[counted], counted)), shape=(patterns.size, row.size))
