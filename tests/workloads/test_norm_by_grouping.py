@@ -74,6 +74,30 @@ def test_the_bound_is_often_reached() -> None:
     assert sum(shortfall(case, 3, 20)[1] for case in BOTH) > 25
 
 
+@pytest.mark.parametrize("bits", [29, 30, 31, 33])
+def test_products_that_no_word_holds(bits: int) -> None:
+    """Squared norms from 2^58 to beyond 2^70: the bound is in whole numbers of any size."""
+    draw = np.random.default_rng(bits)
+    for case in BOTH:
+        given = patterns(*case)
+        mixing, basis = measured(given, draw)
+        large = mixing * 2**bits + draw.integers(-(2**20), 2**20, size=mixing.shape) * (mixing != 0)
+        moved = large.astype(object) @ (basis @ (given.columns @ all_of(given).T)).astype(object)
+        bound = norm_by_grouping(large, basis, given)
+        assert bound is not None
+        assert bound >= max((moved**2).sum(axis=0))
+
+
+def test_two_corners_of_three_groups_beyond_a_word() -> None:
+    groups, most, entry = 3, 4, 934_746_549
+    eye = sparse.eye_array(2 * groups, dtype=np.int64, format="csc")
+    more = eye[:, :groups]
+    tied = Tied(sparse.csc_array(more + eye[:, groups:]), more, np.arange(groups), most)
+    mixing = np.eye(2 * groups, dtype=np.int64) * entry
+    mixing[0, 1] = 1  # so that groups are not measured apart
+    assert unlisted_tied.tied_norm(mixing, sparse.csr_array(eye), tied) >= (most**2 + 1) * entry**2  # type: ignore[operator]
+
+
 def one_row_less(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unlisted_tied, "tied_to", lambda given, t: replace(tied_to(given, t), most=given.most - 1))
 

@@ -157,6 +157,7 @@ def _tied_by_corners(products: Array, tied: Tied, fallback: Any) -> Any:
     one, more, cross = np.diag(products)[:c], np.diag(products)[c:], np.diagonal(products, c)
     n = np.stack(np.meshgrid(*(np.arange(tied.limit + 1),) * T, indexing="ij")).reshape(T, -1)
     n = n[:, (n.sum(axis=0) <= tied.limit) & (n.sum(axis=0) > 0)]
+    n = n.astype(object) if products.dtype == object else n  # products that no word holds are not to meet words
     left = most - n.sum(axis=0)
     total = sum(n[t] * one[own].max() for t, own in enumerate(corners))
     for t, u in product(range(T), repeat=2):
