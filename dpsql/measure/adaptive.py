@@ -25,7 +25,7 @@ how much of it there is, and its time tells a little of its size, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -34,20 +34,17 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Json
-from dpsql.engines.base import Engine, TableSource
+from dpsql.engines.base import Engine
 from dpsql.errors import IntegrityError
 from dpsql.measure import cells
-from dpsql.measure.checks import check_periods, check_schemas, read_by
-from dpsql.measure.job import FAILED
-from dpsql.privacy.charge import Charge
+from dpsql.measure.checks import check_periods, check_schemas
+from dpsql.measure.job import Job
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import Selection
 from dpsql.workloads.cells.corners import corners_of
-from dpsql.workloads.cells.integers import Factored, Integers
+from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
-from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 
 
@@ -89,30 +86,21 @@ class Course(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class AdaptiveJob:
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveJob(Job):
     """A run in rounds over the cells of ``layouts``; the fields of ``Job``, and what is peculiar to rounds.
 
     Candidate i is the rows of ``integers`` before ``stops[i]``, from the last one's stop. ``reach`` (m,): R_i,
     ``weights`` (m,): w_i, ``steep`` (m,): D_i, in units of 1/L. ``spends``: what all steps cost together at most.
+    ``sensitivity``: the largest reach.
     """
 
-    layouts: tuple[Layout, ...]
-    integers: Integers = field(repr=False)
-    common_steps: int
     stops: tuple[int, ...] = field(repr=False)
     reach: tuple[int, ...] = field(repr=False)
     weights: tuple[int, ...] = field(repr=False)
     steep: tuple[int, ...] = field(repr=False)
     spends: Fraction
     course: Callable[[], Course] = field(repr=False)
-    charge: Charge
-    schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
-    sources: Mapping[str, TableSource] = field(repr=False)
-    description: Json = field(repr=False)
-    label: str = ""
-    charge_id: str = ""
-    aside, failed = None, FAILED
 
     @property
     def noise(self) -> Noise:
@@ -165,8 +153,6 @@ class AdaptiveJob:
             most = np.asarray(change.max(axis=1).todense(), dtype=np.int64).ravel() if change.shape[1] else reach
             reach = np.maximum(reach, most.astype(object) * (layout.multiplicity * self.common_steps))
         return [int(value) for value in reach]
-
-    reads = property(read_by)
 
     def check(self, engine: Engine, ledger: Ledger) -> None:
         """Hold tables, reach of candidates and periods to what is charged."""

@@ -8,11 +8,10 @@ from typing import TypeAlias
 
 from dpsql.common.arrays import Json
 from dpsql.measure import Job, TableSource
-from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.measure.sparse import SparseJob
 from dpsql.planning.plan import Plan
 
-AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
+AnyJob: TypeAlias = Job | SparseJob
 
 
 @singledispatch
