@@ -37,9 +37,7 @@ from scipy import sparse
 from dpsql.engines.base import Engine
 from dpsql.errors import IntegrityError
 from dpsql.measure import cells
-from dpsql.measure.checks import check_periods, check_schemas
 from dpsql.measure.job import Job
-from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import Selection
 from dpsql.workloads.cells.corners import corners_of
@@ -154,19 +152,13 @@ class AdaptiveJob(Job):
             reach = np.maximum(reach, most.astype(object) * (layout.multiplicity * self.common_steps))
         return [int(value) for value in reach]
 
-    def check(self, engine: Engine, ledger: Ledger) -> None:
-        """Hold tables, reach of candidates and periods to what is charged."""
-        check_schemas(self, engine)
-        self.check_reach()
-        check_periods(self)
-
     def observe(self, engine: Engine) -> list[int]:
         """The transcript of one scan, step by step: the number of the candidate where it was selected, what the step
         says of itself, and the noisy answer.
         """
         return _rounds(self, cells.observed(self, engine, [0] * self.integers.shape[0]))
 
-    def check_reach(self) -> None:
+    def check_sensitivity(self) -> None:
         """Hold the reach of every candidate and score, and what the run may spend, to what is measured and charged.
 
         In exact integers, from the corners of what a row can do and the residuals' own norms. Before the charge;

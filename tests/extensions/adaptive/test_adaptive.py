@@ -673,7 +673,7 @@ def test_whole_transcripts_of_units_with_several_rows_stay_within_the_charge(
     plan = con.plan(PAIRS, method="adaptive", rounds=3, **budget)
     job = con._batches.job(plan, "key", "label")
     assert isinstance(job, AdaptiveJob)
-    job.check_reach()
+    job.check_sensitivity()
     assert job.spends == 1
     pairs = unit_pairs(job, 2)
     noisy = HalfNoise(**{f.name: getattr(job, f.name) for f in fields(job)})
