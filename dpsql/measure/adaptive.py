@@ -176,6 +176,7 @@ class AdaptiveJob(Job):
             disjoint = unmixed and len(sources) == len(self.layouts) and self.stops == rows
         if (
             paid is None
+            or self.over is not None  # what earlier periods paid for is one measurement, not rounds
             or self.spends > paid
             or not disjoint
             or any(claimed < least for claimed, least in zip(self.reach, self.least_reach, strict=True))
