@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from package_trees import PACKAGE, modules, nodes, parsed
 
+from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.job import Job
+
 # What each room may import. A room stands below everything that names it, so the table is a proof
 # that dependencies point one way; a new room must be entered here.
 ROOMS: dict[str, set[str]] = {
@@ -292,10 +295,10 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
 def test_what_a_mechanism_checks_before_a_charge() -> None:
     for file, steps in (
         ("job.py", "check_schemas check_sensitivity check_periods _check_over"),
-        ("adaptive.py", "check_schemas check_reach check_periods"),
         ("sparse.py", "check_schemas check_noise check_periods"),
     ):
         assert steps_of(file, "check", steps) == steps
+    assert AdaptiveJob.check is Job.check  # which has what rounds have in place of one sensitivity
 
 
 def test_only_the_room_measure_has_mechanisms() -> None:

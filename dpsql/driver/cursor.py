@@ -104,6 +104,7 @@ class Cursor:
         self._population = population
         self.release: Release | None = None
         self.free: Free | None = None
+        self.plan: Plan | None = None
         self.names: tuple[str, ...] = ()
         self._usual = connection._budget_per_release if usual is None else usual
         self._alpha = keywords.get("alpha")
@@ -166,7 +167,8 @@ class Cursor:
             if not going.private or len(statements) < len(going.pieces) or all(map(is_probe, statements)):
                 return None
             held = self._planned(text, statements, (epsilon, delta, rho), dry=True)
-            found = (self.release or self.free) if isinstance(held, list) else held
+            self.plan = None if isinstance(held, list) else held
+            found = self.plan or self.release or self.free
         self._sets, self.release, self._executed = [], None, False
         return found
 
@@ -350,7 +352,8 @@ class Cursor:
 
     def _begin(self) -> None:
         self._check_open()
-        self._sets, self._place, self.release, self.free, self._executed, self._texts = [], 0, None, None, True, ()
+        self._sets, self._place, self.release, self.free, self.plan = [], 0, None, None, None
+        self._executed, self._texts = True, ()
 
     def _take(self, sets: Sequence[ResultSet]) -> None:
         self._sets, self._place = list(sets), 0

@@ -25,7 +25,7 @@ how much of it there is, and its time tells a little of its size, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -34,20 +34,15 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-from dpsql.common.arrays import Json
-from dpsql.engines.base import Engine, TableSource
+from dpsql.engines.base import Engine
 from dpsql.errors import IntegrityError
 from dpsql.measure import cells
-from dpsql.measure.checks import check_periods, check_schemas, read_by
-from dpsql.measure.job import FAILED
-from dpsql.privacy.charge import Charge
-from dpsql.privacy.ledger import Ledger
+from dpsql.measure.job import Job
 from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import Selection
 from dpsql.workloads.cells.corners import corners_of
-from dpsql.workloads.cells.integers import Factored, Integers
+from dpsql.workloads.cells.integers import Factored
 from dpsql.workloads.compile.kronecker import KroneckerIntegers
-from dpsql.workloads.compile.layout import Layout
 from dpsql.workloads.compile.sensitivity import sensitivity_of
 
 
@@ -89,30 +84,21 @@ class Course(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class AdaptiveJob:
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveJob(Job):
     """A run in rounds over the cells of ``layouts``; the fields of ``Job``, and what is peculiar to rounds.
 
     Candidate i is the rows of ``integers`` before ``stops[i]``, from the last one's stop. ``reach`` (m,): R_i,
     ``weights`` (m,): w_i, ``steep`` (m,): D_i, in units of 1/L. ``spends``: what all steps cost together at most.
+    ``sensitivity``: the largest reach.
     """
 
-    layouts: tuple[Layout, ...]
-    integers: Integers = field(repr=False)
-    common_steps: int
     stops: tuple[int, ...] = field(repr=False)
     reach: tuple[int, ...] = field(repr=False)
     weights: tuple[int, ...] = field(repr=False)
     steep: tuple[int, ...] = field(repr=False)
     spends: Fraction
     course: Callable[[], Course] = field(repr=False)
-    charge: Charge
-    schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
-    sources: Mapping[str, TableSource] = field(repr=False)
-    description: Json = field(repr=False)
-    label: str = ""
-    charge_id: str = ""
-    aside, failed = None, FAILED
 
     @property
     def noise(self) -> Noise:
@@ -166,21 +152,13 @@ class AdaptiveJob:
             reach = np.maximum(reach, most.astype(object) * (layout.multiplicity * self.common_steps))
         return [int(value) for value in reach]
 
-    reads = property(read_by)
-
-    def check(self, engine: Engine, ledger: Ledger) -> None:
-        """Hold tables, reach of candidates and periods to what is charged."""
-        check_schemas(self, engine)
-        self.check_reach()
-        check_periods(self)
-
     def observe(self, engine: Engine) -> list[int]:
         """The transcript of one scan, step by step: the number of the candidate where it was selected, what the step
         says of itself, and the noisy answer.
         """
         return _rounds(self, cells.observed(self, engine, [0] * self.integers.shape[0]))
 
-    def check_reach(self) -> None:
+    def check_sensitivity(self) -> None:
         """Hold the reach of every candidate and score, and what the run may spend, to what is measured and charged.
 
         In exact integers, from the corners of what a row can do and the residuals' own norms. Before the charge;
@@ -198,6 +176,7 @@ class AdaptiveJob:
             disjoint = unmixed and len(sources) == len(self.layouts) and self.stops == rows
         if (
             paid is None
+            or self.over is not None  # what earlier periods paid for is one measurement, not rounds
             or self.spends > paid
             or not disjoint
             or any(claimed < least for claimed, least in zip(self.reach, self.least_reach, strict=True))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, TableSource
@@ -106,6 +106,11 @@ class Job:
     def noise(self) -> Noise:
         """The law of the noise, calibrated by the charge to the sensitivity."""
         return self.charge.calibrate(self.sensitivity, self.blocks)
+
+    @property
+    def audited(self) -> Self:
+        """What is audited: the job itself."""
+        return self
 
     @cached_property
     def rough(self) -> float:

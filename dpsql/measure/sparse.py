@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 
 from dpsql.common.arrays import Json
 from dpsql.engines.base import Engine, TableSource
-from dpsql.errors import IntegrityError
+from dpsql.errors import DataError, IntegrityError
 from dpsql.measure.cells import opened_for
 from dpsql.measure.checks import check_periods, check_schemas, read_by
 from dpsql.measure.job import FAILED
@@ -53,6 +54,11 @@ class SparseJob:
     def layouts(self) -> tuple[Layout, ...]:
         """What is scanned."""
         return self.counts.layouts
+
+    @property
+    def audited(self) -> NoReturn:
+        """DataError: a scan of so many groups is compared with no other."""
+        raise DataError("method='sparse' is not audited: too many groups to compare; audit the batch over fewer")
 
     @property
     def noise(self) -> Noise:

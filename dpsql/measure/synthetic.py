@@ -146,7 +146,7 @@ class _Granted:
 
 
 def noisy(
-    job: Job | AdaptiveJob,
+    job: Job,
     engine: SyntheticEngine | StillEngine,
     ledger: Any = None,
     *,

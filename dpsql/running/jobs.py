@@ -8,19 +8,14 @@ from typing import TypeAlias
 
 from dpsql.common.arrays import Json
 from dpsql.measure import Job, TableSource
-from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.measure.sparse import SparseJob
 from dpsql.planning.plan import Plan
 
-AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
+AnyJob: TypeAlias = Job | SparseJob
 
 
-@singledispatch
-def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> AnyJob:
-    """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge.
-
-    An extension registers its own kind of plan (``functools.singledispatch``).
-    """
+def job_at_once(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> Job:
+    """What measuring the strategy of ``plan`` needs, all public. ``description``: what the ledger keeps of it."""
     strategy, compiled = plan.strategy, plan.compiled
     return Job(
         layouts=compiled.layouts,
@@ -34,3 +29,9 @@ def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, la
         label=label,
         blocks=strategy.blocks,
     )
+
+
+@singledispatch
+def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> AnyJob:
+    """The job of a plan; an extension registers its own kind of plan (``functools.singledispatch``)."""
+    return job_at_once(plan, sources, description, label)

@@ -85,8 +85,7 @@ class PastReleases:
 
         Raises IntegrityError where these are no longer understood as they were.
         """
-        without = plan.without_earlier or plan
-        assert isinstance(without, Plan)  # noqa: S101 - narrows the type for the checker
+        without = plan.alone
         rests_on = tuple(sorted(entry.description.get("rests_on") or ()))
         if not rests_on:
             return without

@@ -27,7 +27,7 @@ from dpsql.running.answer_free import Earlier, Reused, ReusedCounts
 from dpsql.running.earlier import keep
 from dpsql.running.earlier.same_question import Accepts, most_precise, questions, request_key, reuse_key, types_of
 from dpsql.running.feasible import LOWER_AT_ZERO, check_estimates
-from dpsql.running.jobs import AnyJob, job_of
+from dpsql.running.jobs import AnyJob, job_at_once, job_of
 from dpsql.running.result_tables import release_tables, tables_again
 from dpsql.sql import Answer
 from dpsql.sql.parse.trees import uncollected
@@ -289,7 +289,8 @@ class Batches:
             refuse_failed(self.holdings.engine, ledger, [self.holdings.sources[name] for name in sorted(read)])
         self.rehearse(plan, errors=errors, estimates=estimates, named=turn is None)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
-        job = job if turn is None else _of_turn(job, turn)
+        if turn is not None:  # standing batches are planned by method "auto"
+            job = _of_turn(job_at_once(plan, job.sources, job.description, job.label), turn)
         said = str(plan) if self.holdings.policy.budget.approval else ""
         ledger.request(job.charge, job.description, (plan.sql, said), label=job.label)
         stored = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
@@ -328,11 +329,10 @@ def _warn_of_limits(books: Books, policy: Policy, queries: Sequence[Answer]) -> 
                 log.warning("the view %s is replaced under other limits: %s", name, line)
 
 
-def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:
+def _of_turn(job: Job, turn: Turn) -> Job:
     """The job of a standing batch. What another machine may plan otherwise in its last digits is not said beside its
     charge, which is to be the same on each.
     """
-    assert isinstance(job, Job)  # noqa: S101 - standing batches are planned by method "auto"
     left_out = ("strategy", "method", "questions", *(() if turn.over is None else ("rests_on",)))
     remaining = {name: value for name, value in job.description.items() if name not in left_out}
     said = {**remaining, "questions": [], "schedule": turn.schedule, "period": turn.period}

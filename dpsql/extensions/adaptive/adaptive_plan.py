@@ -42,19 +42,14 @@ def _job(plan: AdaptivePlan, sources: Mapping[str, TableSource], description: Js
     """Everything public that measuring in rounds needs."""
     run, compiled = plan.strategy, plan.compiled
     return AdaptiveJob(
-        layouts=compiled.layouts,
-        integers=run.measured,
-        common_steps=compiled.common_steps,
+        *(compiled.layouts, run.measured, compiled.common_steps, plan.sensitivity, plan.charge, plan.schemas, sources),
+        description={**description, "rounds": run.rounds},
         stops=run.stops,
         reach=run.reach,
         weights=run.weights,
         steep=run.steep,
         spends=run.spends,
         course=run.course,
-        charge=plan.charge,
-        schemas=plan.schemas,
-        sources=sources,
-        description={**description, "rounds": run.rounds},
         label=label,
     )
 

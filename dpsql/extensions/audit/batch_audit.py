@@ -19,10 +19,11 @@ from typing import Any
 from dpsql.errors import DataError, OperationalError
 from dpsql.extensions.audit.ledger import check_ledger
 from dpsql.extensions.audit.noise import chi_square, fit
-from dpsql.extensions.audit.privacy import distance, job_of, quotients, selected
+from dpsql.extensions.audit.privacy import distance, quotients, selected
 from dpsql.extensions.audit.sensitivity import Search, brute_force
-from dpsql.extensions.audit.world import Check, World
+from dpsql.extensions.audit.world import Check, World, WorldOf
 from dpsql.measure import synthetic
+from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
 from dpsql.release.text_table import grid_of
 
@@ -94,7 +95,7 @@ def audit(
 
 
 def audited(
-    world: World,
+    world: WorldOf[Any],
     *,
     trials: int = 1000,
     pairs: int = 200,
@@ -171,7 +172,9 @@ def _distance(world: World, search: Search, trials: int, figures: dict[str, obje
     return checks
 
 
-def _rounds(world: World, search: Search, trials: int, draws: int, figures: dict[str, object]) -> list[Check]:
+def _rounds(
+    world: WorldOf[AdaptiveJob], search: Search, trials: int, draws: int, figures: dict[str, object]
+) -> list[Check]:
     if not search.reached:
         return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
     gap = quotients(world, search, max(10, trials // 20))
@@ -208,9 +211,8 @@ def _rounds(world: World, search: Search, trials: int, draws: int, figures: dict
     ]
 
 
-def _noise_of_rounds(world: World, draws: int, figures: dict[str, object]) -> Check:
-    job = job_of(world)
-    p = chi_square(synthetic.noise_of(job, draws), world.plan.noise)
+def _noise_of_rounds(world: WorldOf[AdaptiveJob], draws: int, figures: dict[str, object]) -> Check:
+    p = chi_square(synthetic.noise_of(world.job, draws), world.plan.noise)
     figures |= {"draws": draws, "chi_square_p": p}
     return Check("the noise has its law", p > P, f"p = {p:.3g}, {draws:,} draws", f"p > {P:g}")
 

@@ -10,12 +10,12 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.extensions.audit.privacy import steps_of
-from dpsql.extensions.audit.world import Check, World
+from dpsql.extensions.audit.world import Check, World, WorldOf
 from dpsql.measure import synthetic
-from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.privacy.amounts import GRID
 from dpsql.privacy.budget import BudgetAccount
 from dpsql.privacy.ledger import Entry, Ledger
@@ -23,7 +23,7 @@ from dpsql.release.books import budget_of
 from dpsql.release.payload import unpack
 
 
-def check_ledger(world: World) -> list[Check]:
+def check_ledger(world: WorldOf[Any]) -> list[Check]:
     """Run the batch once, let a scan fail, ask for too much, tamper with a copy."""
     found = [_order(world), _calibration(world)]
     world.tables.fill({})
@@ -77,8 +77,8 @@ def _order(world: World) -> Check:
     return Check("the charge is committed before the scan", found == ["charge", "scan", "record"], ", ".join(found))
 
 
-def _calibration(world: World) -> Check:
-    if isinstance(world.job, AdaptiveJob):
+def _calibration(world: WorldOf[Any]) -> Check:
+    if world.plan.estimated:
         job, charge = world.job, world.plan.charge
         charged = charge.mu_squared if world.gaussian else charge.epsilon
         steps = [step for step, _, _ in steps_of(job, synthetic.transcript_of(job, world.exact()))]

@@ -36,11 +36,10 @@ from scipy import special
 
 from dpsql.common.arrays import Floats
 from dpsql.common.pattern_block import PatternBlock, law_of
-from dpsql.errors import InternalError
 from dpsql.extensions.audit.database import KEYS, OWN, SHARED, Rows
 from dpsql.extensions.audit.noise import chi_square_of
 from dpsql.extensions.audit.sensitivity import NUMBER, Search
-from dpsql.extensions.audit.world import World
+from dpsql.extensions.audit.world import World, WorldOf
 from dpsql.measure import synthetic
 from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy import cubes
@@ -212,12 +211,12 @@ class Quotients:
     answer: float
 
 
-def quotients(world: World, worst: Search, runs: int) -> Quotients:
+def quotients(world: WorldOf[AdaptiveJob], worst: Search, runs: int) -> Quotients:
     """``runs`` transcripts of either database: the one that moves most, without and with its unit.
 
     For Gaussian noise mu^2 is added up: of an answer by its shift, of a selection by the range of its log quotients.
     """
-    job = job_of(world)
+    job = world.job
     rows = world.tables.orderly_unit(worst.label, NUMBER, worst.cells)
     world.tables.fill(worst.base)
     without = world.exact()
@@ -309,9 +308,9 @@ class Draws:
     candidates: int
 
 
-def selected(world: World, worst: Search, count: int) -> Draws:
+def selected(world: WorldOf[AdaptiveJob], worst: Search, count: int) -> Draws:
     """``count`` draws of a first selection, from the database that moves most, tested against its law by chi-square."""
-    job = job_of(world)
+    job = world.job
     world.tables.fill(worst.base)
     exact = world.exact()
     step = next(s for s, _, _ in steps_of(job, synthetic.transcript_of(job, exact)) if s.number is None)
@@ -319,10 +318,3 @@ def selected(world: World, worst: Search, count: int) -> Draws:
     expected = np.exp(logs(job.selection(step).exponents(job.scores(step, exact)))) * count
     order = np.argsort(-expected)  # so that the rarest candidates are counted together
     return Draws(count, chi_square_of(found[order], expected[order]), len(found))
-
-
-def job_of(world: World) -> AdaptiveJob:
-    """The world's job, which is one of rounds."""
-    if not isinstance(world.job, AdaptiveJob):
-        raise InternalError("this batch is measured at once, not in rounds")
-    return world.job

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import sqlglot
@@ -16,15 +16,15 @@ import sqlglot
 from dpsql.common.pattern_block import PatternBlock, sizes_of
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
-from dpsql.errors import DataError
 from dpsql.extensions.audit.database import Rows, Synthetic
 from dpsql.extensions.audit.values import constants
 from dpsql.measure import Job, synthetic
 from dpsql.measure.adaptive import AdaptiveJob
-from dpsql.measure.sparse import SparseJob
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
+
+J = TypeVar("J", bound=Job, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Check:
 
 
 @dataclass(frozen=True)
-class World:
-    """A batch planned over generated tables. Make it with ``World.of``.
+class WorldOf(Generic[J]):
+    """A batch planned over generated tables. Make it with ``of``.
 
     ``job`` is what ``Connection.run`` measures for ``plan``. ``used`` are the folded words of the batch and of the
     policy's views: columns with no such name cannot matter.
@@ -48,7 +48,7 @@ class World:
     tables: Synthetic
     con: Connection
     plan: Plan
-    job: Job | AdaptiveJob
+    job: J
     used: frozenset[str]
 
     @classmethod
@@ -60,7 +60,7 @@ class World:
         *,
         schemas: Mapping[str, Mapping[str, str]] | None = None,
         **request: Any,
-    ) -> World:
+    ) -> WorldOf[Any]:
         """Tables, ledger (in ``folder``) and the plan for a ``request``, which is as that of ``Connection.plan``.
 
         Raises what that raises, and PolicyError.
@@ -70,11 +70,10 @@ class World:
         held = replace(tables.policy, anchor=None)  # the anchor that the policy names is another ledger's
         con = connect(tables.connection, policy=held, ledger=folder / "audit.ledger", label="audit")
         plan = con.plan(batch, **request)
-        job = con._batches.job(plan, "audit", "audit")
-        if isinstance(job, SparseJob):
-            raise DataError("method='sparse' is not audited: too many groups to compare; audit the batch over fewer")
+        job = con._batches.job(plan, "audit", "audit").audited
         words = frozenset(fold(token.text) for token in sqlglot.tokenize(text, read="duckdb"))
-        return cls(tables, con, plan, job, words)
+        made: type[WorldOf[Any]] = WorldInRounds if plan.estimated else WorldOf
+        return made(tables, con, plan, job, words)
 
     @property
     def gaussian(self) -> bool:
@@ -85,21 +84,10 @@ class World:
     def paid(self) -> Fraction:
         """The sensitivity (squared for Gaussian noise) that the noise protects at what is charged."""
         charge, noise = self.plan.charge, self.job.noise
-        if isinstance(self.job, AdaptiveJob):
-            return Fraction(math.lcm(*set(self.job.reach)))
-        if self.gaussian:
-            return noise.parameter * charge.mu_squared
-        return noise.parameter * (charge.epsilon or Fraction(0))
+        return noise.parameter * (charge.mu_squared if self.gaussian else charge.epsilon or Fraction(0))
 
     def size(self, change: Sequence[int]) -> int:
-        """How large a change of B x is: squared L2 for Gaussian noise, else L1, or by the blocks of the noise.
-
-        In rounds one candidate counts at a time: the largest change, each a share of its reach (in parts of ``paid``).
-        """
-        if isinstance(self.job, AdaptiveJob):
-            whole = int(self.paid)
-            moved = (sum(map(abs, change[self.job.part(i)])) for i in range(len(self.job.reach)))
-            return max((d * (whole // reach) for d, reach in zip(moved, self.job.reach, strict=True)), default=0)
+        """How large a change of B x is: squared L2 for Gaussian noise, else L1, or by the blocks of the noise."""
         if self.job.blocks:
             ends = itertools.accumulate(self.job.blocks)
             parts = (change[end - size : end] for size, end in zip(self.job.blocks, ends, strict=True))
@@ -124,6 +112,24 @@ class World:
         self.tables.fill(base)
         before = self.exact()
         return [a - b for a, b in zip(self.with_rows(unit), before, strict=True)]
+
+
+World: TypeAlias = WorldOf[Job]
+
+
+class WorldInRounds(WorldOf[AdaptiveJob]):
+    """A batch that is measured in rounds, where one candidate counts at a time."""
+
+    @property
+    def paid(self) -> Fraction:
+        """The reach of the candidates, in parts that are whole for each."""
+        return Fraction(math.lcm(*set(self.job.reach)))
+
+    def size(self, change: Sequence[int]) -> int:
+        """The largest change of a candidate, each a share of its reach (in parts of ``paid``)."""
+        whole = int(self.paid)
+        moved = (sum(map(abs, change[self.job.part(i)])) for i in range(len(self.job.reach)))
+        return max((d * (whole // reach) for d, reach in zip(moved, self.job.reach, strict=True)), default=0)
 
 
 def _size_in(block: int, change: Sequence[int]) -> int:

@@ -33,7 +33,7 @@ from dpsql.release import ReleaseRecord, ReleaseTable, Result
 from dpsql.release.claims import claimed
 from dpsql.release.cut import Cut
 from dpsql.release.payload import Measurement, pack, record_of
-from dpsql.running.jobs import job_of
+from dpsql.running.jobs import job_at_once
 from dpsql.running.losses import KIND, LedgerLosses, Limit, Measured, cut_by, is_measured, limits_of
 from dpsql.running.minimum import counted
 from dpsql.running.result_tables import release_tables
@@ -179,7 +179,7 @@ class LossFinder:
             "units": units_in(self.policy.tables, read),
             "limits": limits_in(self.policy.tables, read),
         }
-        return cast("Job", job_of(plan, self.batches.holdings.sources, description, label))
+        return job_at_once(plan, self.batches.holdings.sources, description, label)
 
 
 def _open(policy: Policy) -> Policy:

@@ -54,7 +54,7 @@ from dpsql.release import ReleaseRecord, ReleaseTable, check_name
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack
 from dpsql.running.found_domains import KIND, with_domain
-from dpsql.running.jobs import job_of
+from dpsql.running.jobs import job_at_once
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches
 
@@ -279,9 +279,7 @@ class Surveyor:
                 values.append(self.finder.job(part.prospect, (table, column), schemas, name))
                 entry |= {"threshold": part.prospect.threshold, "groups": part.prospect.groups}
             elif part.plan is not None:
-                job = job_of(part.plan, self.batches.holdings.sources, {}, "")
-                assert isinstance(job, Job)  # noqa: S101 - no plan of a survey is adaptive
-                counts.append(job)
+                counts.append(job_at_once(part.plan, self.batches.holdings.sources, {}, ""))
             looked["rows" if part.column is None else "found"].append(entry)
         read = [name for job in values for name in job.source.tables]
         read += [name for job in counts for layout in job.layouts for name in layout.source.tables]

@@ -168,7 +168,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
             )
             try:
                 if line.dry_run:
-                    return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget), cursor.free))
+                    return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget), cursor.plan, cursor.free))
                 cursor.execute(sql, **budget)
             except ProgrammingError as error:
                 unpaid = str(error) == NO_BUDGET
@@ -200,12 +200,12 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 break
         return Results(found, footer_of(con, found, cursor.release), cursor.release)
 
-    def _dry(self, con: Connection, made: Plan | Release | Free | None, free: Free | None) -> Plan | Note:
+    def _dry(self, con: Connection, made: object, plan: Plan | None, free: Free | None) -> Plan | Note:
         """The plan after a line that says what it would cost, or that line alone where it would be free."""
-        if isinstance(made, Plan):
-            said = f"would spend {made.charge.guarantee}" + ("" if made.affordable else ", which is more than is left")
+        if plan is not None:
+            said = f"would spend {plan.charge.guarantee}" + ("" if plan.affordable else ", which is more than is left")
             _show(Note(f"Dry run: spent nothing · {said} · {remaining_text(con)}"))
-            return made
+            return plan
         why = "what is released or declared answers it"
         if isinstance(made, Release):
             why = f"release {made.id} has the answers ({made.guarantee})"

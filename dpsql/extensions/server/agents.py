@@ -18,7 +18,6 @@ from dpsql.extensions.server.protocol.settings import Settings
 from dpsql.extensions.server.protocol.sqlstate import state_of
 from dpsql.extensions.server.protocol.statements import Part, parts_of
 from dpsql.extensions.server.service import FIRST, NO_SESSION_BUDGET, Answer, Asker, Service
-from dpsql.planning.plan import Plan
 from dpsql.release.text_table import in_json
 
 if TYPE_CHECKING:
@@ -70,12 +69,12 @@ class Agent:
         part = _batch(sql)
         if not await self.service.is_private(self._asker({}), part):
             return {"cost": "free", "why": "it reads what is released, or no table; call ask_releases"}
-        plan, warning = await self._noted(part, self.service.plan(self._asker(budget), part), lambda _: None)
+        plan, free, warning = await self._noted(part, self.service.plan(self._asker(budget), part), lambda _: None)
+        if free is not None:
+            why = f"{free.provenance}; call run, which costs nothing"
+            return {"cost": "free", "why": why, "columns": list(free.columns), "text": free.text()}
         if plan is None:
             return {"cost": "free", "why": "it asks for no row; call run, which costs nothing"}
-        if not isinstance(plan, Plan):
-            why = f"{plan.provenance}; call run, which costs nothing"
-            return {"cost": "free", "why": why, "columns": list(plan.columns), "text": plan.text()}
         return {
             "cost": plan.charge.guarantee,
             "account": plan.charge.account,

@@ -148,21 +148,21 @@ async def _explain(conversation: Conversation, part: Part) -> Answer:
         raise SQLError("EXPLAIN names no batch; write EXPLAIN SELECT ...", code="syntax")
     if not await conversation.service.is_private(conversation.asker, batch):
         return _rows("EXPLAIN", _lines("Free: it reads what is released already, or no table at all"))
-    plan, warning = await conversation.service.plan(conversation.asker, batch)
-    return _rows("EXPLAIN", explained(plan, form[1] if form else "text"), *([warning] if warning else []))
+    plan, free, warning = await conversation.service.plan(conversation.asker, batch)
+    return _rows("EXPLAIN", explained(plan, form[1] if form else "text", free), *([warning] if warning else []))
 
 
-def explained(plan: Plan | Free | None, form: str) -> ResultSet:
-    """A plan, or an answer that is free, as rows: its text line by line, its numbers a row a column ("rows"), or one
-    JSON document ("json").
-    """
-    if plan is None:
-        return _lines("Free: it asks for no row")
-    columns = list(plan.columns) if isinstance(plan, Free) else plan.rows()
+def explained(plan: Plan | None, form: str, free: Free | None = None) -> ResultSet:
+    """A plan, or an answer that is free, as rows: its text by lines, its columns ("rows"), or a document ("json")."""
+    if free is not None:
+        head: dict[str, object] = {"guarantee": f"free, from {free.source}", "amount": 0.0}
+        return _shown(form, head, [dict(row) for row in free.columns], free.text)
+    return _lines("Free: it asks for no row") if plan is None else _shown(form, _head(plan), plan.rows(), plan.__str__)
+
+
+def _shown(form: str, head: dict[str, object], columns: list[dict[str, object]], text: Callable[[], str]) -> ResultSet:
     if form.lower() == "json":
-        head = {"guarantee": f"free, from {plan.source}", "amount": 0.0} if isinstance(plan, Free) else _head(plan)
-        document = {**head, "columns": columns}
-        return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps(in_json([document])),)])
+        return ResultSet(["QUERY PLAN"], ["JSON"], [(json.dumps(in_json([{**head, "columns": columns}])),)])
     if form.lower() == "rows":
         kinds = {"numbers": "BIGINT", "group_rows": "DOUBLE"} | dict.fromkeys(("result", "column", "groups"), "VARCHAR")
         names = list(columns[0]) if columns else ["result"]
@@ -170,7 +170,7 @@ def explained(plan: Plan | Free | None, form: str) -> ResultSet:
         return ResultSet(names, [kinds.get(name, "DOUBLE") for name in names], rows)
     if form.lower() != "text":
         raise NotSupportedError(f"EXPLAIN has no format {form[:20]}; write text, json or rows")
-    return _lines(plan.text() if isinstance(plan, Free) else str(plan))
+    return _lines(text())
 
 
 def _head(plan: Plan) -> dict[str, object]:

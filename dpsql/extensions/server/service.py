@@ -210,22 +210,21 @@ class Service:
         going = await self._read(lambda: self._route(asker.name, part.text))
         return sum(piece.query is None or not piece.query.named for piece in going.pieces)
 
-    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Free | None, str]:
-        """What ``answer`` would do: the plan that it would pay for, the answer that is free, None for a probe.
+    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | None, Free | None, str]:
+        """What ``answer`` would do: the plan that it would pay for, or the answer that is free, neither for a probe.
 
         And what stands in the way, if anything: the asker's own budget, or that the custodian approves it first.
         """
         await self._admit(asker)
         cursor = self._cursor(asker)
-        found = await self._run(lambda: _with_budget(lambda: cursor.dry_run(part.text)))
+        await self._run(lambda: _with_budget(lambda: cursor.dry_run(part.text)))
         own = await self._read(lambda: self._budget_of(asker.name))
-        if not isinstance(found, Plan):
-            return cursor.free, ""
-        if own is None:
-            return found, ""
-        if not own.affords(found.charge):
-            return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
-        return found, FIRST if self.con.policy.budget.approval else ""
+        plan = cursor.plan
+        if plan is None or own is None:
+            return plan, cursor.free, ""
+        if not own.affords(plan.charge):
+            return plan, None, f"your own budget would refuse it: {own.refusal(plan.charge)}"
+        return plan, None, FIRST if self.con.policy.budget.approval else ""
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -204,6 +204,13 @@ def test_a_course_that_does_not_count_its_selections_is_stopped(con: dpsql.Conne
         adaptive._rounds(job, candidates(job, ["a"]))
 
 
+def test_rounds_are_of_no_horizon(con: dpsql.Connection) -> None:
+    job = job_of(con, rounds=3, method="adaptive")
+    job.check_sensitivity()
+    with pytest.raises(IntegrityError, match="nothing was charged"):
+        replace(job, over=object()).check_sensitivity()  # type: ignore[arg-type]
+
+
 def test_selections_are_gaussian_private_at_their_price() -> None:
     """The trade-off of the worst pair of coins with a bounded range, over a grid: above N(0, 1) and N(mu, 1)'s."""
     for epsilon in (0.01, 0.3, 1.0, 3.0, 8.0):
@@ -673,7 +680,7 @@ def test_whole_transcripts_of_units_with_several_rows_stay_within_the_charge(
     plan = con.plan(PAIRS, method="adaptive", rounds=3, **budget)
     job = con._batches.job(plan, "key", "label")
     assert isinstance(job, AdaptiveJob)
-    job.check_reach()
+    job.check_sensitivity()
     assert job.spends == 1
     pairs = unit_pairs(job, 2)
     noisy = HalfNoise(**{f.name: getattr(job, f.name) for f in fields(job)})
