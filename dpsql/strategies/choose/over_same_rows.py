@@ -159,12 +159,12 @@ class SameRows(Sources):
         return [replace(whole, later=lower)]
 
     def _least_together(self, mine: Sequence[Source], patterns: Patterns) -> float:
-        """A lower bound of what a unit adds to ``mine``, of random rows or of a few of the vectors."""
+        """A lower bound over what a unit adds to ``mine``, of random rows or a few vectors; 0.0 for too many."""
         V = self._moved_by(patterns, mine)
-        random = 0.0
-        if patterns.rows is not None and patterns.classes is None:
-            random = least_of_random_rows(V, patterns, self.task.tolerance, self.task.deadline)
-        return random if random and V.changes > _LISTED_SUMS else max(random, self._least(V, patterns.some()))
+        if patterns.rows is None or patterns.classes is not None:
+            return self._least(V, patterns.some())
+        random = least_of_random_rows(V, patterns, self.task.tolerance, self.task.deadline)
+        return random if V.changes > _LISTED_SUMS else max(random, self._least(V, patterns.some()))
 
     def _of_grouping(self, V: Workload) -> Team:
         """One count of units and rows by the same groups, over what V's units change."""
@@ -172,8 +172,7 @@ class SameRows(Sources):
         if V.units is not None and V.units.listable:
             optimum = task.optimum()
             return Team(optimum.pieces, optimum.upper, optimum.lower, None)
-        pieces, error, lower = self.anew(task)
-        return Team(pieces, error, lower(), None)
+        return Team(*self.anew(task)[:2], 0.0, None)
 
     def _rows_apart(self, mine: Sequence[Source], patterns: Patterns, teams: Sequence[Team]) -> Team | None:
         """Teams, each of rows or of units, at the shares that are best for what a unit moves of both together.

@@ -319,7 +319,8 @@ def finish(
         raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
     error, mixings, l1, l2 = best
     # Rows that blocks were reduced to are independent: that need not be found out again.
-    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces) or _share_no_cell(pieces)
+    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
+    alone = alone or (units is not None and units.by_grouping) or _share_no_cell(pieces)
     known: dict[str, object] = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
     if len(pieces) == 1 and pieces[0].placed is not None:
         known["placed"] = pieces[0].placed[0], pieces[0].coords, W.span, pieces[0].placed[1]
