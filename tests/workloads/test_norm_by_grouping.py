@@ -98,6 +98,26 @@ def test_two_corners_of_three_groups_beyond_a_word() -> None:
     assert unlisted_tied.tied_norm(mixing, sparse.csr_array(eye), tied) >= (most**2 + 1) * entry**2  # type: ignore[operator]
 
 
+def test_of_too_many_columns_that_share_measurements_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = patterns(("a", "b"), "both", (2, 3), 3, (0, 0))
+    mixing, basis = measured(given, np.random.default_rng(2))
+    mixing[0, 2] = 1  # two groups of the first count
+    monkeypatch.setattr(unlisted_tied, "ALL_PRODUCTS", 0)
+    assert norm_by_grouping(mixing, basis, given) is None
+
+
+def test_rows_that_no_unit_is_counted_by_are_bounded_with_the_others() -> None:
+    """Of two groups of rows one has no units: four rows of the other, and their unit, move the farthest."""
+    cells, rows = np.array([[0, -1]]), np.array([1, 2])
+    given = Patterns(cells, 4, (0, 1), 3, rows)
+    assert norm_by_grouping(np.eye(3, dtype=np.int64), sparse.csr_array(np.eye(3, dtype=np.int64)), given) == 17
+    joined = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
+    moved = joined @ (given.columns @ all_of(given).T)
+    bound = norm_by_grouping(joined, sparse.csr_array(np.eye(3, dtype=np.int64)), given)
+    assert bound is not None
+    assert bound >= (moved**2).sum(axis=0).max()
+
+
 def one_row_less(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unlisted_tied, "tied_to", lambda given, t: replace(tied_to(given, t), most=given.most - 1))
 
